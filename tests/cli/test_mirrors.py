@@ -535,6 +535,19 @@ def test_nothing_is_measured_against_another_cluster_at_the_place_of_the_source(
     assert f"cannot tell how much is lost: at the place of west lies another cluster, {foreign_id}" in said
 
 
+@pytest.mark.parametrize(
+    "command", [("mirror", "pause", "mirror/*"), ("link", "pause", "link/*/twin")], ids=["mirrors", "links"]
+)
+def test_a_cluster_that_a_pattern_leaves_out_for_it_is_not_there_is_named(
+    twins: Twins, command: tuple[str, ...]
+) -> None:
+    left = "cluster west is recorded, but nothing is there now: what it has is left out"
+    twins.lose("west")
+    asked = twins.typed(*command)
+    assert (asked.code, left in asked.err) == (0, True), asked.err
+    assert left not in twins.typed(*command, "--no-state").err
+
+
 def test_a_failover_with_the_files_needs_no_state_that_can_be_read(twins: Twins) -> None:
     lockfile = next(path for path in (twins.folder / ".state").iterdir() if path.is_file())
     lockfile.write_text("{")

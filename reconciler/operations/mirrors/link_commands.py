@@ -13,7 +13,7 @@ from reconciler.manifests.models import complaints_of
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice, link_named
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice, link_named, warn_of_absent
 from reconciler.operations.mirrors.mirror_views import absent_cluster
 from reconciler.operations.steps.observe import refuse_another_cluster, stands
 from reconciler.operations.steps.recorded import check_state
@@ -248,6 +248,8 @@ class _Asking:
     def look(self) -> tuple[Address, ...]:
         """See which of them may be asked, and return all that are meant."""
         links = _Links.read(self.site, self.texts, self._is_there)
+        if any(_ANY in text for text in self.texts):
+            warn_of_absent(self.site, links.absent, lambda: self.emergency.clusters(self.site))
         names = links.chosen(self.texts)
         for address in names:
             try:

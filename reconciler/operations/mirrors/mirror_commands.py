@@ -325,7 +325,7 @@ def ask_mirrors(  # noqa: PLR0913 - each is an option of a verb, and has a defau
     asking = _Asking(emergency, emergency.open(), verb, timeout_ms, keeps_diverged)
     if not emergency.no_state:
         check_state(asking.site)
-    which = chosen(asking.site, choice, verb)
+    which = chosen(asking.site, choice, verb, lambda: emergency.clusters(asking.site))
     asking.look(which)
     foreseen = Answers(verb, asking.rehearsed(which.names), is_rehearsal=True)
     if is_rehearsal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,7 +10,15 @@ from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import Named, mirror_named
 from reconciler.operations.steps.workspace import Site, clusters_meant
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+)
 from reconciler.resources.mirrors import RESTORE, MirrorSeen
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
@@ -60,8 +68,12 @@ def check_typed(choice: MirrorChoice) -> None:
         link_named(text, "--link ")
 
 
-def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
+def chosen(
+    site: Site, choice: MirrorChoice, verb: str, recorded: Callable[[], Mapping[Address, str | None]] = dict
+) -> Chosen:
     """Return the mirrors that are meant; clusters are asked only where a pattern or a link was given.
+
+    `recorded`: which clusters these should be; of one that is not there it is said that it is left out.
 
     For a restore these are the original sources of stopped mirrors. Links then say from which mirrors the topics that
     were named are restored; without such topics they name all their original sources.
@@ -75,9 +87,11 @@ def chosen(site: Site, choice: MirrorChoice, verb: str) -> Chosen:
     links = [link_named(text) for text in choice.links]
     if not patterns and not links:
         return Chosen(tuple(dict.fromkeys(named)))
-    if verb == RESTORE and links:
-        return _chosen_over(_Mirrors.read(site, _clusters(site, (), links, verb)), choice, links)
-    mirrors = _Mirrors.read(site, _clusters(site, patterns, links, verb))
+    is_over = verb == RESTORE and bool(links)
+    mirrors = _Mirrors.read(site, _clusters(site, () if is_over else patterns, links, verb))
+    warn_of_absent(site, mirrors.absent, recorded)
+    if is_over:
+        return _chosen_over(mirrors, choice, links)
     names = [
         each
         for text in choice.addresses
@@ -112,6 +126,15 @@ def _chosen_over(mirrors: _Mirrors, choice: MirrorChoice, links: Iterable[Addres
     return Chosen(tuple(names), frozenset(names) - frozenset(typed), chosen_links)
 
 
+def warn_of_absent(site: Site, absent: Iterable[str], recorded: Callable[[], Mapping[Address, str | None]]) -> None:
+    """Say which clusters a pattern leaves out, though they were made: a root may only not be mounted."""
+    names = sorted(absent)
+    known = recorded() if names else {}
+    for name in names:
+        if cluster_address(name) in known:
+            site.invocation.warn(f"cluster {name} is recorded, but nothing is there now: what it has is left out")
+
+
 def link_named(text: str, option: str = "") -> Address:
     """Return the address or pattern of links; `option` is what it was typed behind.
 
@@ -138,6 +161,8 @@ class _Mirrors:
 
     mirrors: tuple[MirrorSeen, ...]
     links: tuple[Address, ...]
+    absent: tuple[str, ...] = ()
+    """Clusters that are not where they should be."""
 
     @classmethod
     def read(cls, site: Site, clusters: Sequence[str]) -> _Mirrors:
@@ -147,17 +172,19 @@ class _Mirrors:
             RetryableError: One cannot be reached.
         """
 
-        def look(name: str) -> tuple[list[MirrorSeen], list[Address]]:
+        def look(name: str) -> tuple[list[MirrorSeen], list[Address]] | None:
             provider = site.providers[name]
             if provider.identify() is None:
-                return [], []
+                return None
             return list(provider.links.mirrors()), [
                 address_of("link", name, each.name) for each in provider.links.links()
             ]
 
-        found = list(side_by_side(look, clusters, name="mirrors"))
+        asked = dict(zip(clusters, side_by_side(look, clusters, name="mirrors"), strict=True))
+        found = [answer for answer in asked.values() if answer is not None]
         mirrors = sorted((each for some, _ in found for each in some), key=lambda each: (each.cluster, each.name))
-        return cls(tuple(mirrors), tuple(sorted(link for _, some in found for link in some)))
+        absent = tuple(name for name, answer in asked.items() if answer is None)
+        return cls(tuple(mirrors), tuple(sorted(link for _, some in found for link in some)), absent)
 
     def matching(self, pattern: str, verb: str) -> tuple[Named, ...]:
         """Return the mirrors that a pattern names.

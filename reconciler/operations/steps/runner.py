@@ -594,6 +594,10 @@ class Emergency:
         if not self.no_state:
             check_answers(site, cluster)
 
+    def clusters(self, site: Site) -> Mapping[Address, str | None]:
+        """Return which clusters these should be, as far as that is asked."""
+        return {} if self.no_state else recorded_clusters(site)
+
     def recorded(self, site: Site) -> Record | None:
         """Return what this workspace owns; `None`: it is done without a state.
 
