@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
-from reconciler.operations.mirrors.mirror_views import describe_mirrors
+from reconciler.operations.mirrors.mirror_views import MEASURED_AT_MOST, describe_mirrors, measured
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -159,6 +160,16 @@ def test_without_its_source_the_last_source_fetch_offsets_are_all_that_is_told(s
     want(shop, "failed-over")
     found = cost(shop, f"failover:{MIRROR}")
     assert (found.unknown, found.fetched, found.lost) == ("west does not answer", ((0, 4), (1, 4)), ())
+
+
+def test_a_mirror_that_is_too_large_to_measure_or_gone_since_it_was_listed_keeps_no_other_from_that(
+    shop: Bench,
+) -> None:
+    site = SiteOptions(invocation=shop.invocation, select=Select()).site(is_reader=True)
+    (seen,) = site.providers["east"].links.mirrors()
+    large, gone = replace(seen, partitions=MEASURED_AT_MOST + 1), replace(seen, name="shop:gone")
+    rows = list(measured(site, [large, gone, seen]))
+    assert [(row.seen, len(row.partitions)) for row in rows] == [(large, 0), (gone, 0), (seen, 2)]
 
 
 ANEW: list[tuple[str, Verb, str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -284,7 +285,7 @@ def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None =
     names = _clusters(site, clusters)
     found, lost = _mirrors(reach, site, names)
     wanted = [seen for name in sorted(found) for seen in found[name] if link is None or seen.link == link]
-    return MirrorList(tuple(_measured(site, wanted)), lost, names)
+    return MirrorList(tuple(measured(site, wanted)), lost, names)
 
 
 def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
@@ -423,11 +424,16 @@ def absent_cluster(cluster: Cluster) -> ReconcilerError:
     )
 
 
-def _measured(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:
+def measured(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:
+    """Yield mirrors with how far they are behind: as many as may be looked at, and of those that are still there."""
     lags, left = Lags(site), MEASURED_AT_MOST
     for seen in mirrors:
-        left -= seen.partitions
-        yield MirrorRow(seen, lags.of(seen) if left >= 0 else ())
+        partitions: tuple[PartitionLag, ...] = ()
+        if seen.partitions <= left:
+            left -= seen.partitions
+            with suppress(ReconcilerError):  # deleted, or its cluster is away, since it was listed
+                partitions = lags.of(seen)
+        yield MirrorRow(seen, partitions)
 
 
 def lags_between(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
