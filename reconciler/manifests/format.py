@@ -186,18 +186,26 @@ _METADATA_ORDER: Final = ("name", "namespace", "cluster", "labels")
 
 
 def print_pages(pages: Sequence[Page]) -> Iterator[str]:
-    """Yield the lines of all documents."""
-    for number, page in enumerate(pages):
-        if number:
+    """Yield the lines of all documents; the comments of those before the first that says something are its own."""
+    says = False
+    for page in pages:
+        if says:
             yield "---"
         yield from _tidy(_page(page))
+        says |= not _is_empty(page.root)
+
+
+def _is_empty(root: Node | None) -> bool:
+    return root is None or (root.kind == "scalar" and not root.text)
 
 
 def _page(page: Page) -> Iterator[str]:
-    yield from page.above
     root = page.root
-    if root is None:
+    if root is None or _is_empty(root):
+        comments = [*page.above, *(root.below if root is not None else ())]
+        yield from reversed(_without_leading_blanks(comments[::-1]))
         return
+    yield from page.above
     _order_manifest(root)
     if root.kind != "scalar" and not _fits(root, "", ""):
         if root.anchor:
@@ -278,6 +286,8 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
         header = _HEADER.fullmatch(first)
         if header is None:
             raise NotLaidOutError
+        if rest and rest[-1].strip() and "-" not in header[2]:
+            raise NotLaidOutError  # the file ends within the text, and the end of a line would become part of it
         yield _spaced(lead, (header[1] or "") + header[2]) + beside
         yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -469,6 +479,8 @@ def _text_of(node: Node) -> tuple[Mark, Mark]:
     if not node.is_block_scalar:
         return node.start, node.end
     header, *lines = node.text.split("\n")
+    if lines and not lines[-1].strip():
+        lines.pop()  # what follows the last line's end
     if "+" not in header:  # the blank lines below it are not its own
         while lines and not lines[-1].strip():
             lines.pop()

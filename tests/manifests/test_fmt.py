@@ -155,6 +155,7 @@ def test_what_does_not_fit_a_line_becomes_a_block() -> None:
         "a:   !!map {b: c}\n",
         "a: |2\n    b\n   c\nd:   1\n",
         "a:\t1\n",
+        "a:   1\nb: |\n  the file ends\n  within it",
         "- >-\n\n   folded\n",
         "- # beside a dash\n  a: 1\n",
         "scalar   # beside\n",
@@ -171,10 +172,24 @@ def test_what_is_rare_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "done"),
-    [("", ""), ("\n\n", ""), ("# only\n\n\n# this", "# only\n\n# this\n"), ("---\na: 1\n...\n", "a: 1\n")],
+    [
+        ("", ""),
+        ("\n\n", ""),
+        ("# only\n\n\n# this", "# only\n\n# this\n"),
+        ("---\na: 1\n...\n", "a: 1\n"),
+        ("---\n---\n", ""),
+        ("---\n# the file\n---\na: 1\n", "# the file\na: 1\n"),
+        ("a: 1\n---\n# over", "a: 1\n---\n# over\n"),
+        ("--- # x\n\n", "# x\n"),
+    ],
 )
 def test_files_without_much_in_them_are_files_too(text: str, done: str) -> None:
     assert format_text(text) == done
+    assert format_text(done) == done
+
+
+def test_a_comment_below_a_text_that_keeps_its_end_stays() -> None:
+    assert format_text("a: |+\n  kept\n\n# of b\nb:   1\n") == "a: |+\n  kept\n\n# of b\nb: 1\n"
 
 
 def test_line_ends_of_windows_and_byte_order_marks_go() -> None:
