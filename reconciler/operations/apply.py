@@ -31,8 +31,8 @@ from reconciler.operations.steps.approval import (
     RestOfRun,
     check_approvers,
     check_file_digest,
+    limited_to,
     options_of,
-    planned_before,
     read_plan,
     rest_of,
     resumable,
@@ -224,7 +224,7 @@ class _Applying:
             # What an earlier run left is settled also where the plan is empty.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._to_tell(decided)
-            return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
+            return Applied(planned, None, (), None) if is_settled else self.run(None)
         if not self._options.leaves_jobs:
             site = self._work
             SparkJobs(site.providers, site.spark, site.invocation).check(planned.plan.actions)
@@ -239,8 +239,11 @@ class _Applying:
             decided, planned = self._plan(basis.snapshot)
             self._check_errors(planned)
             if basis.is_again:
+                agreed = found[-1][0].plan.actions if approved is not None or not self._options.yes else None
                 if self._options.resumes and basis.settled is not None:
-                    planned = replace(planned, plan=planned_before(basis.settled, planned.plan))
+                    agreed = basis.settled.run.actions
+                if agreed is not None:
+                    planned = replace(planned, plan=limited_to(planned.plan, agreed))
                 _check_blocked(planned)
                 return self._to_do(planned, decided)
             held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, Event, Recovered
+from reconciler.applying.events import ActionDone, Event, Recovered, Summary
 from reconciler.errors import IncompleteError, LeaseError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
@@ -162,6 +162,41 @@ def test_resuming_looks_again_and_does_nothing_that_the_open_run_had_not_planned
     resumed = bench.apply(options=ApplyOptions(resumes=True))
     assert (resumed.verdict, resumed.planned.plan.actions) == (None, ())
     assert not [event for event in bench.events if isinstance(event, ActionDone)]
+
+
+def test_a_second_look_does_no_more_than_was_confirmed(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    create_topic(bench)
+    unlock(bench)
+    bench.write("manifests/more.yaml", MORE)
+
+    altered: list[Event] = []
+
+    def alter(event: Event) -> None:
+        if isinstance(event, Summary) and not altered:
+            altered.append(event)
+            opened(DirectoryStore(bench.folder / ".clusters/west")).alter_topic(
+                "shop:orders", configs={"retention.ms": "1000"}
+            )
+
+    assert bench.apply(options=ApplyOptions(yes=False), report=alter).verdict is None
+    assert [action.id for action in bench.plan().plan.actions] == ["update:topic/west/shop:orders"]
+
+
+def test_what_comes_up_once_a_killed_run_is_settled_is_asked_for_where_the_plan_was_empty(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    create_topic(bench)
+    unlock(bench)
+
+    def alter(event: Event) -> None:
+        if isinstance(event, Recovered):
+            opened(DirectoryStore(bench.folder / ".clusters/west")).alter_topic(
+                "shop:orders", configs={"retention.ms": "1"}
+            )
+
+    with pytest.raises(UserError, match="not confirmed: nothing was done"):
+        bench.apply(options=ApplyOptions(yes=False), confirm=lambda _planned: False, report=alter)
+    assert [action.id for action in bench.plan().plan.actions] == ["update:topic/west/shop:orders"]
 
 
 def test_what_changed_since_a_run_died_is_not_resumed(bench: Bench) -> None:

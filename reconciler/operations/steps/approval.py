@@ -414,7 +414,7 @@ def rest_of(settled: Settled, now: Plan, found: RestOfRun) -> Rest:
         ChangedPlanError: Something of it would do something else now, or is planned no more and has not happened.
     """
     before = {action.id: action for action in settled.run.actions}
-    rest = planned_before(settled, now)
+    rest = limited_to(now, before.values())
     mine = rest.actions
     planned = {action.id for action in mine}
     left = [action for action in left_of(settled) if action.id not in planned]
@@ -427,11 +427,11 @@ def rest_of(settled: Settled, now: Plan, found: RestOfRun) -> Rest:
     return Rest(rest, not_needed)
 
 
-def planned_before(settled: Settled, now: Plan) -> Plan:
-    """Return of a plan made now what the open run had planned too."""
-    before = {action.id for action in settled.run.actions}
-    mine = tuple(action for action in now.actions if action.id in before)
-    return replace(now, actions=mine, digest=digest(mine))
+def limited_to(now: Plan, agreed: Iterable[Action]) -> Plan:
+    """Return of a plan made now what was agreed before: a second look does no more than that."""
+    ids = {action.id for action in agreed}
+    actions = tuple(action for action in now.actions if action.id in ids)
+    return replace(now, actions=actions, digest=digest(actions))
 
 
 def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Settled) -> Iterator[Difference]:
