@@ -13,6 +13,7 @@ from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.cli.text.topics_text import acls_lines
 from reconciler.operations.steps.effective import TieringRow, rules_of
 from reconciler.planning.actions import Action, Forget, Reason, Transition
+from reconciler.resources.acls import ACLS
 from reconciler.resources.configs import show_value
 from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import visible
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
+_CONFIGS: Final = "configs."
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
@@ -49,7 +51,8 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
     paths = sorted({path for side in sides for path in side if side[path] != []})
     headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
-    rows = [_field(path, sides, origins) for path in paths]
+    is_there = shown.observed is not None
+    rows = [_field(path, sides, origins, is_there=is_there) for path in paths]
     return [
         line(Span(shown.address, Tone.STRONG)),
         *_facts(shown),
@@ -130,9 +133,22 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield path, inside
 
 
-def _field(path: str, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None) -> list[str | Span]:
+def differs_there(path: str, sides: Sequence[Mapping[str, Any]], *, is_there: bool) -> bool:
+    """Tell whether the cluster has another value than files and state want, or lacks a config or access rule.
+
+    `sides`: files, state, cluster. `is_there`: the cluster has the resource. Of other fields it need not tell all.
+    """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
-    differs = path in sides[2] and wanted is not None and sides[2][path] != wanted
+    if wanted is None or not is_there:
+        return False
+    is_told = path.startswith((_CONFIGS, ACLS))
+    return sides[2][path] != wanted if path in sides[2] else is_told
+
+
+def _field(
+    path: str, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None, *, is_there: bool
+) -> list[str | Span]:
+    differs = differs_there(path, sides, is_there=is_there)
     cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
     cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
     if origins is not None:
