@@ -16,7 +16,8 @@ from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import index_key, part_key
 from reconciler.embedded.objects import check_arrived
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
-from reconciler.embedded.segments.pages import all_entries, entries_within
+from reconciler.embedded.segments.pages import entries_within
+from reconciler.embedded.segments.retention import live_entries
 from reconciler.embedded.segments.rewrites import Gain, Replacement
 from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
@@ -96,7 +97,8 @@ def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, i
         if head.writer == NOBODY:
             return False
         try:
-            others = [entry for entry in all_entries(store, head) if entry.kms_key_id != kms_key_id]
+            # A page that retention has cut names parts that are gone.
+            others = [entry for entry in live_entries(store, head) if entry.kms_key_id != kms_key_id]
             for at in range(0, len(others), CHUNK):
                 if is_stopped():
                     return False

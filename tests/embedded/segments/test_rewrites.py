@@ -19,6 +19,7 @@ from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewrit
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
+from tests.embedded.maintenance.tiny_segments import DAY, Clock, clocked
 from tests.embedded.samples import NOW, cluster_in, contents, ids, numbered, read
 from tests.embedded.stores import DiedError, KeyedStore, WatchedStore, dying
 
@@ -169,6 +170,26 @@ def test_pages_and_pages_of_pages_are_written_anew(
     assert head is not None
     assert head.pages
     assert [entry.kms_key_id for entry in all_entries(store, head)] == ["key-us"] * 23
+
+
+def test_what_retention_left_of_a_page_is_written_anew() -> None:
+    store, clock = KeyedStore(), Clock()
+    cluster, _ = clocked(store, clock)
+    cluster.create_namespace("eu", kms_key_id="key-eu")
+    cluster.create_namespace("us", kms_key_id="key-us")
+    cluster.create_topic("eu:orders", configs={"segment.bytes": "4500", "retention.ms": str(DAY)})
+    produce(cluster, "eu:orders", *[f"old{number}" for number in range(50)])
+    clock.now_ms += 2 * DAY
+    produce(cluster, "eu:orders", *[f"new{number}" for number in range(50)])
+    cluster.upkeep().retain()
+    head = read_head(store, cluster.topic("eu:orders").id, 0)
+    assert head is not None
+    assert head.pages[0].base < head.start == 50
+    before = contents(cluster.log("eu:orders"))
+    cluster.move_topic("eu:orders", "us:orders")
+    assert cluster.finish_rewrites() == 1
+    assert set(store.parts().values()) == {"key-us"}
+    assert contents(cluster.log("us:orders")) == before
 
 
 def test_a_reader_on_its_way_sees_every_record_while_they_are_written_anew(
