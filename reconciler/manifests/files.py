@@ -73,6 +73,11 @@ def label_of(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
+def _in_utf8(label: str) -> str:
+    """Return a name with the bytes that are not UTF-8 written out: JSON cannot hold them."""
+    return label.encode("utf-8", "backslashreplace").decode()
+
+
 def is_outside(path: Path, within: Path | None) -> bool:
     """Tell whether a path leads out of a folder, links followed."""
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
@@ -189,13 +194,13 @@ class _Walk:
             return  # a link that leads back up, or to what was read already
         self._visited.add(real)
         if is_outside(folder, self._within):
-            self.problems.append(outside(label_of(folder, self._folder)))
+            self.problems.append(outside(_in_utf8(label_of(folder, self._folder))))
             return
         try:
             with os.scandir(folder) as entries:
                 children = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.problems.append(_unreadable(label_of(folder, self._folder), error))
+            self.problems.append(_unreadable(_in_utf8(label_of(folder, self._folder)), error))
             return
         for child in children:
             self._enter(child)
@@ -204,6 +209,7 @@ class _Walk:
         path = Path(child.path)
         if path in self._apart:
             return
+        label = _in_utf8(label_of(path, self._folder))
         is_yaml = child.name.endswith(_SUFFIXES)
         try:
             is_folder = child.is_dir()
@@ -213,14 +219,16 @@ class _Walk:
             if not child.name.startswith("."):
                 self._descend(path)
             elif self._hides_manifests(path):
-                self._others.append(f"{label_of(path, self._folder)}/")
+                self._others.append(f"{label}/")
         elif child.name.startswith("."):
             if is_yaml:
-                self._others.append(label_of(path, self._folder))
-        elif is_yaml:
-            self.files.append(path)
+                self._others.append(label)
+        elif not is_yaml:
+            self._others.append(label)
+        elif label != label_of(path, self._folder):
+            self.problems.append(Problem(label, None, None, "", "has a name that is not UTF-8", "Rename it"))
         else:
-            self._others.append(label_of(path, self._folder))
+            self.files.append(path)
 
     def _hides_manifests(self, folder: Path) -> bool:
         """Tell whether a hidden folder holds a manifest; `.git` and `..data` of a mounted ConfigMap do not count."""

@@ -76,6 +76,16 @@ def test_every_yaml_file_below_a_listed_path_is_read_but_none_that_is_hidden(wor
     )
 
 
+def test_a_name_that_is_not_utf_8_is_refused_where_a_manifest_has_it_and_else_written_out(
+    workspace: Any, clusters: str
+) -> None:
+    folder = workspace({"manifests/a.yaml": clusters, "manifests/caf\udce9.txt": ""})
+    (warning,) = loaded(folder).warnings
+    assert "not read: manifests/caf\\udce9.txt." in str(warning)
+    (folder / "manifests/caf\udce9.yaml").write_text(TOPIC)
+    assert problems_of(folder) == ["manifests/caf\\udce9.yaml: has a name that is not UTF-8. Rename it"]
+
+
 def test_many_other_files_are_counted_and_not_all_named(workspace: Any, clusters: str) -> None:
     others = {f"manifests/{name}.txt": "" for name in "abcdefgh"}
     (warning,) = loaded(workspace({"manifests/a.yaml": clusters, **others})).warnings
