@@ -62,6 +62,17 @@ def test_an_issue_advises_commands_that_fit_how_drift_was_run(forge: ForgeServer
     assert "reconciler apply --target" not in issue.body
 
 
+def test_an_issue_names_the_command_for_a_patch_that_no_page_shows_as_it_is(forge: ForgeServer, call: Call) -> None:
+    path = Path("manifests/example.yaml")
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 3 #\tby team"))
+    grow()
+    assert call("drift", "--issue").code == 3
+    (issue,) = forge.issues
+    assert "```diff" not in issue.body
+    said = "The patch that takes it into the files has characters that cannot be shown here: "
+    assert f"{said}`reconciler drift --accept '*' > accept.patch`" in issue.body
+
+
 def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: ForgeServer, call: Call) -> None:
     report = ("drift", "--issue", "--issue-label", "drift", "--issue-label", "unknown", "--webhook", "HOOK")
     nothing = call(*report)

@@ -232,3 +232,13 @@ def test_a_comment_about_drift_fits_and_names_what_fails_for_as_long_as_it_does(
     named = len(set(re.findall(r"t-\d{6}", comment)))
     told = re.search(r"\*\*([\d,]+) more rows? of danger do not fit", comment)
     assert named + (int(told[1].replace(",", "")) if told else 0) == count
+
+
+def test_a_comment_about_drift_counts_also_errors_that_do_not_fit() -> None:
+    errors = tuple(Finding(Address(f"topic/west/e-{number:06}"), None, "x" * 100, "Look.") for number in range(1_000))
+    planned = drifted(0).planned
+    planned = dataclasses.replace(planned, plan=dataclasses.replace(planned.plan, errors=errors))
+    comment = drift_markdown(Drifted(planned, (), (), None))
+    named = len(set(re.findall(r"e-\d{6}", comment)))
+    told = re.search(r"\*\*([\d,]+) more rows of danger do not fit", comment)
+    assert named + (int(told[1].replace(",", "")) if told else 0) == 1_000

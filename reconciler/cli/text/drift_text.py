@@ -131,7 +131,7 @@ def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
     head, errors = _head(drifted), _errors(drifted)
     yield [*head, *errors, *_table(fails), *_folded(rest)]
     yield [*head, *errors, *_table(fails)]
-    named = [NamedLine(line, 0) for line in errors]
+    named = [NamedLine(line, int(line.startswith("- "))) for line in errors]
     for kind in CLASSES:
         named += named_lines(kind, [found.address for found in fails if found.kind == kind])
     room = LIMIT - len("\n".join(head).encode()) - 2
@@ -194,11 +194,14 @@ def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
     accepted = remedy.accepted
     if accepted is not None and accepted.patch:
         parts += ["", "This patch takes it into the files:"]
-        if len(accepted.patch.encode()) <= _PATCH_ROOM:
-            parts += ["", *folded("The patch, for git apply", block("diff", accepted.patch.splitlines()))]
+        lines = accepted.patch.removesuffix("\n").split("\n")
+        is_short = len(accepted.patch.encode()) <= _PATCH_ROOM
+        if is_short and all(visible(each) == each for each in lines):
+            parts += ["", *folded("The patch, for git apply", block("diff", lines))]
         else:
             command = code(typed_again("reconciler drift --accept '*' > accept.patch"))
-            parts[-1] = f"The patch that takes it into the files is too long for here: {command}"
+            why = "has characters that cannot be shown here" if is_short else "is too long for here"
+            parts[-1] = f"The patch that takes it into the files {why}: {command}"
     if accepted is not None and accepted.notes:
         parts += ["", *(f"- {code(note)}" for note in accepted.notes[:_MOST_NAMED])]
     return drift_markdown(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
