@@ -11,9 +11,10 @@ import jsonschema
 import pytest
 
 from reconciler.cli.json.base import document_bytes
-from reconciler.cli.json.clusters_json import TopicProfileDocument
+from reconciler.cli.json.clusters_json import KeyProfilePart, TopicProfileDocument
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.topics_text import profile_text
+from reconciler.jobs.profile import KEY_PREFIX, KeyProfile
 from tests.cli import sample_results
 from tests.cli.conftest import COMMAND, Call, environment
 
@@ -94,4 +95,7 @@ def test_a_profile_with_hostile_keys_shows_and_follows_its_schema() -> None:
     found = validated(body)
     assert b"\x1b" not in body
     assert [each["key"] for each in found["top_keys"]] == ["\x1b[31mN14228", {"base64": "/wA="}, ""]
+    long = "€".encode() * 100
+    cut = KeyProfilePart.of(KeyProfile(long[:KEY_PREFIX], len(long), 1, 300, 1))
+    assert cut.key == "€" * 85
     assert found["retention"] == {"records": 7_000, "bytes": 800_000, "retention_ms": 604_800_000}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -487,8 +488,10 @@ class KeyProfilePart(Part):
     @classmethod
     def of(cls, found: KeyProfile) -> KeyProfilePart:
         """Say it."""
+        is_whole = found.key_bytes <= len(found.prefix)
         try:
-            key: str | Base64Part = found.prefix.decode()
+            # Where the key goes on, what is left of it may end within a character.
+            key: str | Base64Part = getincrementaldecoder("utf-8")().decode(found.prefix, final=is_whole)
         except UnicodeDecodeError:
             key = Base64Part(base64=b64encode(found.prefix).decode())
         return cls.from_record(found, key=key)
