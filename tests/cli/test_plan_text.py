@@ -22,7 +22,7 @@ from reconciler.cli.text.sections import plan_of, sections
 from reconciler.cli.text.states_text import diff_text, difference_lines
 from reconciler.operations import state_views as state_diffs
 from reconciler.operations.steps.approval import ApprovalCheck
-from reconciler.planning.actions import Adopt, Change, Forget, Reason, Risk, RunJob, Update, is_dangerous
+from reconciler.planning.actions import Adopt, Change, Delete, Forget, Reason, Risk, RunJob, Update, is_dangerous
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
@@ -216,6 +216,21 @@ def adoptions() -> Plan:
         moved, moved_from=None, changes=(Change("protect", before=True, after=False),), reasons=(Reason.RECORD_ONLY,)
     )
     return dataclasses.replace(sample_results.empty(), actions=(moved, remembered))
+
+
+def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
+    spec = {"metadata": {"name": "a", "cluster": "west"}, "spec": {"partitions": 1}}
+    topic = RESOURCE.validate_python({"kind": "Topic", **spec})
+    for reasons, said in (
+        ((Reason.REPLACED, Reason.SOURCE_KEPT), "replaced: it was a read replica,"),
+        ((Reason.REPLACED, Reason.HOLDS_DATA), "replaced: it was an ordinary topic"),
+    ):
+        delete = Delete(address=Address("topic/west/a"), before=topic, risk=Risk.IRREVERSIBLE, reasons=reasons)
+        plan = dataclasses.replace(sample_results.empty(), actions=(delete,))
+        read = plan_of(
+            read_document(canonical_bytes(to_document(dataclasses.replace(plan, digest=digest([delete])), {})))
+        )
+        assert said in text_of(plan_text(read))
 
 
 @pytest.mark.parametrize(

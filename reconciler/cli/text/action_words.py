@@ -86,6 +86,8 @@ def _replaced(action: Action) -> str:
     topic = action.before if isinstance(action, Delete) else action.after if isinstance(action, Create) else None
     location = topic.spec.read_replica_of if isinstance(topic, Topic) else None
     what = "an ordinary topic" if location is None else f"a read replica of {location}"
+    if location is None and Reason.SOURCE_KEPT in action.reasons:
+        what = "a read replica"  # of a saved plan, which does not say of what
     return f"replaced: it was {what}" if isinstance(action, Delete) else f"in place of what it was: {what}"
 
 

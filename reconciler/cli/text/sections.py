@@ -281,7 +281,7 @@ def _action(document: ActionDocument) -> Action:
             after = _resource(document)
             return Update(before=after, after=after, changes=tuple(map(_change, document.changes)), **carried)
         case "delete":
-            # What was there is not in the document, and no reader looks at it.
+            # What was there is not in the document.
             return Delete(before=_NOT_THERE, **carried)
         case "adopt":
             after, moved = _resource(document), parameters.get("moved_from")
