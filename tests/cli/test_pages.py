@@ -133,6 +133,12 @@ def test_values_of_fields_are_text_too() -> None:
     assert "</script>\\" not in page
 
 
+def test_offsets_that_become_unreadable_are_told_with_the_last_of_them() -> None:
+    facts = [fact for row in rows_of(page_of(sample_results.switching())) for fact in row.get("facts", ())]
+    said = [text for label, text in facts if label == "becomes unreadable"]
+    assert said[0] == "topic/west/shop:eu:clicks, partition 0, offsets 0 to 1199999, 7 GiB"
+
+
 # The commands.
 
 

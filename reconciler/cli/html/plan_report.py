@@ -178,7 +178,7 @@ def _about(action: Action, document: ActionDocument) -> Iterator[tuple[str, str]
     if estimate.engine:
         yield "runs", estimate.engine
     for lost in estimate.unreadable[:_MOST_NAMED]:
-        where = f"{lost.topic}, partition {lost.partition}, offsets {lost.start} to {lost.stop}"
+        where = f"{lost.topic}, partition {lost.partition}, offsets {lost.start} to {lost.stop - 1}"
         yield "becomes unreadable", f"{where}, {bytes_text(lost.bytes)}"
     if isinstance(action, Transition):
         yield "leads", f"from {action.from_state} to {action.to_state}"
