@@ -82,6 +82,7 @@ def test_values_have_their_unit_and_read_back(path: str, value: object, text: st
         ("configs.retention.ms", "-1", "87400000", "infinite → 87400s"),
         ("configs.retention.ms", None, "87400000", "unset → 87400s"),
         ("configs.cleanup.policy", "delete", "compact", "delete → compact"),
+        ("configs.of.another.tool", "000000", "5", "000000 → 5"),
     ],
 )
 def test_two_values_have_one_unit_where_one_of_them_needs_a_long_number(

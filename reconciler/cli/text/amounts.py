@@ -203,7 +203,7 @@ def moved_values(path: str, before: Value | list[object], after: Value | list[ob
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
             found = _LONG.fullmatch(texts[long])
-            if found is None or not _WHOLE.fullmatch(raw) or not _WHOLE.fullmatch(other):
+            if found is None or not int(found[1]) or not _WHOLE.fullmatch(raw) or not _WHOLE.fullmatch(other):
                 continue
             one, rest = divmod(int(raw), int(found[1]))
             if not rest and int(other) > 0 and int(other) % one == 0:
