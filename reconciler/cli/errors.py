@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from typer import TyperException
 
 from reconciler.cli.console import Screen, err, silence
-from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line
 from reconciler.errors import BrokenInvariantError, DriftError, MissingRecordsError, PendingError, ReconcilerError
 from reconciler.runtime.text import one_line, visible
 
@@ -35,7 +35,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
         case TyperException():
             code = _say_usage(screen, error)
         case KeyboardInterrupt():
-            screen.show([line("\nInterrupted: nothing was started.")])
+            screen.show([EMPTY, line("Interrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
             # A process that read our output has enough of it; the rest of it goes nowhere.

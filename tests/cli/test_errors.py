@@ -80,6 +80,7 @@ def test_what_nobody_raised_on_purpose_is_still_one_line(
     shown = capsys.readouterr().err
     assert said in shown
     assert "Traceback" not in shown
+    assert "\\n" not in shown
 
 
 def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
