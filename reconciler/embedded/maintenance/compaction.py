@@ -357,6 +357,12 @@ class Cleaning:
     now_ms: int
     epoch: int
     """The newest of the log."""
+    start: int
+    """Where the log begins: what a part has below goes."""
+
+    def live(self, entry: Entry) -> OffsetRange:
+        """Return the offsets of a part that are in the log."""
+        return OffsetRange(max(entry.base, self.start), entry.last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +419,7 @@ class Compaction:
         if not clean:
             return None
         pieces = tuple(self._pieces(clean, there, head.local_start))
-        return Cleaning(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0])
+        return Cleaning(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def rewritten(self, cleaning: Cleaning, cleaned: Iterable[Cleaned]) -> Rewritten:
         """Gather what was written of all groups, in their order; where one fails, what the others wrote is deleted."""
@@ -496,14 +502,15 @@ class Compaction:
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
         is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
-        if is_alone and first.last < dirty_from and not is_due(first, now_ms) and not _loses(group.first, survivors):
+        is_clean = is_alone and first.last < dirty_from and not is_due(first, now_ms)
+        if is_clean and not _loses(group.first, cleaning.live(first), survivors):
             return None
         sieve = Sieve(survivors)
         entry = self._writer(group).write_one(
             kept
             for piece in group.pieces
             for kept in sieve.kept(
-                read_part(piece.store, piece.entry, self._partition.number, _whole(piece.entry)),
+                read_part(piece.store, piece.entry, self._partition.number, cleaning.live(piece.entry)),
                 # Beyond what was learned, older records of the key may be left.
                 tombstones_to=cleaning.through if is_due(piece.entry, now_ms) else 0,
             )
@@ -511,7 +518,7 @@ class Compaction:
         horizon_ms = group.horizon_ms if sieve.tombstones else None
         if entry is None:
             return Replacement.of(group.entries, [])
-        if is_alone and not sieve.dropped:
+        if is_alone and entry.digest.records == first.digest.records:
             group.first.store.delete([entry.key, *([index_key(entry.key)] if group.first.is_remote else [])])
             entry = first
             if entry.horizon_ms == horizon_ms:
@@ -526,10 +533,6 @@ class Compaction:
         return SegmentWriter.under(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
-def _loses(piece: Piece, survivors: Survivors) -> bool:
-    """Tell whether a part has a record that is superseded; reads keys alone."""
-    return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, _whole(piece.entry)))
-
-
-def _whole(entry: Entry) -> OffsetRange:
-    return OffsetRange(entry.base, entry.last + 1)
+def _loses(piece: Piece, offsets: OffsetRange, survivors: Survivors) -> bool:
+    """Tell whether a part has a record in a range that is superseded; reads keys alone."""
+    return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))

@@ -143,7 +143,11 @@ class Rebuilding:
                 one = runs.at(entry)
                 if one is not None:
                     self._found[one].append(entry)
-        return tuple(one for one, run in self._found.items() if one.base >= self._floor and one.fits(run))
+        return tuple(one for one, run in self._found.items() if self._is_left(one) and one.fits(run))
+
+    def _is_left(self, one: Replacement) -> bool:
+        """Tell whether nothing that takes the place of a run lies wholly below the floor: it may have risen since."""
+        return all(entry.last >= self._floor for entry in one.added)
 
 
 class _Runs:

@@ -14,6 +14,7 @@ from reconciler.embedded.maintenance.compaction import NewestOffsets
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import Partition
+from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.maintenance.tiny_segments import (
@@ -284,6 +285,22 @@ def test_small_neighbours_become_one_file() -> None:
     head = head_of(cluster)
     assert len(head.entries) + sum(page.entries for page in head.pages) < before
     assert {entry.digest.records for entry in head.entries if entry.is_segment} == {10}
+
+
+def test_a_part_that_the_start_of_the_log_cuts_is_cleaned_with_the_rest() -> None:
+    cluster, _ = eager()
+    append(cluster, ("a", "1"), ("b", "2"), ("c", "3"))
+    append(cluster, ("b", "4"), ("d", "5"))
+    closing(cluster)
+    partition = Partition(TOPIC, cluster.topic(TOPIC).id, 0)
+    raise_start(cluster.store, partition, 1, cleanup_policy(cluster.catalog.read(), TOPIC, cluster.cluster_id).limits)
+    assert cluster.upkeep().compact().partitions == 1
+    assert shown(cluster) == [(2, "c", "3"), (3, "b", "4"), (4, "d", "5")]
+    head = head_of(cluster)
+    assert (head.start, head.compacted_to) == (1, 5)
+    assert head.entries[0].base == 2
+    assert parts_in(cluster.store) == named_in(cluster)
+    assert cluster.upkeep().compact() == MaintenanceResult()
 
 
 def test_newest_offsets_are_those_of_a_dictionary() -> None:

@@ -16,7 +16,7 @@ from reconciler.embedded.segments.parts import read_part
 from tests.embedded.maintenance.tiny_segments import ALL, TOPIC, append, copied, head_of, held
 from tests.embedded.samples import rows_of
 from tests.embedded.stores import DiedError, dying
-from tests.embedded.tiered.tiered_cluster import Tiered, tiered
+from tests.embedded.tiered.tiered_cluster import Tiered, begin_at, tiered
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -84,6 +84,22 @@ def test_what_is_superseded_goes_from_object_storage_too() -> None:
     assert newest(held(it.cluster)) == before
     assert [row["value"] for row in held(it.cluster) if row["key"] == b"a"] == [b"new"]
     assert [row["value"] for row in remote_rows(it) if row["key"] == b"a"] == [b"new"]
+    assert it.cluster.upkeep().compact() == MaintenanceResult()
+
+
+def test_a_remote_segment_that_the_start_of_the_log_cuts_is_cleaned_with_the_rest() -> None:
+    it = compacted_topic()
+    archived(it, ("a", "1"), ("b", "2"))
+    archived(it, ("b", "3"))
+    write(it, ("a", "4"))
+    it.upload()
+    begin_at(it, 4)
+    assert [(entry.base, entry.last) for entry in it.segments()] == [(3, 4), (5, 6), (7, 8)]
+    before = newest(held(it.cluster))
+    assert it.cluster.upkeep().compact().records == 3
+    assert newest(held(it.cluster)) == before
+    assert [row["offset"] for row in held(it.cluster)] == [4, 7, 8, 9]
+    assert it.segments()[0].base == 4
     assert it.cluster.upkeep().compact() == MaintenanceResult()
 
 

@@ -38,7 +38,7 @@ from tests.embedded.maintenance.tiny_segments import (
 )
 from tests.embedded.samples import rows_of
 from tests.embedded.stores import DiedError, WatchedStore, dying
-from tests.embedded.tiered.tiered_cluster import Tiered, tiered
+from tests.embedded.tiered.tiered_cluster import Tiered, begin_at, tiered
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
@@ -86,6 +86,18 @@ def test_a_run_becomes_one_object_and_its_records_stay() -> None:
     assert (after[0].base, after[0].last, after[0].is_segment) == (0, 31, True)
     assert after[0].key.rpartition("/")[2].startswith(f"0-31-{after[0].bytes}-0-v1-")
     assert (remote_rows(found), digest_of(found)) == (rows, digest)
+    assert is_tidy(found)
+    assert found.cluster.upkeep().merge() == MaintenanceResult()
+
+
+def test_a_run_whose_first_segment_the_start_of_the_log_cuts_becomes_one_object_once() -> None:
+    found = small()
+    begin_at(found, 6)
+    assert (found.manifest().start, found.segments()[0].base) == (6, 4)
+    rows = held(found.cluster)
+    assert found.cluster.upkeep().merge().partitions == 1
+    assert [(entry.base, entry.last) for entry in found.segments()] == [(4, 31)]
+    assert held(found.cluster) == rows
     assert is_tidy(found)
     assert found.cluster.upkeep().merge() == MaintenanceResult()
 

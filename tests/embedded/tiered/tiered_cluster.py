@@ -19,8 +19,10 @@ from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import PRODUCERS, Head, Partition, head_register, swap_head
 from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.parts import PartWriter
+from reconciler.embedded.segments.retention import cleanup_policy
 from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered.remote_retention import TieredPartition
+from reconciler.embedded.tiered.remote_tier import remote_partition, remote_tier
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, Clock, append_parts, head_of, with_topic
@@ -105,6 +107,15 @@ def tiered(*, partitions: int = 1, storage: ObjectStore | None = None, **configs
         **{"segment_bytes": TWO_PARTS, **{key.replace(".", "_"): value for key, value in BOTH.items()}, **configs},
     )
     return found
+
+
+def begin_at(it: Tiered, start: int) -> None:
+    """Let the log of the first partition begin at an offset, on both tiers, as a mirror's does where its source's."""
+    catalog, cluster = it.cluster.catalog.read(), it.cluster
+    policy = cleanup_policy(catalog, TOPIC, cluster.cluster_id)
+    remote = remote_tier(it.storage, cluster.cluster_id, catalog.cluster)
+    tier = TieredPartition(it.store, Partition(TOPIC, cluster.topic(TOPIC).id, 0), policy, it.tiering(), remote)
+    tier.expire(*tier.sound(head_of(cluster)), start)
 
 
 # A topic of which the older part lies in object storage alone: parts copied there as they are, then evicted.
