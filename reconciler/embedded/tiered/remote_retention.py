@@ -27,6 +27,7 @@ from reconciler.embedded.segments.retention import (
     live_entries,
     pages_from,
     raise_start,
+    raised,
     segments_of,
 )
 from reconciler.embedded.tiered.manifest import (
@@ -530,7 +531,8 @@ class TieredPartition:
 
     def _of_both(self, head: Head, manifest: Manifest, found: Expiry, now_ms: int) -> Expiry:
         """Go on where the remote walk ended, over the one log that both tiers are."""
-        stored = self._remote_bytes(manifest, found.start, head.local_start) + live_bytes(self.store, head)
+        left, _ = raised(self.store, head, max(head.start, found.start))
+        stored = self._remote_bytes(manifest, found.start, head.local_start) + live_bytes(self.store, left)
         segments = list(self._log(head, manifest, found.start, now_ms, stored))
         start = segments[-1].last + 1 if segments else found.start
         after = next(self._segments(head, manifest, start), None)

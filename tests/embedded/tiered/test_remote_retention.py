@@ -172,6 +172,24 @@ def test_where_nothing_is_uploaded_any_more_both_tiers_expire_remote_first(off: 
         agrees(it)
 
 
+@pytest.mark.parametrize("left", [7, 5, 3, 1])
+def test_what_goes_from_both_tiers_does_not_count_as_bytes_that_are_kept(left: int) -> None:
+    it = tiered(**KEEP)
+    it.fill(17)
+    it.upload()
+    it.cluster.alter_topic(TOPIC, {"remote.write": "false", "remote.read": "false"})
+    it.cluster.finish_disablings()
+    head = head_of(it.cluster)
+    assert (head.local_start, head.uploaded_to) == (0, 32)
+    kept = head.entries[-1 - left :]
+    limit = sum(entry.bytes for entry in kept) + kept[0].bytes // 2
+    it.cluster.alter_topic(TOPIC, {"retention.bytes": str(limit)})
+    it.cluster.upkeep().retain()
+    assert head_of(it.cluster).start == kept[0].base
+    assert offsets(it) == list(range(kept[0].base, 34))
+    agrees(it)
+
+
 def test_a_pass_whose_own_cut_took_pages_of_the_head_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "TAIL", 4)
     it = tiered(**KEEP)
