@@ -151,7 +151,8 @@ class Scrub:
             if entry.key not in named:
                 continue
             found = next((one for one in storage.list(entry.key) if one.key == entry.key), None)
-            offsets, is_here = OffsetRange(entry.base, entry.last + 1), entry.base >= head.local_start
+            offsets = OffsetRange(entry.base, entry.last + 1)
+            is_here = offsets.start >= head.local_start and offsets.stop <= head.end
             if found is None:
                 lost.append((entry, ScrubFinding(Fault.SEGMENT_MISSING, entry.key, offsets, is_here=is_here)))
             elif found.size != entry.bytes:
@@ -175,7 +176,8 @@ class Scrub:
         """Put what lies here too once more, under a fresh name."""
         put_ms = self.now_ms()
         for entry, finding in lost:
-            if not finding.is_here or not self.tiering.uploads:
+            # Above what the head knows as uploaded an older copy of the cluster has other records, or none.
+            if not finding.is_here or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
             with whole_or_deleted(self.remote.storage) as done:

@@ -12,7 +12,7 @@ from reconciler.embedded.maintenance.passes import EVERY_MS, scrub
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
-from tests.embedded.maintenance.tiny_segments import TOPIC, append, held
+from tests.embedded.maintenance.tiny_segments import TOPIC, append, copied, held
 from tests.embedded.samples import read
 from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
@@ -64,6 +64,25 @@ def test_of_a_lost_segment_that_lay_nowhere_else_its_offsets_are_told_and_it_sta
     )
     assert error.hint == f"Restore {lost.key} from a version or copy of the bucket, then: reconciler run --only scrub"
     assert it.segments()[2] == lost
+
+
+@pytest.mark.parametrize("written", [0, 9])
+def test_an_older_copy_of_the_cluster_puts_nothing_in_the_place_of_what_it_never_had(written: int) -> None:
+    it = tiered(retention_local_target_ms="-1")
+    it.fill(9)
+    it.upload()
+    older = copied(it.store)
+    it.fill(8)
+    it.upload()
+    lost = it.segments()[-1]
+    back = Tiered(older, it.storage, it.clock)
+    for number in range(written):
+        append(back.cluster, ("other", str(number)), ("other", str(number)))
+    it.storage.delete([lost.key])
+    done = scrubbed(back)
+    assert done.failed == 1
+    assert lost.key in done.errors[0].message
+    assert it.segments()[-1] == lost
 
 
 @pytest.mark.parametrize("evicts", [False, True])
