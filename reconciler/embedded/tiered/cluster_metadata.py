@@ -267,7 +267,8 @@ class MetadataKeeper:
         parts = before | self._written(contents, before)
         done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
         if GROUPS_PART in parts:
-            parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark=mark)
+            # Of a group that could not be read, the next look asks again though no group has changed by then.
+            parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark="" if done.errors else mark)
         if done.written:
             self._name(register, held, catalog, parts, set(listed), done)
         return done

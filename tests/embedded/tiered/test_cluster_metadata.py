@@ -26,8 +26,9 @@ from reconciler.embedded.tiered.cluster_metadata import (
     place_of,
     read_cluster_metadata,
 )
-from reconciler.errors import NewerFormatError, UnansweredError, UserError
+from reconciler.errors import NewerFormatError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.wrappers import WrappedStore
 from reconciler.resources.mirrors import LinkEntry, Trouble
 from tests.embedded.maintenance.tiny_segments import TOPIC as SMALL
 from tests.embedded.mounts.recovered_topics import (
@@ -49,7 +50,7 @@ from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import ObjectStore, Stored
 
 GROUP, PLAIN = "shop:checkout", "reports"
 LOGGED = "reconciler.mounting"
@@ -337,6 +338,33 @@ def test_a_group_that_cannot_be_read_keeps_what_was_kept_of_it(storage: ObjectSt
     assert ["cannot be read" in error.message for error in done.errors] == [True]
     offsets = offsets_in(check_whole(storage, west))
     assert [next(iter(offsets[group].values())) for group in (GROUP, PLAIN)] == [{0: 8}, {0: 6}]
+
+
+class Unread(WrappedStore):
+    """Does not answer where one object is asked for."""
+
+    def __init__(self, inner: ObjectStore, key: str) -> None:
+        """Name the object."""
+        super().__init__(inner)
+        self._key = key
+
+    def get(self, key: str) -> Stored | None:
+        """Return any other object."""
+        if key == self._key:
+            raise RetryableError(f"{key}: no answer", hint="Try again.")
+        return super().get(key)
+
+
+def test_a_group_that_was_not_answered_for_is_kept_by_the_next_look(storage: ObjectStore) -> None:
+    west = source_in(storage)
+    furnish(west)
+    unread = Unread(west.store, group_key(GROUP))
+    done = MetadataKeeper(unread, storage, west.catalog, west.cluster_id, lambda: NOW).keep()
+    assert ["no answer" in error.message for error in done.errors] == [True]
+    assert list(check_whole(storage, west).groups) == [PLAIN]
+    assert list(keeper(west).keep().written) == ["groups"]
+    assert sorted(check_whole(storage, west).groups) == [PLAIN, GROUP]
+    assert not keeper(west).keep().written
 
 
 def test_secrets_stay_on_the_cluster_and_references_to_them_are_kept() -> None:
