@@ -632,6 +632,10 @@ def test_one_of_several_of_a_name_is_mounted_by_its_place_and_what_is_mounted_is
     said = shop.typed("topic", "mount", f"topic/east/{ORDERS}", "--yes")
     assert (said.code, first in said.err, second in said.err) == (1, True, True)
     assert f"topic/east/{first}" in said.err
+    for others in (f"topic/east/{second}", "topic/east/*"):
+        said = shop.typed("topic", "mount", f"topic/east/{first}", others, "--yes")
+        assert (said.code, first in said.err, second in said.err) == (1, True, True)
+    assert not shop.cluster("east").topics()
     printed = follows("mount-answers", shop.typed("topic", "mount", f"topic/east/{first}", "--yes", "--format", "json"))
     assert [(each["address"], each["namespace"]) for each in printed["topics"]] == [(f"topic/east/{ORDERS}", "shop")]
     again = shop.typed("topic", "mount", f"topic/west/{first}", "--yes")

@@ -147,14 +147,21 @@ class _Mounting:
     def _choose(self, cluster: str, candidates: Sequence[Moving]) -> set[str]:
         """Make ready what addresses and patterns name on a cluster; return the patterns that name something."""
         matched: set[str] = set()
+        chosen: dict[Address, dict[str, Moving]] = {}
         for text in self.asked.texts:
             there: Sequence[Moving] = [each for each in candidates if matches(text, each.address) or _is_at(text, each)]
             if _ANY in text:
+                matched |= {text} if any(each.held is None for each in there) else set()
                 there = self._of_pattern(there)
-                matched |= {text} if there else set()
             elif cluster_of(Address(text)) == cluster:
                 there = self._named(text, there)
-            self.ready |= {each.address: each for each in there}
+            for each in there:
+                chosen.setdefault(each.address, {})[each.location] = each
+        for address, places in chosen.items():
+            if len(places) > 1:
+                self.refused[address] = self._not_one(address, list(places.values()))
+            if address not in self.refused:
+                (self.ready[address],) = places.values()
         return matched
 
     def decide(self, snapshot: Snapshot | None) -> list[Action]:
@@ -334,7 +341,8 @@ class _Mounting:
         if len(found) == 1 and found[0].held is not None:
             return self._held(address, found[0].held)
         places = ", ".join(each.location for each in found)
-        hint = f"Name the place of the one that is meant: {address_of('topic', cluster, found[0].location)}"
+        one = address_of("topic", cluster, found[0].location)
+        hint = f"Name only the place of the one that is meant: {one}. Mount another one with --to, under another name."
         return UserError(f"{address}: several topics of that name can be mounted: {places}", hint=hint)
 
     def _held(self, address: Address, there: Mountable) -> UserError:
