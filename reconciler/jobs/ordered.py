@@ -312,9 +312,12 @@ def realigned(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Do
 
 
 def first_of_copy(found: Explained, offsets: OffsetMap) -> int | None:
-    """Return where a copy begins to differ, by the numbers of its own."""
-    at = None if found.first_difference is None else offsets.target_of(found.first_difference)
-    return _earliest(at, found.foreign)
+    """Return where a copy begins to differ, by the numbers of its own; behind what its map knows where that ends."""
+    first = found.first_difference
+    if first is None:
+        return found.foreign
+    at = offsets.target_of(first)
+    return _earliest(offsets.target_below(first) if at is None else at, found.foreign)
 
 
 @dataclass

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
+from reconciler.jobs.ordered import verify_renumbered
 from reconciler.jobs.verify import verify
 from reconciler.operations.steps.mount_jobs import check_equal
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, Spans
+from reconciler.records.offset_map import OffsetMap
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, Clock, append, clocked, head_of, held, with_topic
 from tests.embedded.samples import numbered
 from tests.engines import here
@@ -139,6 +141,17 @@ def test_what_both_have_must_be_the_same(both: tuple[EmbeddedCluster, EmbeddedCl
     found = compared(west, east)
     assert found.differences == ("records", "digest")
     assert found.first_difference == 60
+
+
+def test_a_copy_whose_map_knows_no_record_is_not_equal(
+    both: tuple[EmbeddedCluster, EmbeddedCluster, Clock],
+) -> None:
+    west, east, _ = both
+    west.upkeep().compact()
+    end = head_of(west).end
+    spans = Spans(OffsetRange(0, 0), OffsetRange(0, end), OffsetMap((), end))
+    (found,) = verify_renumbered(here(), east.log(TOPIC), west.log(TOPIC), {0: spans}).partitions
+    assert (found.is_equal, found.first_difference) == (False, 0)
 
 
 def test_what_lies_above_the_compacted_part_must_be_on_both_sides(
