@@ -294,10 +294,10 @@ class Impact:
         return Side(partial(said, is_own=False), partial(said, is_own=True))
 
     def _values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
-        """Yield what a topic and its tiers say now of one config, nearest first."""
+        """Yield what a topic and its tiers say of one config, nearest first; one that moves has its new tiers then."""
         yield address, topic.spec.configs.get(key)
-        for tier in self._situation.nearest(topic.cluster, topic.metadata.namespace):
-            seen = self._situation.observed.get(tier)
+        for tier in self._situation.nearest(topic.cluster, split_name(full_name_of(address))[0]):
+            seen = self._situation.observed.get(tier) or self._situation.wanted.get(tier)
             yield tier, seen.resource.spec.configs.get(key) if seen and isinstance(seen.resource, Namespace) else None
         cluster = self._situation.observed.get(cluster_address(topic.cluster))
         said = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
