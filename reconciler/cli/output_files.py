@@ -27,6 +27,8 @@ _MOST: Final = 1 << 30
 """Bytes of a document: far more than a plan has."""
 _IN_LINES: Final = ("records as JSON", "Parquet", "values")
 """Kinds whose first line tells."""
+_MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
+"""What a report as JUnit or as a page has in it."""
 _MANIFESTS: Final = (".yaml", ".yml")
 _STATE: Final = ("lockfile.json", "catalog/head.json")
 """What tells the folder of a state and that of an embedded cluster."""
@@ -136,9 +138,17 @@ def _is_records(line: bytes) -> bool:
 
 
 def _is_report(body: bytes) -> bool:
-    if _document(body).keys() == {"create", "update", "delete"}:
-        return True
-    return body.lstrip()[:1] in {b"<", b"{"} and b"reconciler" in body.lower()
+    if document := _document(body):
+        is_of_gitlab = document.keys() == {"create", "update", "delete"}
+        return is_of_gitlab or str(document.get("format")).startswith("reconciler.") or _is_sarif(document)
+    return body.startswith(b"<!-- reconciler:") or any(each in body for each in _MARKUP)
+
+
+def _is_sarif(document: Mapping[str, Any]) -> bool:
+    try:
+        return bool(document["runs"][0]["tool"]["driver"]["name"] == "reconciler")
+    except (KeyError, IndexError, TypeError):
+        return False
 
 
 _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {

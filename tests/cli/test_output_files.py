@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 import pytest
 
 from reconciler.cli.app import COMMANDS, root
+from reconciler.cli.options import Form
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -37,6 +38,7 @@ VICTIMS: Final = {
     "a new file of a cluster": ".clusters/west/parts/x",
     "somebody's notes": "notes.txt",
     "somebody's JSON": "package.json",
+    "somebody's page": "index.html",
     "a link to the state": "link.json",
     "a link to a manifest": "link.txt",
     "a folder": "manifests",
@@ -67,7 +69,8 @@ def applied(call: Call, tmp_path: Path) -> Call:
     """A workspace with something of everything that must not be lost."""
     assert call("apply", "--yes").code == 0
     (tmp_path / "notes.txt").write_text("mine\n")
-    (tmp_path / "package.json").write_text('{"format": "package/1"}\n')
+    (tmp_path / "package.json").write_text('{"format": "package/1", "name": "our-reconciler", "runs": []}\n')
+    (tmp_path / "index.html").write_text("<!doctype html>\n<p>Our topics are kept by reconciler.</p>\n")
     (tmp_path / "link.json").symlink_to(".reconciler/lockfile.json")
     (tmp_path / "link.txt").symlink_to(next(path.relative_to(tmp_path) for path in tmp_path.glob("manifests/*.yaml")))
     (tmp_path / ".git").mkdir()
@@ -96,6 +99,18 @@ def test_what_an_option_wrote_it_replaces(applied: Call, tmp_path: Path, option:
         said = applied(*(part.replace("FILE", "made.out") for part in WRITING[option]))
         assert said.code == 0, said.err
     assert (tmp_path / "made.out").is_file()
+
+
+@pytest.mark.parametrize("form", [*(each for each in get_args(Form) if each != "text"), "gitlab"])
+def test_a_report_of_each_form_replaces_its_last_one_also_after_an_error(
+    applied: Call, tmp_path: Path, form: str
+) -> None:
+    for command in ("plan", "drift", "validate"):
+        assert [applied(command, "--report", f"{form}={command}.out").code for _ in range(2)] == [0, 0]
+    (tmp_path / "manifests/broken.yaml").write_text("kind: [\n")
+    for command in ("plan", "drift", "validate"):
+        said = [applied(command, "--report", f"{form}={command}.out") for _ in range(2)]
+        assert [each.code for each in said] == [1, 1], said[-1].err
 
 
 def test_schemas_replace_schemas_and_nothing_else(applied: Call, tmp_path: Path) -> None:
