@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
+from tests.cli.test_pages import rows_of
 
 LINK, HALF = "link/east/twin", "link/west/twin"
 EXTRA = "link/east/extra"
@@ -62,6 +63,13 @@ UNNAMED = [
 
 
 @pytest.mark.fact("F-C-090")
+def test_a_link_with_mirrors_is_in_step_on_the_page_of_what_is_there(twins: Twins) -> None:
+    page = twins.typed("show", "link/east/twin", "--format", "html").out
+    (row,) = rows_of(page)
+    assert row["verb"] == "in step"
+    assert [path for sign, path, *sides in row["fields"] if len(set(sides)) > 1] == ["mirrorTopics"]
+
+
 @pytest.mark.parametrize(("asked", "code", "says"), UNNAMED, ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_done(
     twins: Twins, asked: tuple[str, ...], code: int, says: str

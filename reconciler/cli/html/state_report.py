@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.html.report import Cells, Entry, Fact, Report, cells, named, owner_of, section
+from reconciler.cli.html.report import NEUTRAL, Cells, Entry, Fact, Report, cells, named, owner_of, section
 from reconciler.cli.text.amounts import value_text
-from reconciler.cli.text.inventory_text import differs_there, facts_of, fields_of
+from reconciler.cli.text.inventory_text import MIRRORS, differs_there, facts_of, fields_of
 from reconciler.cli.text.lines import Tone
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, counted
@@ -97,8 +97,9 @@ def _sides(shown: Shown) -> Iterator[Cells]:
     ]
     for path in sorted({path for side in sides for path in side if side[path] not in ([], None)}):
         sign, *rest = cells(path, [value_text(path, side[path]) if path in side else None for side in sides])
-        differs = differs_there(path, sides, is_there=shown.observed is not None)
-        yield ("~" if differs else sign, *rest)
+        if differs_there(path, sides, is_there=shown.observed is not None):
+            sign = "~"
+        yield (NEUTRAL if path == MIRRORS else sign, *rest)
 
 
 def _standing(part: ShownPart, fields: Sequence[Cells], *, is_unmounted: bool) -> str:

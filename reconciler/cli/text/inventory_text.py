@@ -27,6 +27,8 @@ _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _CONFIGS: Final = "configs."
+MIRRORS: Final = "mirrorTopics"
+"""Only files have them in a link: each has an address of its own."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
@@ -139,7 +141,7 @@ def differs_there(path: str, sides: Sequence[Mapping[str, Any]], *, is_there: bo
     `sides`: files, state, cluster. `is_there`: the cluster has the resource. Of other fields it need not tell all.
     """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
-    if wanted is None or not is_there:
+    if wanted is None or not is_there or path == MIRRORS:
         return False
     is_told = path.startswith((_CONFIGS, ACLS))
     return sides[2][path] != wanted if path in sides[2] else is_told
