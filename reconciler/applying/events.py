@@ -161,7 +161,7 @@ class Recovered:
     run: str
     who: str
     settled: Mapping[str, str]
-    """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where nobody could look.
+    """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where it could not be seen.
 
     A transition over two clusters may be `under way`: begun, and not at its end.
     """

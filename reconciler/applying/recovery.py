@@ -353,6 +353,14 @@ def _told(action: str, found: Settlement) -> list[Entry]:
                     hint="Another change was made to it; the plan starts from its present values.",
                 )
             ]
+        case "unknown":
+            return [
+                ActionRefused(
+                    id=action,
+                    error="it is hidden from the principal of reconciler, so its result is not known",
+                    hint="The next plan says which right is missing.",
+                )
+            ]
         case "absent" | "partial":
             return []
 

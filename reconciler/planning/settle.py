@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _ON_ITS_WAY: Final = "PENDING_"
 
-Verdict: TypeAlias = Literal["absent", "done", "partial", "conflict"]
+Verdict: TypeAlias = Literal["absent", "done", "partial", "conflict", "unknown"]
 """`absent`: nothing of it has happened. `partial`: some has, and doing it again completes it. `conflict`: what is there
-is neither what it was nor what it was to be."""
+is neither what it was nor what it was to be. `unknown`: it is hidden from whoever looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ def scope_of(action: Action) -> tuple[Address, ...]:
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
         case Create() | Update() | Delete():
-            return (action.address,)
+            # Where a platform hides a mirror, it only says so of a topic of that name.
+            kind, _, name = action.address.partition("/")
+            return (action.address, *((Address(f"topic/{name}"),) if kind == "mirror" else ()))
         case Adopt() | Forget() | RunJob():
             return ()
         case _:
@@ -72,6 +74,8 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
 
     A job counts as absent: what it published is found by the next one, which does the rest.
     """
+    if _is_hidden(action, observed):
+        return Settlement("unknown")
     there = observed.get(action.address)
     match action:
         case Create():
@@ -92,6 +96,13 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
             return Settlement("absent")
         case _:
             assert_never(action)
+
+
+def _is_hidden(action: Action, observed: Inventory) -> bool:
+    """Tell whether what an action is about may not be seen; to settle a delete, its incarnation is enough."""
+    found = (observed.get(address) for address in scope_of(action))
+    hidden = [seen for seen in found if seen is not None and seen.hidden is not None]
+    return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)
 
 
 def _created(action: Create, there: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.settle import scope_of, settle
 from reconciler.resources.address import Address
@@ -99,6 +100,9 @@ GROW = ("partitions", 3, 6)
 LATER = {**TOPIC, "configs": {"retention.ms": "120000"}}
 BOTH = {**LATER, "partitions": 6}
 STRANGE = {**TOPIC, "configs": {"retention.ms": "7"}}
+NOT_SHOWN = NotAuthorizedError("User:x may not describe topic orders", hint="Allow it.")
+HIDDEN = {**BARE, "is": {"incarnation": None, "hidden": NOT_SHOWN}}
+SEALED = {**BARE, "is": {"hidden": NOT_SHOWN}}
 
 ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("nothing was made", create(TOPIC), [], "absent"),
@@ -162,6 +166,12 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("its unmount was cancelled", mount("unmount"), [migration("cancelled", "unmounted"), MOUNTED], "absent"),
     ("another topic has its name after it", mount("unmount"), [FOREIGN], "done"),
     ("the mirror was paused", promote(), [{**MIRROR, "is": {"state": "PAUSED"}}], "conflict"),
+    ("nobody can tell whether the hidden topic is there", delete("topic orders"), [HIDDEN], "unknown"),
+    ("the hidden topic is there still", delete("topic orders"), [SEALED], "absent"),
+    ("another one is there, and hidden", delete("first"), [SEALED], "done"),
+    ("the topic that was made is hidden", create(TOPIC), [SEALED], "unknown"),
+    ("the topic that was changed is hidden", update(RETAIN), [SEALED], "unknown"),
+    ("the topic of the mirror is hidden", create(MIRROR), [{**HIDDEN, "where": "east"}], "unknown"),
 ]
 
 

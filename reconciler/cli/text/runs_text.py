@@ -45,7 +45,7 @@ _SETTLED: Final[Mapping[str, str]] = {
     "partial": "had happened in part, and was completed",
     "under way": "is under way; its mirror says where it stands",
     "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
-    "unknown": "the cluster could not be read; the next plan of it does",
+    "unknown": "it could not be read; the next plan says what is there",
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from reconciler.errors import UserError
 from reconciler.operations.steps.observe import ObservedClusters, burst
-from reconciler.planning.settle import settle
+from reconciler.planning.settle import scope_of, settle
 from reconciler.runtime.text import counted
 from reconciler.state.journal import ActionEnded, Unfinished, find_outdated, read_open_run
 from reconciler.state.lease import doing_of
@@ -143,7 +143,7 @@ class Remembered:
         ended = []
         for action in self.in_doubt:
             platform = seen.capabilities.get(action.cluster or "")
-            if platform is not None:
+            if platform is not None and not seen.hidden.keys() & set(scope_of(action)):
                 found = settle(action, seen.inventory, platform.configs)
                 if found.verdict == "done":
                     ended.append(

@@ -131,7 +131,7 @@ class Looking:
                 address,
                 Observed(
                     resource,
-                    seen.id,
+                    seen.id if seen.replicas else None,  # Of what may not be described, brokers give zeros.
                     name,
                     is_internal=is_internal(seen),
                     hidden=_hidden(self.cluster, name) if seen.error else None,

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from reconciler.errors import RetryableError, StalePlanError
 from reconciler.planning.actions import Change, ControlAction
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingAction
-from reconciler.providers.kafka.translate import OWN, ConfigSeen, TopicSeen
+from reconciler.providers.kafka.client import _topic
+from reconciler.providers.kafka.provider import Looking
+from reconciler.providers.kafka.translate import OWN, ConfigSeen, Naming, TopicSeen
 from reconciler.providers.models import check_unmoved
+from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 
+if TYPE_CHECKING:
+    from reconciler.providers.kafka.client import KafkaClient
+
 PATIENCE_S = 0.2
+Topic: Any = MetadataResponse.MetadataResponseTopic
 MANY = [f"topic-{number:05d}" for number in range(12)]
 
 
@@ -86,3 +95,11 @@ def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> 
     check_unmoved(address, [Change(ratio, "1.0E-4", "0.0002")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
     with pytest.raises(StalePlanError):
         check_unmoved(address, [Change(ratio, "1.0E-4", "0.0003")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
+
+
+def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> None:
+    refused = Topic(error_code=29, name="orders", topic_id=UUID(int=0), is_internal=False, partitions=[])
+    look = Looking(cast("KafkaClient", None), "west", Naming(".", {}), Scope(), frozenset(), None)
+    seen = dict(look.observed({"orders": _topic(refused)}, {}, []))[Address("topic/west/orders")]
+    assert seen.hidden is not None
+    assert seen.incarnation is None
