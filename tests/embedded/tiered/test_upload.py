@@ -419,7 +419,7 @@ def test_a_manifest_that_ends_before_the_log_begins_lacks_nothing() -> None:
     it.fill(9)
     it.upload()
     off = {"remote.write": "false", "remote.read": "false"}
-    it.cluster.alter_topic(TOPIC, {**off, "retention.bytes": str(head_of(it.cluster).stored_bytes // 2)})
+    it.cluster.alter_topic(TOPIC, {**off, "retention.bytes": "0"})
     it.cluster.upkeep().retain()
     it.cluster.alter_topic(TOPIC, {**BOTH, "retention.bytes": "-1"})
     it.cluster.alter_topic(TOPIC, {**off, "remote.log.disable.policy": "delete"})
