@@ -33,7 +33,7 @@ from reconciler.embedded.tiered.recoverable import Loss, listed_losses, losses_o
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.embedded.tiered.topic_deletion import heads_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
-from reconciler.embedded.tiered.upload import outdated
+from reconciler.embedded.tiered.upload import compacted_there
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.records.log import OffsetRange
@@ -164,13 +164,12 @@ class Flush:
             missing = next(entries_within(self.upkeep.store, head, rest), None)
             if missing is not None:
                 raise _incomplete(one.partition, missing)
-            is_compacted = next(outdated(self.upkeep.store, self.remote.storage, head, manifest), None) is None
             after = replace(
                 manifest,
                 start=max(manifest.start, head.start),
                 end=max(manifest.end, head.end),
                 epochs=head.epochs,
-                compacted_to=head.compacted_to if is_compacted else manifest.compacted_to,
+                compacted_to=compacted_there(self.upkeep.store, self.remote.storage, head, manifest),
             )
             return None if after == manifest else after
 

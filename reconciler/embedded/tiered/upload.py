@@ -336,6 +336,15 @@ def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Man
             yield there, here
 
 
+def compacted_there(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
+    """Return the offset below which no key comes twice in object storage either: where both tiers begin to differ."""
+    both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
+    for there, here in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
+        if list(map(_version, there)) != list(map(_version, here)):
+            return max(manifest.compacted_to, min(entry.base for entry in (*there, *here)))
+    return head.compacted_to
+
+
 def stretches(there: Iterable[Entry], here: Iterable[Entry]) -> Iterator[Stretch]:
     """Yield entries of both tiers, those that overlap together; each oldest first. Pure."""
     tagged = chain(((entry, True) for entry in there), ((entry, False) for entry in here))

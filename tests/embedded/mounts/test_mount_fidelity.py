@@ -140,6 +140,33 @@ def test_a_tombstone_that_is_gone_does_not_bring_back_what_it_deleted(bucket: Bu
     assert seen(bucket, cluster="east") == before
 
 
+def test_what_object_storage_has_not_compacted_yet_is_compacted_where_it_is_mounted(bucket: Bucket) -> None:
+    configs = {**BOTH, "cleanup.policy": "compact", "segment.bytes": TWO_PARTS, "min.cleanable.dirty.ratio": "0"}
+    bucket.west.create_topic(CLICKS, configs={**configs, "delete.retention.ms": "1000"})
+    bucket.west.alter_cluster({"cloud_storage_segment_max_upload_interval_sec": "1"})
+    send(bucket, "first", key="first")
+    bucket.clock.now_ms += 5_000
+    bucket.west.upkeep().upload()
+    bucket.west.alter_cluster({"cloud_storage_segment_max_upload_interval_sec": None})
+    # Uploaded before it is rolled: segments begin at other offsets in object storage, and one lies across what was
+    # compacted here.
+    send(bucket, "old", key="gone")
+    send(bucket, None, key="gone")
+    for number in range(5):
+        send(bucket, f"v{number}", key=f"k{number}")
+    for job in ("upload", "roll", "compact"):
+        getattr(bucket.west.upkeep(), job)()
+    assert b"old" not in {row["value"] for row in seen(bucket)["rows"][0]}
+    assert bucket.west.log(CLICKS).bounds()[0].compacted_to == 6
+    travelled(bucket)
+    for number in range(4):
+        with bucket.east.producer() as producer:
+            producer.send(CLICKS, "later", key=f"l{number}", partition=0)
+    for job in ("roll", "upload", "compact"):
+        getattr(bucket.east.upkeep(), job)()
+    assert b"old" not in {row["value"] for row in seen(bucket, cluster="east")["rows"][0]}
+
+
 def test_configs_that_were_inherited_become_its_own_where_the_new_place_says_otherwise(bucket: Bucket) -> None:
     bucket.west.alter_cluster({"log_retention_ms": "5d", "retention_local_target_bytes_default": "12345"})
     bucket.west.alter_namespace("shop", {"max.message.bytes": "70000", "compression.type": "zstd"})
