@@ -18,7 +18,7 @@ from reconciler.cli.text.lines import Line, Span
 _COMMAND: Final = re.compile(
     r"(?P<command>\breconciler (?:apply|plan|drift|destroy|run|verify|show|export"
     r"|(?:cluster|state|mount|mirror|link|topic|group|namespace) [a-z-]+))\b"
-    r"(?P<more>(?! --help)(?: --resume| [\w./]\S*)?)"
+    r"(?P<more>(?! --help)(?: --resume| '[^']*'| [\w./]\S*)?)"
 )
 _OF_PART: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
 """What these act on is chosen by a part of the workspace."""

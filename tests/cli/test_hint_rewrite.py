@@ -55,6 +55,7 @@ def test_the_last_line_of_a_run_as_json_says_it_too(call: Call) -> None:
         ("reconciler apply --only-drift.", "reconciler apply PLACE -e prod --var a=b --target 'topic/*' --only-drift."),
         ("reconciler apply --resume", "reconciler apply PLACE -e prod --resume"),
         ("reconciler apply out/p.json", "reconciler apply PLACE out/p.json"),
+        ("reconciler apply 'my plan.json'", "reconciler apply PLACE 'my plan.json'"),
         ("reconciler state unlock 019a", "reconciler state unlock PLACE -e prod --var a=b 019a"),
         ("reconciler state repair", "reconciler state repair PLACE -e prod --var a=b"),
         (

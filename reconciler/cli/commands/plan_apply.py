@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -72,7 +73,7 @@ def plan_command(
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
-        err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
+        err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
     raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 

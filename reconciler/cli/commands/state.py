@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -207,7 +208,7 @@ def rollback_plan_command(
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
-        err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
+        err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
     raise_verdict(planned.verdict())
 
 
