@@ -11,7 +11,6 @@ from reconciler.errors import ReconcilerError, RetryableError, StalePlanError, U
 from reconciler.planning.fields import CONFIGS, equal
 from reconciler.providers.kafka import admin_requests
 from reconciler.providers.kafka.admin_requests import (
-    ABSENT,
     EXISTS,
     PendingAction,
     alter,
@@ -20,7 +19,7 @@ from reconciler.providers.kafka.admin_requests import (
     deletion,
     open_ones,
 )
-from reconciler.providers.kafka.client import KafkaClient, read_bindings
+from reconciler.providers.kafka.client import ABSENT, KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.translate import TOPIC, ConfigSeen, Naming, TopicSeen, own_values, placed
 from reconciler.providers.models import check_unmoved
@@ -190,6 +189,8 @@ class Batch:
             if not each.is_gone:
                 raise UserError(f"{each.action.address}: there is no topic {each.name}", hint="Plan again.")
             return
+        if seen.error:
+            raise of_code(seen.error, "", what=str(each.action.address))
         if each.is_gone:
             if each.incarnation not in {None, seen.id}:
                 message = (
@@ -207,7 +208,7 @@ class Batch:
 
     def _seen(self, each: PendingAction) -> TopicSeen | None:
         seen = self._topics.get(each.name)
-        return None if seen is None or seen.error in admin_requests.ABSENT else seen
+        return None if seen is None or seen.error in ABSENT else seen
 
     def _rules(self) -> dict[str, Mapping[str, Value]]:
         """Return the rules there are now, as fields, by address."""
@@ -302,12 +303,6 @@ def _is_about_rules(each: PendingAction) -> bool:
 
 
 # One topic made, configured, deleted: what is not an action of a plan. Each returns once brokers show it.
-
-
-def seen(client: KafkaClient, name: str) -> TopicSeen | None:
-    """Return a topic as the metadata have it; `None`: there is none, or it is being deleted."""
-    found = client.topics([name]).get(name)
-    return None if found is None or found.error in ABSENT else found
 
 
 def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:

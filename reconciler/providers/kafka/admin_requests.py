@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.kafka.client import KafkaClient, create_bindings, delete_bindings, in_rounds
+from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindings, delete_bindings, in_rounds
 from reconciler.providers.kafka.faults import TRANSIENT, of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, Naming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import moved
@@ -189,7 +189,6 @@ RECORDS_AT_ONCE: Final = 9_000
 """The controller takes 10,000 records in one operation, one for each topic, partition and config (6.2)."""
 TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
-ABSENT: Final = frozenset({3, 100})
 
 
 def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]]) -> Any:

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from reconciler.errors import ReconcilerError, RetryableError, UnansweredError, UserError
-from reconciler.providers.kafka.faults import UNDONE, translated
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.providers.kafka.faults import UNDONE, of_code, translated
 from reconciler.providers.kafka.security import admin_settings
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
 from reconciler.resources.acls import Binding
@@ -186,6 +186,10 @@ _CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
 _COORDINATING: Final = frozenset({14, 15, 16})
 """What brokers answer while nobody, or somebody else, coordinates a group."""
+ABSENT: Final = frozenset({3, 100})
+"""What brokers answer of a topic that is not there."""
+UNAUTHORIZED: Final = 29
+"""What they answer of one that may not be described, be it there or not."""
 _CONFIGS_AT_ONCE: Final = 5_000
 """Topics whose configs one answer has: about 10 MB."""
 
@@ -266,6 +270,27 @@ class KafkaClient:
         answer = self.send(request, doing="listing topics")
         return {topic.name: _topic(topic) for topic in answer.topics}
 
+    def topic(self, name: str) -> TopicSeen | None:
+        """Return one topic; `None`: there is none, or it is being deleted.
+
+        Raises:
+            NotAuthorizedError: The principal may not describe it: whether it is there brokers do not say.
+            ReconcilerError: The brokers cannot say it at the moment, or there can be no such topic.
+        """
+        found = self.topics([name]).get(name)
+        if found is None or found.error in ABSENT:
+            return None
+        if found.error == UNAUTHORIZED:
+            raise self.hidden(name)
+        if found.error:
+            raise of_code(found.error, "", what=f"topic {name} of cluster {self.name}")
+        return found
+
+    def hidden(self, name: str) -> NotAuthorizedError:
+        """Return what to say of a topic that may not be described, and may be there."""
+        message = f"cluster {self.name}: the principal of reconciler may not describe topic {name}"
+        return NotAuthorizedError(message, hint="Allow DESCRIBE on it, then run the same command again.")
+
     def configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigSeen] | int]]:
@@ -294,8 +319,6 @@ class KafkaClient:
             [(BROKER, name, None) for name in names], node=node, doing="reading configs of brokers"
         ):
             if result.error_code:
-                from reconciler.providers.kafka.faults import of_code
-
                 raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
             found[result.resource_name] = result.configs
         return found

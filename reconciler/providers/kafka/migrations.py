@@ -12,7 +12,6 @@ from reconciler.embedded.mounts.archive import Archive, give_back
 from reconciler.embedded.tiered.recoverable import location_named, recoverable
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
-from reconciler.providers.kafka.admin import seen
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
 from reconciler.providers.kafka.mount_ledger import (
     KINDS,
@@ -113,7 +112,11 @@ class KafkaMigrations:
         moves = {move.topic: move for move in moves_in(here.ledger.read(*KINDS))}
         found: dict[str, ReconcilerError] = {}
         for name in topics:
-            move, there = moves.get(name), seen(here.client, here.naming.physical(name))
+            try:
+                move, there = moves.get(name), here.client.topic(here.naming.physical(name))
+            except ReconcilerError as error:
+                found[name] = error
+                continue
             if move is not None:
                 message = f"topic {name} is undergoing data migration {move.at_ms}"
                 found[name] = UserError(message, hint="See how far it is: reconciler mount status")
@@ -247,7 +250,7 @@ class Mountings:
     ) -> dict[Address, Observed]:
         """Return an inventory with what the ledger says: moves under way, and where mounted topics lie."""
         found = dict(inventory)
-        if seen(self.client, TOPIC) is None:
+        if self.client.topic(TOPIC) is None:
             return found
         entries, name = self.ledger.read(*KINDS), self.declared.metadata.name
         moves, places = list(moves_in(entries)), places_in(entries)

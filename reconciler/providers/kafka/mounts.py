@@ -270,13 +270,13 @@ class KafkaCopyMoves:
         return own_values(configs)
 
     def _id(self, full_name: str) -> str:
-        seen = admin.seen(self.client, self.naming.physical(full_name))
+        seen = self.client.topic(self.naming.physical(full_name))
         if seen is None:
             raise StalePlanError(f"topic {full_name} is gone since it was looked at", hint="Plan again.")
         return seen.id
 
     def _seen(self, full_name: str) -> tuple[tuple[int, ...], ...]:
-        seen = admin.seen(self.client, self.naming.physical(full_name))
+        seen = self.client.topic(self.naming.physical(full_name))
         return () if seen is None else seen.replicas
 
     def _write(self, changes: Changes, *kinds: str) -> None:
@@ -343,7 +343,7 @@ class KafkaStorageMoves:
 
     def place(self, full_name: str) -> str:
         """Return the location of a topic: its id gives one, unless it was mounted from another."""
-        seen = admin.seen(self.client, self.naming.physical(full_name))
+        seen = self.client.topic(self.naming.physical(full_name))
         if seen is None:
             raise UserError(f"topic {full_name} does not exist", hint="Plan again.")
         known = places_in(self.ledger.read(*KINDS)).get(seen.id)
@@ -352,7 +352,7 @@ class KafkaStorageMoves:
     def topic(self, full_name: str) -> LiveTopic | None:
         """Return a topic with its configs and the offsets of its groups."""
         name = self.naming.physical(full_name)
-        seen = admin.seen(self.client, name)
+        seen = self.client.topic(name)
         if seen is None:
             return None
         configs = dict(self.client.configs([name]))[name]
@@ -379,7 +379,7 @@ class KafkaStorageMoves:
         made = admin.create(self.client, name, (found.partitions, factor), configs)
         if made is not None:
             return made
-        there, has = admin.seen(self.client, name), dict(self.client.configs([name])).get(name, 0)
+        there, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: each.value for key, each in has.items() if each.source == OWN}
         is_ours = there is not None and len(there.replicas) == found.partitions and own == configs
         if there is None or not is_ours or any(each.end for each in self.log(full_name).bounds().values()):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
-from reconciler.providers.kafka.admin_requests import ABSENT, reassigning, under_way
+from reconciler.providers.kafka.admin_requests import reassigning, under_way
 from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
-from reconciler.providers.kafka.client import KafkaClient, read_bindings
+from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
 from reconciler.providers.kafka.translate import (
     ConfigSeen,
@@ -72,8 +72,6 @@ if TYPE_CHECKING:
 
 _IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
 """Kinds that are kept in the ledger: who has them cannot do without it."""
-_UNAUTHORIZED: Final = 29
-"""What brokers answer about a topic that is asked for by name and may not be described, be it there or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class Looking:
             if kind_of(address) == "topic" and cluster_of(address) == self.cluster
             if (name := self.naming.physical(full_name_of(address))) not in found
         ]
-        found |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == _UNAUTHORIZED}
+        found |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
         shown = [name for name, seen in sorted(found.items()) if not seen.error]
         configs: dict[str, Mapping[str, str]] = {}
         for name, values in self.client.configs(shown):
@@ -120,7 +118,7 @@ class Looking:
             yield namespace.address, Observed(namespace, physical_name=self.naming.prefix(name))
         for name in sorted(topics):
             seen = topics[name]
-            if seen.error and seen.error != _UNAUTHORIZED:
+            if seen.error and seen.error != UNAUTHORIZED:
                 continue  # Being deleted, or gone since.
             full_name = self.naming.full_name(name)
             address = address_of("topic", self.cluster, full_name)

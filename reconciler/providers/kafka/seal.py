@@ -89,7 +89,7 @@ class Seals:
         kept = self.of(topic_id)
         if kept is None:
             return
-        seen = admin.seen(self.client, kept.topic)
+        seen = self.client.topic(kept.topic)
         if seen is not None and seen.id == topic_id:
             admin.configure(self.client, kept.topic, kept.own)
             self._wait_until_shown(kept.topic, topic_id, kept.own)
@@ -108,7 +108,7 @@ class Seals:
         return {key: own.get(key) for key in CONFIGS}, said
 
     def _same(self, name: str, topic_id: str) -> TopicSeen:
-        seen = admin.seen(self.client, name)
+        seen = self.client.topic(name)
         if seen is None or seen.id != topic_id:
             what = "is gone" if seen is None else "was deleted and created again (its topic id changed)"
             raise StalePlanError(f"topic {name} {what} since it was looked at", hint="Plan again.")

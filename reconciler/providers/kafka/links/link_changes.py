@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.ledger import (
     MAP,
@@ -336,7 +337,14 @@ class Making:
             UserError: There is no such link.
         """
         found: dict[str, str | ReconcilerError] = {}
-        there = self.site.seen([self.site.naming.physical(name) for name in wanted])
+        topics = self.site.client.topics([self.site.naming.physical(name) for name in wanted])
+        there = {topic: seen for topic, seen in topics.items() if not seen.error}
+        hidden: dict[str, str | ReconcilerError] = {
+            name: self.site.client.hidden(topic)
+            for name in wanted
+            if (topic := self.site.naming.physical(name)) in topics and topics[topic].error == UNAUTHORIZED
+        }
+        wanted = {name: new for name, new in wanted.items() if name not in hidden}
         states = self._announced(link, wanted, there, found)
         found_link = states.link(link)
         here = self.site.capabilities()
@@ -357,7 +365,7 @@ class Making:
         made = self.site.make(shapes, self.may_go_on)
         ids = {name: each for name, each in made.items() if isinstance(each, str)}
         self._identified(link, ids)
-        return {**found, **made}
+        return {**found, **made, **hidden}
 
     def delete(self, link: str, full_name: str, topic_id: str | None) -> None:
         """Delete a mirror and all that is kept of it; one that is gone is gone.
@@ -384,8 +392,13 @@ class Making:
 
         Raises:
             BlockedError: It has mirrors that are not stopped.
+            NotAuthorizedError: It has one that may not be described: whether its topic is there brokers do not say.
         """
         ids = {topic: seen.id for topic, seen in self.site.seen().items()}
+        silent = [topic for topic, kept in self.site.states().of(name) if kept.follows and topic not in ids]
+        for topic, seen in self.site.client.topics(silent).items():
+            if seen.error == UNAUTHORIZED:
+                raise self.site.client.hidden(topic)
 
         def decide(entries: Entries) -> Changes:
             states = states_of(entries)

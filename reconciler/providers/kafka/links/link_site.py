@@ -65,10 +65,13 @@ class Site:
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def topic(self, full_name: str) -> tuple[str, TopicSeen | None]:
-        """Return what its brokers call a topic, and the topic where it is there."""
+        """Return what its brokers call a topic, and the topic where it is there.
+
+        Raises:
+            NotAuthorizedError: The principal may not describe it.
+        """
         name = self.naming.physical(full_name)
-        seen = self.client.topics([name]).get(name)
-        return name, None if seen is None or seen.error else seen
+        return name, self.client.topic(name)
 
     def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics that are there, by the names their brokers give them."""
@@ -148,7 +151,7 @@ def make_ledger(client: KafkaClient) -> None:
     """
     from reconciler.providers.kafka import admin  # noqa: PLC0415 - only who changes links pays
 
-    seen = admin.seen(client, TOPIC)
+    seen = client.topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
         shape = 1, min(REPLICAS, len(client.cluster().brokers))
         admin.create(client, TOPIC, shape, LEDGER_CONFIGS)

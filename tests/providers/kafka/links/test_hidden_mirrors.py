@@ -1,0 +1,130 @@
+"""Mirrors with which the principal of reconciler may not do all: what is hidden is not gone, and the rest is done."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from reconciler.errors import NotAuthorizedError
+from reconciler.planning.actions import Delete
+from reconciler.providers.kafka.client import create_bindings, read_bindings
+from reconciler.providers.kafka.ledger import MAP, MIRROR_ENTRY, PROGRESS, Entries
+from reconciler.providers.kafka.mount_ledger import is_sealed
+from reconciler.providers.kafka.provider import KafkaProvider
+from reconciler.providers.kafka.seal import Seals
+from reconciler.providers.kafka.translate import own_values
+from reconciler.providers.protocol import Edge, Failed
+from reconciler.resources.acls import Binding
+from reconciler.resources.cluster import Cluster
+from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked
+from tests.servers.kafka import Kafka
+
+pytestmark = pytest.mark.thorough
+
+ALICE: Final = "User:alice"
+LOGIN: Final = {
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.login.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+}
+EVERYTHING: Final = (("topics", "*"), ("groups", "*"), ("transactional-ids", "*"), ("cluster", "kafka-cluster"))
+
+
+@pytest.fixture(scope="module")
+def kafka_with_alice() -> Iterator[Kafka]:
+    with Kafka.start(listeners={"LOGIN": "SASL_PLAINTEXT"}, extra=LOGIN, scram={"alice": "wonder"}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def linked(kafka_with_alice: Kafka) -> Linked:
+    """Return a mirror that was copied, on a cluster where alice may everything."""
+    made = Linked.of(kafka_with_alice, f"t{secrets.token_hex(4)}", partitions=1)
+    made.produce([b"a", b"b"])
+    made.make_mirror()
+    made.copy()
+    bind(made, *(rule(kind, name, "all", "allow") for kind, name in EVERYTHING))
+    return made
+
+
+@pytest.fixture
+def hidden(linked: Linked) -> Linked:
+    """Return the same where alice may not describe the mirror."""
+    bind(linked, rule("topics", linked.mirror, "describe", "deny"))
+    return linked
+
+
+def rule(kind: str, name: str, operation: str, permission: str, *, is_prefix: bool = False) -> Binding:
+    return Binding(kind, name, is_prefix, ALICE, "*", operation, permission)
+
+
+def bind(linked: Linked, *rules: Binding) -> None:
+    assert not any(code for code, _ in create_bindings(linked.site.client, rules))
+    linked.wait(lambda: set(rules) <= set(read_bindings(linked.site.client)[0]))
+
+
+def hers(linked: Linked) -> Linked:
+    """Return the same as a process of alice's sees it."""
+    security = {
+        "protocol": "SASL_PLAINTEXT",
+        "allowPlaintextPasswords": True,
+        "mechanism": "SCRAM-SHA-256",
+        "username": "alice",
+        "password": "${env:PASSWORD}",
+    }
+    spec = {
+        "provider": "kafka",
+        "kafka": {"bootstrapServers": [linked.broker.bootstrap("LOGIN")], "security": security},
+    }
+    declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": EAST}, "spec": spec})
+    edge = Edge(Path.cwd(), {"PASSWORD": "wonder"}, lambda: secrets.token_hex(16), lambda: NOW_MS)
+    OPENED.append(KafkaProvider(declared, edge))
+    return Linked(linked.broker, linked.topic, linked.link, OPENED[-1], linked.west, linked.declared)
+
+
+def kept(linked: Linked) -> Entries:
+    """Return what the ledger has of the mirror."""
+    entries = linked.other().site.ledger.read(MIRROR_ENTRY, PROGRESS, MAP)
+    found = {key: value for key, value in entries.items() if key[1] == linked.mirror}
+    assert len(found) == 3
+    return found
+
+
+def test_a_mirror_that_may_not_be_described_is_not_begun_anew(hidden: Linked) -> None:
+    before = kept(hidden)
+    (outcome,) = hers(hidden).apply(hidden.creation())
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, NotAuthorizedError)
+    assert kept(hidden) == before
+
+
+def test_a_mirror_that_may_not_be_described_is_not_called_deleted(hidden: Linked) -> None:
+    before = kept(hidden)
+    (outcome,) = hers(hidden).apply(hidden.deletion())
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, NotAuthorizedError)
+    assert kept(hidden) == before
+
+
+def test_a_link_is_not_deleted_while_a_mirror_of_it_may_not_be_described(hidden: Linked) -> None:
+    before = kept(hidden)
+    (outcome,) = hers(hidden).apply(Delete(address=hidden.resource.address, before=hidden.resource))
+    assert isinstance(outcome, Failed)
+    assert kept(hidden) == before
+
+
+def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Linked) -> None:
+    seals, topic_id = Seals(hidden.site.client, hidden.site.ledger), hidden.seen.topic_id
+    seals.put(hidden.mirror, topic_id, lambda: None)
+    site = hers(hidden).site
+    with pytest.raises(NotAuthorizedError, match=hidden.mirror):
+        Seals(site.client, site.ledger).take_off(topic_id)
+    seals.take_off(topic_id)
+    ((_, configs),) = hidden.site.client.configs([hidden.mirror])
+    assert isinstance(configs, dict)
+    assert not is_sealed(own_values(configs))
