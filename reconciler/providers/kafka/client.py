@@ -362,13 +362,17 @@ def _topic(topic: Any) -> TopicSeen:
     )
 
 
-# Bindings on the wire: all of them read in one request, many made or taken away in one.
+# Bindings on the wire: all of them read in one request, as many made or taken away in one as the controller takes.
 
 
 # Only who connects pays for the library.
 
 _ANY: Final = 1
 _LITERAL, _PREFIXED = 3, 4
+_MADE_AT_ONCE: Final = 9_000
+"""The controller takes 10,000 records in one operation, one for each binding (6.2)."""
+_TAKEN_AT_ONCE: Final = 1_000
+"""It looks through all bindings for each that is taken away: of 9,000 among 10,000 it was not done in time."""
 
 _RESOURCES: Final[Mapping[int, str]] = {
     2: "topics",
@@ -441,6 +445,20 @@ def _described(client: KafkaClient) -> Any:
 
 def create_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
     """Make bindings and return a code and a message for each, in their order; one that is there stays."""
+    return [answer for some in _portions(bindings, _MADE_AT_ONCE) for answer in _created(client, some)]
+
+
+def delete_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+    """Take bindings away and return a code and a message for each, in their order; one that is not there is gone."""
+    return [answer for some in _portions(bindings, _TAKEN_AT_ONCE) for answer in _deleted(client, some)]
+
+
+def _portions(bindings: Sequence[Binding], most: int) -> Iterator[Sequence[Binding]]:
+    for begin in range(0, len(bindings), most):
+        yield bindings[begin : begin + most]
+
+
+def _created(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
     made = [
@@ -459,8 +477,7 @@ def create_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tu
     return [(each.error_code, each.error_message or "") for each in answer.results]
 
 
-def delete_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
-    """Take bindings away and return a code and a message for each, in their order; one that is not there is gone."""
+def _deleted(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
     filters: list[Any] = [

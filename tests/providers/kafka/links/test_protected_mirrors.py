@@ -6,6 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePatternFilter,
+    ResourceType,
+)
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change, Delete, Update
@@ -18,12 +26,13 @@ from reconciler.resources.acls import Binding, denial, denial_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.topic import Topic
-from tests.providers.kafka.links.linked import EAST, PREFIX, Linked
+from tests.providers.kafka.links.linked import EAST, PREFIX, Linked, provider_of
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
 
 US = "User:ANONYMOUS"
+ANY = (ResourceType.ANY, None, ACLResourcePatternType.ANY)
 
 
 class Guarded:
@@ -260,3 +269,16 @@ def test_as_whom_brokers_know_us_is_told_where_a_field_says_it(
     kafka = {"bootstrapServers": ["localhost:9092"], **({"security": security} if security else {})}
     declared = Cluster.model_validate({"metadata": {"name": EAST}, "spec": {"provider": "kafka", "kafka": kafka}})
     assert principal_of(declared) == expected
+
+
+def test_more_rules_are_made_than_brokers_take_in_one_request(kafka_broker: Kafka, kafka_prefix: str) -> None:
+    client, who = provider_of(kafka_broker, EAST)._client, [f"User:{kafka_prefix}-{number}" for number in range(2)]
+    rules = [denial(f"{kafka_prefix}-{number}", who[number % 2]) for number in range(10_001)]
+    try:
+        made = create_bindings(client, rules)
+        assert len(made) == len(rules)
+        assert {code for code, _ in made} == {0}
+    finally:  # By principal: a filter for each of them takes brokers minutes.
+        for each in who:
+            every = ACLFilter(each, None, ACLOperation.ANY, ACLPermissionType.ANY, ResourcePatternFilter(*ANY))
+            client.admin.delete_acls([every])
