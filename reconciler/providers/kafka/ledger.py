@@ -113,7 +113,8 @@ class Tail:
             if found is None:
                 pass
             elif (error := found.error()) is None:
-                yield found.key(), found.value()
+                if _is_key(found.key()):
+                    yield found.key(), found.value()
                 self._next, until = found.offset() + 1, monotonic() + WAIT_S
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._next, has_looked = max(self._next, found.offset()), True
@@ -324,8 +325,32 @@ def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
 
 
 def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
-    """Return the entry that a record has."""
-    return tuple(json.loads(key)), None if value is None else json.loads(value)
+    """Return the entry that a record has.
+
+    Raises:
+        UserError: Its value is none of ours.
+    """
+    place = tuple(json.loads(key))
+    try:
+        return place, None if value is None else json.loads(value)
+    except ValueError as error:
+        raise foreign(place, error) from error
+
+
+def foreign(key: Key, error: Exception) -> UserError:
+    """Return what to say of an entry that somebody else wrote; compaction removes what has the very same bytes."""
+    text = _bytes(list(key)).decode()
+    message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
+    hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
+    return UserError(message, hint=hint)
+
+
+def _is_key(key: bytes | None) -> bool:
+    """Tell whether a record may be an entry: what others wrote under any other key says nothing."""
+    try:
+        return isinstance(json.loads(key or b""), list)
+    except ValueError:
+        return False
 
 
 def _bytes(found: object) -> bytes:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import Producer
 
-from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail
+from reconciler.errors import UserError
+from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail, message, mirror_key
+from reconciler.providers.kafka.links.link_states import states_of
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic, record_settings
 
@@ -43,3 +47,28 @@ def test_threads_share_readings_and_none_misses_what_was_there_when_it_asked(
     assert len(readings) < 200
     ours.close()
     theirs.close()
+
+
+def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint_says(
+    start_kafka: Callable[..., Kafka],
+) -> None:
+    kafka = start_kafka()
+    make_topic(kafka, TOPIC)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap()})
+    kept, _ = message(mirror_key("orders"), None)
+
+    def write(key: bytes, value: bytes | None) -> None:
+        producer.produce(TOPIC, key=key, value=value, partition=0)
+        assert producer.flush(30) == 0
+
+    write(b"hello", b"world")
+    write(b"['mirror', 'orders']", None)
+    write(kept, b'{"not": "ours"}')
+    ledger = Ledger(record_settings(kafka), "west")
+    with pytest.raises(UserError, match="reconciler did not write") as refused:
+        states_of(ledger.read())
+    said = re.search(r"with the key (.*) and no value", refused.value.hint or "")
+    assert said is not None
+    assert said[1].encode() == kept, "compaction removes what has the very same key"
+    write(said[1].encode(), None)
+    assert not states_of(ledger.read()).mirrors

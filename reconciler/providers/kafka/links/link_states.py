@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, TOPIC, Changes, Entries, link_key, mirror_key
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import Binding, denial
 from reconciler.resources.address import Address, address_of, kind_of
@@ -158,9 +158,7 @@ def states_of(entries: Entries) -> States:
             elif key[0] == MIRROR_ENTRY:
                 mirrors[str(key[1])] = kept_in(value)
         except (KeyError, TypeError, AttributeError) as error:
-            message = f"topic {TOPIC} has an entry {list(key)} that reconciler did not write: {error!r} in it"
-            hint = f"Only reconciler may write there. Remove it by a record with the key {list(key)} and no value."
-            raise UserError(message, hint=hint) from error
+            raise foreign(key, error) from error
     return States(links, mirrors)
 
 
