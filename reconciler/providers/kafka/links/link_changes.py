@@ -226,18 +226,24 @@ class Changing:
         found: dict[str, str | ReconcilerError] = {}
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
-            shut = self._write(link, names, topics, decide, found)
-            self.may_go_on()
-            fence(
-                self.site.client,
-                [
-                    copier_of(kept.entry.link_id, topic, number)
-                    for topic, kept in shut.items()
-                    for number in range(len(topics[topic].replicas))
-                ],
-            )
-            self._open(link, [topic for topic, kept in shut.items() if kept.opening is not None])
+            self._shut(link, self._write(link, names, topics, decide, found))
         return found
+
+    def _shut(self, link: str, shut: Mapping[str, KeptMirror]) -> None:
+        """Shut out the copiers of mirrors of which it is written, and open those whose mirroring is over."""
+        self.may_go_on()
+        # After it was written: who copies to a partition that came meanwhile may have looked before.
+        topics = self.site.seen(shut)
+        fence(
+            self.site.client,
+            [
+                copier_of(kept.entry.link_id, topic, number)
+                for topic, kept in shut.items()
+                if topic in topics
+                for number in range(len(topics[topic].replicas))
+            ],
+        )
+        self._open(link, [topic for topic, kept in shut.items() if kept.opening is not None])
 
     def _write(
         self,

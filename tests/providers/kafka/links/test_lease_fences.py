@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from threading import Thread
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from reconciler.errors import LostRaceError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
-from reconciler.providers.kafka.ledger import PROGRESS, Ledger, writer_of
+from reconciler.providers.kafka.ledger import PROGRESS, Ledger, copier_of, writer_of
 from reconciler.providers.kafka.links.link_changes import Changing, Making
 from reconciler.providers.kafka.records import copy_sink as module
 from reconciler.resources.mirrors import SourceTopic
@@ -66,6 +67,27 @@ def test_a_copier_in_the_middle_of_a_transaction_commits_nothing_after_a_transit
     assert asked == [verb]
     assert linked.values(linked.mirror) == []
     assert not [key for key in linked.site.ledger.read(PROGRESS) if key[1] == linked.mirror]
+
+
+def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_after_it(linked: Linked) -> None:
+    copiers: list[Producer] = []
+
+    def grow() -> None:
+        """Add a partition once topics were looked at, and begin to copy to it before the failover is written."""
+        if copiers:
+            return
+        linked.site.shape(linked.mirror, (1, {}), (2, {}), lambda: None)
+        how = {"bootstrap.servers": linked.broker.bootstrap()}
+        copiers.append(Producer({**how, "transactional.id": copier_of(linked.links.links()[0].id, linked.mirror, 1)}))
+        copiers[0].init_transactions(30)
+        copiers[0].begin_transaction()
+        copiers[0].produce(linked.mirror, b"late", partition=1)
+        copiers[0].flush(30)
+
+    Changing(linked.other().site, grow).ask({linked.mirror: linked.link}, "failover")
+    with pytest.raises(KafkaException):
+        copiers[0].commit_transaction(30)
+    assert linked.values(linked.mirror, partition=1) == []
 
 
 def test_whoever_looks_after_a_failover_finds_no_mirror_to_copy_to(linked: Linked) -> None:
