@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.kafka.admin_requests import reassigning, under_way
@@ -385,7 +386,9 @@ class KafkaProvider:
         mirrors = {address: full_name_of(address) for address in found if names[address] in kept}
         if not mirrors:
             return found
-        copied, newest = self.links.positions_of(mirrors.values()), self.links.newest_of(mirrors.values())
+        following = {each.name for each in self.links.mirrors() if each.status is not MirrorStatus.STOPPED}
+        copied = self.links.positions_of(mirrors.values())
+        newest = self.links.newest_of(following.intersection(mirrors.values()))
         return {**found} | {
             address: replace(
                 found[address],

@@ -61,3 +61,15 @@ def test_a_mirror_is_late_by_the_times_of_records_not_by_those_of_their_copies(l
     assert producer.flush(30) == 0
     mirror, source = both(linked)
     assert (mirror.behind(source), mirror.behind_ms(source)) == (1, 5_000)
+
+
+def test_the_newest_record_of_a_topic_that_was_a_mirror_is_its_own(linked: Linked) -> None:
+    linked.copy()
+    address = address_of("topic", EAST, linked.mirror)
+    copied_ms = linked.east.measure([address])[address].newest_ms
+    assert copied_ms is not None
+    linked.links.ask(linked.mirror, "failover")
+    producer = Producer({"bootstrap.servers": linked.broker.bootstrap()})
+    producer.produce(linked.mirror, b"its own", partition=0, timestamp=copied_ms + 3_600_000)
+    assert producer.flush(30) == 0
+    assert linked.east.measure([address])[address].newest_ms == copied_ms + 3_600_000
