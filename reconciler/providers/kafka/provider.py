@@ -350,7 +350,9 @@ class KafkaProvider:
 
             yield from carried_out(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
-        self._unseal(rest)
+        refused = self._unseal(rest)
+        yield from refused.values()
+        rest = [action for action in rest if action.id not in refused]
         if rest:
             yield from left(
                 rest,
@@ -359,15 +361,20 @@ class KafkaProvider:
                 may_go_on,
             )
 
-    def _unseal(self, actions: Sequence[ControlAction]) -> None:
-        """Take off the seals that actions want gone."""
+    def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
+        """Take off the seals that actions want gone; return those of which that is refused, by their ids."""
+        refused: dict[str, Failed] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
                 from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - plans need none of it
 
-                seen = self._client.topics().get(self._naming.physical(full_name_of(action.address)))
-                if seen is not None:
-                    Seals(self._client, self._ledger).take_off(seen.id)
+                try:
+                    seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
+                    if seen is not None:
+                        Seals(self._client, self._ledger).take_off(seen.id)
+                except UserError as error:
+                    refused[action.id] = Failed(action.id, error)
+        return refused
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""

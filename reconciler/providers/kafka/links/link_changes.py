@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.errors import LeaseError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.ledger import (
@@ -222,11 +222,19 @@ class Changing:
         topics: Mapping[str, TopicSeen],
         decide: Callable[[str, KeptMirror, States], KeptMirror],
     ) -> dict[str, str | ReconcilerError]:
-        """Decide for mirrors, those of one link at once, then shut out their copiers, and open those that ended."""
+        """Decide for mirrors, those of one link at once, then shut out their copiers, and open those that ended.
+
+        Where that fails for one link the others are gone on with.
+        """
         found: dict[str, str | ReconcilerError] = {}
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
-            self._shut(link, self._write(link, names, topics, decide, found))
+            try:
+                self._shut(link, self._write(link, names, topics, decide, found))
+            except LeaseError:
+                raise
+            except ReconcilerError as error:
+                found |= dict.fromkeys(names, error)
         return found
 
     def _shut(self, link: str, shut: Mapping[str, KeptMirror]) -> None:

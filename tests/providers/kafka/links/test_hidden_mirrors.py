@@ -10,14 +10,14 @@ from typing import Final
 import pytest
 
 from reconciler.errors import NotAuthorizedError
-from reconciler.planning.actions import Delete
+from reconciler.planning.actions import Create, Delete
 from reconciler.providers.kafka.client import create_bindings, read_bindings
 from reconciler.providers.kafka.ledger import MAP, MIRROR_ENTRY, PROGRESS, Entries
 from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import Edge, Failed
+from reconciler.providers.protocol import Done, Edge, Failed
 from reconciler.resources.acls import Binding
 from reconciler.resources.cluster import Cluster
 from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked
@@ -128,3 +128,12 @@ def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Li
     ((_, configs),) = hidden.site.client.configs([hidden.mirror])
     assert isinstance(configs, dict)
     assert not is_sealed(own_values(configs))
+
+
+def test_a_link_whose_copiers_may_not_be_shut_out_fails_alone(linked: Linked) -> None:
+    bind(linked, rule("transactional-ids", f"reconciler.{linked.links.links()[0].id}", "all", "deny", is_prefix=True))
+    topic = linked.site._topic(f"{linked.topic}-new", 1, {})
+    paused, made = hers(linked).apply(linked.transition("pause"), Create(address=topic.address, after=topic))
+    assert isinstance(paused, Failed)
+    assert isinstance(paused.error, NotAuthorizedError)
+    assert isinstance(made, Done)
