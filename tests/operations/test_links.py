@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.applying.events import Event, Summary
+from reconciler.applying.events import ActionDone, Event, Summary
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, MendFirstError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -22,7 +22,7 @@ from reconciler.operations.mirrors.link_commands import LinkAnswers, NewLinks, a
 from reconciler.operations.mirrors.mirror_commands import Answers, NewMirrors, create_mirrors
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Emergency, SiteOptions
+from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop
 from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -188,6 +188,31 @@ def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after
     done = ask(replace(linked.acting(), report=lose))
     assert done.verdict is None
     assert [(each.after, each.error) for each in done.each] == [(None, None)]
+
+
+def make_half_of_a_twin(linked: Bench) -> tuple[LinkAnswers, list[str]]:
+    """Stop while the first half of a link is made, and return what was said, and where there is a half."""
+    assert declare(linked, "{source: west}").apply().verdict is None
+    stop = Stop()
+
+    def end(event: Event) -> None:
+        if isinstance(event, ActionDone):
+            stop.request()
+
+    emergency = replace(linked.acting(no_state=True), report=end, stop=stop)
+    made = create_links(emergency, ["link/east/twin"], NewLinks(source="west", mode="bidirectional"))
+    return made, halves(linked)
+
+
+def halves(linked: Bench) -> list[str]:
+    return [name for name in ("east", "west") if "twin" in opened(linked, name).catalog.read().links]
+
+
+def test_nothing_more_is_begun_without_the_state_once_somebody_asked_to_stop(linked: Bench) -> None:
+    made, there = make_half_of_a_twin(linked)
+    assert there == ["east"]
+    assert isinstance(made.verdict, IncompleteError)
+    assert made.verdict.hint == "Give the same command again."
 
 
 @pytest.mark.fact("F-C-097", "F-C-030")

@@ -28,7 +28,7 @@ from reconciler.operations.steps.mount_jobs import (
     check_renumbered,
     migrate_by_hand,
 )
-from reconciler.operations.steps.transitions import CatchingUp, Driver, drive
+from reconciler.operations.steps.transitions import SAME_AGAIN, CatchingUp, Driver, drive
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
 from reconciler.providers.protocol import Costly, Provider, go_on
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -219,7 +219,7 @@ class SparkJobs:
 
         def go() -> None:
             if self._is_stopped:
-                raise IncompleteError("stopped before it had ended", hint="Go on with: reconciler apply --resume")
+                raise IncompleteError("stopped before it had ended", hint=SAME_AGAIN)
             may_go_on()
 
         return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
@@ -345,9 +345,7 @@ class SparkJobs:
             news = self._news.get()
         match news:
             case None:
-                raise IncompleteError(
-                    "stopped before Spark had started", hint="Give the same command again; an apply: --resume"
-                )
+                raise IncompleteError("stopped before Spark had started", hint=SAME_AGAIN)
             case Exception() as error:
                 raise error
             case spark:

@@ -665,6 +665,9 @@ class Emergency:
         with SparkJobs(site.providers, site.spark, self.invocation) as jobs, self.stop.ends(jobs.stop):
             jobs.check(actions)
             for batch in _batches(site, actions):
+                if self.stop.is_requested:
+                    undone |= {action.id: _not_begun() for action in batch}
+                    continue
                 ready = [action for action in batch if not undone.keys() & set(action.depends_on)]
                 for action in batch:
                     if action in ready:
@@ -761,8 +764,11 @@ def _undone(result: RunResult) -> dict[str, ReconcilerError]:
     """Return why actions of a run are not done, or not known to be."""
     found: dict[str, ReconcilerError] = {item.id: item.error for item in result.failed}
     found |= {item.id: _skipped(item.because) for item in result.skipped}
-    hint = "Go on with it: reconciler apply --resume"
-    return found | {name: IncompleteError("stopped before it was begun", hint=hint) for name in result.not_started}
+    return found | {name: _not_begun() for name in result.not_started}
+
+
+def _not_begun() -> IncompleteError:
+    return IncompleteError("stopped before it was begun", hint="Give the same command again.")
 
 
 def _skipped(because: str) -> ReconcilerError:

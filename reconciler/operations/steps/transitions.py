@@ -839,6 +839,8 @@ def halted_of(
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
 """Between two looks at a source that goes on, or in which a transaction is open."""
+SAME_AGAIN: Final = "Give the same command again; an apply: --resume"
+"""What goes on after a stop: only the run of an apply can be resumed."""
 _SLICE_S: Final = 0.1
 """A pause is cut into pieces this long, so that a request to stop is heard: its handler may set no event."""
 
@@ -920,7 +922,7 @@ class CatchingUp:
         if self.is_stopped():
             raise IncompleteError(
                 f"stopped before {full_name} had caught up: it was not promoted",
-                hint="Go on with: reconciler apply --resume",
+                hint=SAME_AGAIN,
             )
 
 
