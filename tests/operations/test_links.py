@@ -215,6 +215,17 @@ def test_nothing_more_is_begun_without_the_state_once_somebody_asked_to_stop(lin
     assert made.verdict.hint == "Give the same command again."
 
 
+def test_a_link_of_which_one_half_was_made_is_made_whole_when_it_is_asked_for_again(linked: Bench) -> None:
+    make_half_of_a_twin(linked)
+    new = NewLinks(source="west", mode="bidirectional")
+    other = create_links(linked.acting(), ["link/east/twin"], replace(new, fields={"retryTimeout": "10m"}))
+    assert "already exists" in str(other.verdict)
+    assert halves(linked) == ["east"]
+    assert create_links(linked.acting(), ["link/east/twin"], new).verdict is None
+    assert halves(linked) == ["east", "west"]
+    assert "already exists" in str(create_links(linked.acting(), ["link/east/twin"], new).verdict)
+
+
 @pytest.mark.fact("F-C-097", "F-C-030")
 @pytest.mark.parametrize(
     ("spec", "says"),

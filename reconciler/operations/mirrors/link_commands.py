@@ -583,12 +583,15 @@ def _creates(site: Site, link: MirrorLink, check: Callable[[str], None]) -> Iter
         for message, hint in beyond_platform(each, capabilities):
             raise UserError(f"{link.address}: {message}", hint=hint)
     _check_ends(site, link)
+    there = {each.cluster: {seen.name: seen for seen in site.providers[each.cluster].links.links()} for each in halves}
+    is_half_made = any(each.metadata.name not in there[each.cluster] for each in halves)
     for each in halves:
-        there = {seen.name: seen for seen in site.providers[each.cluster].links.links()}
-        _check_prefix(each, there.values())
-        seen = there.get(each.metadata.name)
+        _check_prefix(each, there[each.cluster].values())
+        seen = there[each.cluster].get(each.metadata.name)
         if seen is None:
             yield Create(address=each.address, after=each, reasons=(Reason.BY_COMMAND,))
+        elif each is link and is_half_made and seen.declared.spec == each.spec:
+            continue  # The other half could not be made when it was.
         elif each is link or (seen.declared.spec.source, seen.declared.spec.mode) != (each.spec.source, each.spec.mode):
             half = "" if each is link else f"its half {each.address}: "
             message = f"{link.address}: {half}A cluster link already exists with the provided link name"
