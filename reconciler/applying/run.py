@@ -73,7 +73,7 @@ class Ending:
             self._give_up(result, error, began)
         except ReconcilerError as error:
             result = replace(result, unknown=_unknown(error))
-        if result.is_changed:
+        if result.is_changed or not (result.not_started or result.unknown):
             # A stop that was asked for is not held up: the next apply tells the clusters.
             with suppress(StoppedError):
                 await self.setting.effects.call(lambda: self.setting.settle(result.record))
@@ -379,7 +379,8 @@ class Run:
         """
         wish, resumes = self._wish, self._wish.options.resumes
         async with await self._acquired() as lease:
-            self._check_stop()
+            if self._setting.stop.is_requested:
+                raise _not_begun("Nothing was changed.")
             recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=resumes)
             settled = await recovery.settle_open_run(closes=not resumes)
             if settled is None and resumes:
@@ -413,14 +414,18 @@ class Run:
         try:
             todo = await self._effects.call(lambda: decide(basis))
         except StoppedError as error:
-            raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.") from error
-        self._check_stop()
+            raise _stopped_before(basis) from error
+        if self._setting.stop.is_requested:
+            raise _stopped_before(basis)
         if todo.plan is not None and not basis.is_again:
             self._setting.report(PlanMade(todo.plan))
         if not todo.actions:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
-            if not basis.is_again:
+            if basis.is_again:  # What was planned besides is not done, and was taken nevertheless.
+                with suppress(StoppedError):
+                    await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
+            else:
                 self._tell_nothing(lease, run)
             return None
         if not self._wish.options.leaves_jobs:
@@ -463,10 +468,7 @@ class Run:
 
     async def _look_again(self, lease: Lease, decide: Decide, settled: Settled | None) -> RunResult | None:
         if self._setting.stop.is_requested:
-            raise IncompleteError(
-                "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
-                hint="Look with: reconciler plan",
-            )
+            raise _not_looked_again()
         doubtful = settled.doubtful if settled else frozenset()
 
         def decide_again(basis: Basis) -> ToDo:
@@ -521,6 +523,23 @@ class Run:
             )
         )
 
-    def _check_stop(self) -> None:
-        if self._setting.stop.is_requested:
-            raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.")
+
+def _stopped_before(basis: Basis) -> ReconcilerError:
+    """Return what is said of a stop while a round is planned: what was done before it stays done."""
+    if basis.is_again:
+        return _not_looked_again()
+    is_settled = basis.settled is not None
+    return _not_begun(
+        "The run before it is settled; nothing else was changed." if is_settled else "Nothing was changed."
+    )
+
+
+def _not_begun(hint: str) -> InterruptedRunError:
+    return InterruptedRunError("stopped before anything started", hint=hint)
+
+
+def _not_looked_again() -> IncompleteError:
+    return IncompleteError(
+        "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
+        hint="Look with: reconciler plan",
+    )

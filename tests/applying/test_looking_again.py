@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
+from reconciler.errors import IncompleteError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
 from reconciler.planning.actions import Action
 from reconciler.providers.protocol import Scope
-from reconciler.resources.inventory import Inventory
+from reconciler.resources.inventory import Inventory, Record
 from tests.applying.platform import Platform, Works, create, refusal
 from tests.simulation.world import KeptHere
 from tests.state.leftovers import left
@@ -31,8 +33,15 @@ class Empty(Platform):
         return {}
 
 
-def run_after_a_dead_one(platform: Platform, *first: Action) -> Ended:
-    """Let a run do `first`, and then what was in doubt since the run before it."""
+def run_after_a_dead_one(
+    platform: Platform,
+    *first: Action,
+    then: Sequence[Action] = (A,),
+    settle: Callable[[Record], None] = lambda _record: None,
+    stop: Stop | None = None,
+    on_second: Callable[[], None] = lambda: None,
+) -> Ended:
+    """Let a run do `first`, and then of what is planned `then` what was in doubt since the run before it."""
     store = MemoryStore()
     left(store, "dead", "a", done=[])
     setting = Setting(
@@ -41,12 +50,15 @@ def run_after_a_dead_one(platform: Platform, *first: Action) -> Ended:
         jobs=Works(),
         effects=Simulation(),
         report=lambda _event: None,
-        stop=Stop(),
+        stop=stop or Stop(),
         spool=KeptHere(None, {}),  # type: ignore[arg-type] # nothing is kept
+        settle=settle,
     )
 
     def decide(basis: Basis) -> ToDo:
-        return ToDo([A] if basis.is_again else first, "d")
+        if basis.is_again:
+            on_second()
+        return ToDo(then if basis.is_again else first, "d")
 
     async def run() -> Ended:
         caller = Caller(claim=claim("one"), new_run=lambda: "two")
@@ -61,3 +73,16 @@ def test_what_fails_at_the_second_look_is_a_failure_of_the_run(first: tuple[Acti
     assert ended.result is not None
     assert ended.result.done == tuple(action.id for action in first)
     assert [each.id for each in ended.result.failed] == [A.id]
+
+
+def test_what_is_planned_besides_at_the_second_look_is_let_go_of() -> None:
+    told: list[Record] = []
+    run_after_a_dead_one(Empty(refuses={B.id: refusal()}), B, then=(B,), settle=told.append)
+    assert len(told) == 2
+
+
+def test_a_stop_at_the_second_look_does_not_say_that_nothing_was_changed() -> None:
+    stop = Stop()
+    with pytest.raises(IncompleteError, match="the plan is done, but") as caught:
+        run_after_a_dead_one(Empty(), B, stop=stop, on_second=stop.request)
+    assert "Nothing was changed" not in caught.value.hint

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from reconciler.cli.json.inventory_json import ShownPart
 from reconciler.cli.text.runs_text import upkeep_text
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, StalePlanError
+from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -22,15 +22,19 @@ from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.saved_plan import to_document
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.protocol import Failed, Outcome
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.operations.linked_shop import ORDERS as MIRRORED
 from tests.operations.linked_shop import mirroring, opened, produce, upkeep, values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from conftest import Bench
 
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.operations.plan import Planned
+    from reconciler.planning.actions import ControlAction
 
 
 TOPIC = "topic/west/shop:orders"
@@ -351,6 +355,24 @@ def test_what_a_killed_apply_took_and_did_not_make_is_let_go_by_the_next(applied
     assert applied.apply().verdict is None
     assert thief.apply().verdict is None
     assert owners(applied)["topic/shop:more"] == "thief"
+
+
+def test_what_an_apply_took_and_could_not_make_is_let_go_at_its_end(
+    applied: Bench, thief: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ORDERS.replace("orders", "more")
+    applied.write("manifests/more.yaml", more)
+
+    def refusing(_self: EmbeddedProvider, actions: Sequence[ControlAction], **_how: Any) -> Iterator[Outcome]:
+        assert owners(applied)["topic/shop:more"] == "shop"
+        return iter([Failed(action.id, UserError("it is refused", hint="Ask.")) for action in actions])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedProvider, "apply", refusing)
+        assert applied.apply().verdict is not None
+    assert owners(applied) == {"topic/shop:orders": "shop", "namespace/shop": "shop"}
+    thief.write("manifests/document.yaml", more)
+    assert thief.apply().verdict is None
 
 
 def test_a_cluster_that_is_gone_keeps_nobody_from_forgetting_it(applied: Bench) -> None:
