@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's own clock. A writer publishes what it wrote within the hour, or writes it again."""
+"""By the store's own clock. A writer publishes what it wrote within half a day, or writes it again."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"

@@ -16,7 +16,7 @@ import orjson
 
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.objects import check_arrived, look_again
-from reconciler.embedded.segments.entries import STALE_MS, Entry, PageRef
+from reconciler.embedded.segments.entries import STALE_REWRITE_MS, Entry, PageRef
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import TAIL, Spill
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
@@ -92,7 +92,7 @@ def publish_remote(
         LostRaceError: Others were faster every time.
     """
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
-    change = _Change(storage, rewrite, lambda: now_ms() - put_ms > STALE_MS)
+    change = _Change(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
     after = look_again(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
@@ -279,7 +279,7 @@ def publish_rewritten(
     def changed(head: Head) -> Head | None:
         nonlocal change
         change = None
-        if now_ms() - put_ms > STALE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
+        if now_ms() - put_ms > STALE_REWRITE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
             return None
         found = _Replacement(store, rewritten, head, pages)
         after = found.after()

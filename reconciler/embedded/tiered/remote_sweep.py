@@ -124,7 +124,7 @@ def _partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[Remot
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the storage's own clock. A writer names what it put within the hour, or puts it again."""
+"""By the storage's own clock. A writer names what it put within half a day, or puts it again."""
 _BATCH: Final = 1000
 
 Location = tuple[str, int]

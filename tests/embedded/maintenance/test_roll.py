@@ -10,7 +10,7 @@ from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
-from reconciler.embedded.segments.entries import STALE_MS
+from reconciler.embedded.segments.entries import STALE_REWRITE_MS
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.errors import UserError
@@ -20,6 +20,7 @@ from tests.embedded.maintenance.tiny_segments import (
     ALL,
     TOPIC,
     TWO_PARTS,
+    Clock,
     append,
     append_parts,
     clocked,
@@ -268,7 +269,28 @@ def test_what_an_executor_wrote_into_a_copy_of_the_folder_replaces_nothing() -> 
     assert parts_in(cluster.store) == before
 
 
-def test_what_lay_unpublished_for_an_hour_is_dropped() -> None:
+@pytest.mark.parametrize("job", ["roll", "compact"])
+def test_a_partition_that_takes_hours_to_write_anew_is_done_in_the_end(job: str) -> None:
+    clock = Clock()
+
+    def sleep(what: str, key: str) -> None:
+        if what == "put" and key.startswith("topics/"):
+            clock.now_ms += 60 * 60 * 1000
+
+    store = WatchedStore(MemoryStore())
+    cluster, _ = clocked(store, clock)
+    policy = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"} if job == "compact" else {}
+    with_topic(cluster, segment_bytes=TWO_PARTS, **policy)
+    append_parts(cluster, 9)
+    rows, store.before = held(cluster), sleep
+    assert getattr(cluster.upkeep(), job)().partitions == 1
+    assert clock.now_ms >= NOW + 4 * 60 * 60 * 1000
+    assert sum(entry.is_segment for entry in head_of(cluster).entries) == 4
+    assert held(cluster) == rows
+    assert parts_in(store) == named_in(cluster)
+
+
+def test_what_lay_unpublished_for_half_a_day_is_dropped() -> None:
     cluster, clock = clocked()
     with_topic(cluster, segment_bytes=TWO_PARTS)
     append_parts(cluster, 5)
@@ -277,7 +299,7 @@ def test_what_lay_unpublished_for_an_hour_is_dropped() -> None:
     (written,) = task([Chore(partition, 0)])
     assert isinstance(written, Rewritten)
     assert len(parts_in(cluster.store)) == len(before) + 2
-    late = clock.now_ms + STALE_MS + 1
+    late = clock.now_ms + STALE_REWRITE_MS + 1
     assert publish_rewritten(cluster.store, written, put_ms=clock.now_ms, now_ms=lambda: late) is None
     assert parts_in(cluster.store) == before
     assert not any(entry.is_segment for entry in head_of(cluster).entries)

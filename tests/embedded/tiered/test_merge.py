@@ -18,7 +18,7 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.maintenance.passes import scrub
 from reconciler.embedded.maintenance.roll import MergeLimits, merge_limits, runs_to_merge
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.segments.entries import STALE_MS, Entry
+from reconciler.embedded.segments.entries import STALE_REWRITE_MS, Entry
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.tiered.manifest import ManifestSwap
 from reconciler.errors import OwnershipLostError
@@ -632,14 +632,14 @@ def test_a_partition_that_another_cluster_owns_is_left_alone() -> None:
     assert [type(error) for error in done.errors] == [OwnershipLostError]
 
 
-def test_what_was_written_longer_than_an_hour_ago_is_not_named() -> None:
+def test_what_was_written_longer_than_half_a_day_ago_is_not_named() -> None:
     it = filled()
     before = it.segments()
     clock = it.clock
 
     def sleep(what: str, key: str) -> None:
         if what == "put" and key.endswith(".index"):
-            clock.now_ms += STALE_MS
+            clock.now_ms += STALE_REWRITE_MS
 
     it.opened(storage=WatchedStore(it.storage, before=sleep)).upkeep().merge()
     assert it.segments() == before
