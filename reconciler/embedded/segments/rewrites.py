@@ -35,7 +35,7 @@ class Replacement:
     base: int
     last: int
     fingerprint: str
-    """Of the keys of the run."""
+    """Of the keys of the run, and of what others may have said of it since."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
@@ -178,7 +178,9 @@ def _replaced(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    return hashlib.sha256("\n".join(entry.key for entry in entries).encode()).hexdigest()
+    # A transaction may have ended, and a cleaning may have set when tombstones may go, under the same key.
+    said = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()
 
 
 # What an append brings lies under the key its topic had when it was written: here it is seen that it still has it.

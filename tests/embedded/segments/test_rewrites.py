@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.segments import pages, rewrites
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Partition, read_head
@@ -229,6 +230,31 @@ def test_an_append_in_flight_ends_under_the_key_that_holds_when_it_is_published(
     assert head is not None
     assert {inner.key_of[entry.key] for entry in head.entries} == {"key-new"}
     assert {entry.kms_key_id for entry in head.entries} == {head.kms_key_id} == {"key-new"}
+
+
+def test_a_transaction_that_ends_while_its_parts_are_copied_stays_ended(store: KeyedStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_namespace("eu", kms_key_id="key-eu")
+    cluster.create_namespace("us", kms_key_id="key-us")
+    cluster.create_topic("eu:orders")
+    producer = cluster.producer("pay")
+    producer.init_transactions()
+    producer.begin()
+    producer.send("eu:orders", "paid", partition=0)
+    producer.flush()
+    cluster.move_topic("eu:orders", "us:orders")
+
+    def commit(what: str, _key: str) -> None:
+        if what == "copy_in":
+            watched.after = lambda _what, _key: None
+            producer.commit()
+
+    watched.after = commit
+    assert cluster.finish_rewrites() == 1
+    assert set(store.parts().values()) == {"key-us"}
+    assert contents(cluster.log("us:orders")) == [(0, b"paid")]
+    assert not list(check_cluster(store).findings)
 
 
 def test_an_append_that_died_under_an_old_key_is_found_by_the_next() -> None:
