@@ -131,7 +131,9 @@ class Uploads:
             UserError: The manifest is damaged, or the storage is not shared with the executor that put it.
             LostRaceError: Others were faster every time.
         """
-        newest = uploads[-1]
+        newest = max(uploads, key=lambda one: one.epochs[-1][0])
+        # Of those that read the log before its end was cut, what lies above the cut is of another log.
+        current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
             check_arrived(self.remote.storage, one.keys, by=one.by)
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
@@ -141,9 +143,12 @@ class Uploads:
             named.clear()
             if self.now_ms() - put_ms > STALE_MS or not manifest.tiered_epoch:
                 return None
-            if newest.epochs[-1][0] < manifest.epochs[-1][0]:
-                return None  # The log was cut since: its end may be another one.
-            named.extend(_fitting(uploads, manifest.end))
+            known = manifest.epochs[-1][0]
+            if newest.epochs[-1][0] < known or any(
+                epoch > known and first < manifest.end for epoch, first in newest.epochs
+            ):
+                return None  # The log was cut since: its end may be another one, or the manifest is still to be cut.
+            named.extend(_fitting(current, manifest.end))
             if not named:
                 return None
             return replace(

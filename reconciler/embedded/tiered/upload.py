@@ -107,6 +107,8 @@ class Upload:
             MissingObjectError: A part or page is not there.
             UserError: A part is damaged, or the storage cannot encrypt as the namespace asks.
         """
+        # The log may have been cut since the range was chosen: what is mirrored above is uploaded later.
+        offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
         # What expired since the manifest ends may still be named by a page that was cut.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(segments_of(entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.maintenance import uploads
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.restore_cut import Cutting
 from reconciler.embedded.segments.head import Head, Partition, link_writer, swap_head
 from reconciler.embedded.segments.pages import all_entries, all_pages
@@ -54,7 +57,7 @@ from tests.embedded.maintenance.tiny_segments import (
     with_topic,
 )
 from tests.embedded.samples import ids, values
-from tests.embedded.stores import DiedError, WatchedStore
+from tests.embedded.stores import DiedError, WatchedStore, dying
 from tests.embedded.tiered.test_tier_crashes import Ticking
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 from tests.engines import here
@@ -692,6 +695,43 @@ def test_an_upload_that_began_before_the_cut_names_nothing_after_it() -> None:
     assert it.manifest().end == head_of(it.opened()).end == 24
     is_sound(it)
     goes_on(it, 24)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize(("put", "at"), [(0, 1), (0, 10), (1, 2), (2, 6), (2, 10), (3, 9)])
+def test_an_upload_during_which_the_log_is_cut_names_nothing_that_was_cut(
+    monkeypatch: pytest.MonkeyPatch, put: int, at: int, *, dies: bool
+) -> None:
+    monkeypatch.setattr(uploads, "_CHORE_SEGMENTS", 1)
+    it = tiered()
+    append_parts(it.cluster, 3)
+    it.upload()
+    append_parts(it.cluster, 9)
+    joined(it)
+    upkeep = it.opened().upkeep()
+    upkeep.roll()
+
+    def spread(chores: Sequence[Chore], task: ChoreTask) -> Iterator[Sequence[Any]]:
+        assert len(chores) == 4
+        done = [*task(chores[:put])]
+        if dies:
+            with suppress(DiedError):
+                truncate(it.opened(storage=dying(it.storage, 0, done=False)), {0: at})
+        else:
+            cut(it, at)
+        mirror_more(it, 2)
+        yield [*done, *task(chores[put:])]
+
+    upkeep.upload(spread)
+    assert cut(it, at).offset == at
+    mirror_more(it, 12)
+    assert not it.upload().errors
+    found, manifest, head = rows(it), it.manifest(), head_of(it.opened())
+    assert manifest.end == head.uploaded_to <= head.end == at + 14
+    let_go(it, 2)
+    assert rows(it) == found
+    is_sound(it)
+    goes_on(it, at + 14)
 
 
 def test_without_its_object_storage_a_tiered_topic_is_not_cut() -> None:
