@@ -357,7 +357,9 @@ def evictable(
     if not copied or not (policy.compacts or head.compacted_to):
         return Evictable(tuple(copied), len(beyond))
     same = same_below()
-    free = [segment for segment in copied if segment.last < same]
+    # Of a topic that is compacted no more, copies of what never was may be merged: they hold the same records.
+    is_same = not policy.compacts and same >= head.compacted_to
+    free = copied if is_same else [segment for segment in copied if segment.last < same]
     return Evictable(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
 
 

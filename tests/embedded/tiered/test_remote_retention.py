@@ -423,6 +423,26 @@ def test_a_compacted_topic_leaves_where_both_copies_are_the_same() -> None:
     assert held(it.opened()) == before
 
 
+def test_what_was_never_compacted_leaves_whatever_became_of_its_copies() -> None:
+    it = tiered(**KEEP, cleanup_policy="compact", min_cleanable_dirty_ratio="0", retention_local_strict="true")
+    it.fill(5)
+    it.upload()
+    it.cluster.upkeep().compact()
+    it.upload()
+    it.cluster.alter_topic(TOPIC, {"cleanup.policy": "delete", "retention.local.target.bytes": "1"})
+    it.cluster.upkeep().retain()
+    assert head_of(it.cluster).local_start == head_of(it.cluster).compacted_to == 8
+    it.switch_on(segment_size_target=str(1 << 20), segment_size_min="1")
+    it.fill(8)
+    it.upload()
+    it.cluster.upkeep().merge()
+    assert len(it.segments()) < 6
+    it.cluster.upkeep().retain()
+    assert head_of(it.cluster).local_start == 24
+    assert offsets(it) == list(range(26))
+    agrees(it)
+
+
 def test_with_reading_off_what_is_uploaded_leaves_too_and_the_log_begins_locally() -> None:
     it = tiered(remote_read="false", retention_ms="-1", retention_local_target_ms="1d", retention_local_strict="true")
     it.fill(5)
