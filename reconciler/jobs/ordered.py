@@ -100,7 +100,7 @@ def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) 
     ]
     tasks = Tasks(engine)
     with tasks.over(sum(piece.stored_bytes for piece in work), _WORDS):
-        found, error = tasks.run(work, partial(_digests, log), what="comparing records") if work else ([], None)
+        found, error = tasks.run(work, partial(_digests, log), what="comparing records")
     if error is not None:
         raise error
     return sum(found, Digest())

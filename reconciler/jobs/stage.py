@@ -266,6 +266,8 @@ class Tasks:
             RetryableError: Spark gave up.
         """
         used = self.engine.used
+        if not work:
+            return [], None
         if self._spark is not None:
             tasks = tasks_of(work, self.cores)
             used.count(spark_tasks=len(tasks))

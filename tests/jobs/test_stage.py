@@ -16,6 +16,7 @@ from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.segments.head import Partition
 from reconciler.errors import IncompleteError, MissingSparkError, UserError
 from reconciler.jobs.flows import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
+from reconciler.jobs.ordered import differing
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.stage import Engine, Tasks, spread
 from reconciler.objectstore.directory import DirectoryStore
@@ -32,7 +33,7 @@ from tests.embedded.maintenance.tiny_segments import (
     with_topic,
 )
 from tests.embedded.samples import NOW, cluster_in
-from tests.engines import on
+from tests.engines import here, on
 from tests.jobs.doubles import tiered_west
 
 if TYPE_CHECKING:
@@ -134,6 +135,13 @@ def test_ten_thousand_tiny_partitions_are_a_few_tasks_a_core() -> None:
 
 def test_work_that_is_too_little_to_share_is_one_task() -> None:
     assert len(tasks_of([Piece(number, OffsetRange(0, 1), 1, 100) for number in range(4)], 8)) == 1
+
+
+def test_logs_without_a_record_do_not_differ() -> None:
+    cluster = cluster_in(MemoryStore())
+    with_topic(cluster)
+    log = cluster.log(TOPIC)
+    assert differing(log, log, [], here()) == []
 
 
 def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
