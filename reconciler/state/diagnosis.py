@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import LeaseError, MissingObjectError, NewerFormatError, RetryableError, UserError
-from reconciler.state.journal import journal_key, read_open_run, run_key, why_outdated
+from reconciler.state.journal import journal_key, read_open_run, read_run, run_key, why_outdated
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_owner, parse_lockfile
 from reconciler.state.snapshots import SnapshotRow, history, snapshot_of
 
@@ -127,7 +127,7 @@ def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
-    """Return the epoch a run last wrote under; 0 where it does not say. Reads no file whole: plans may be large.
+    """Return the epoch a run last wrote under; 0 where it does not say. Plans may be large: few files are read whole.
 
     A last page may be cut off, where its writer was killed: then the one before it tells, or the run's file.
     """
@@ -138,7 +138,11 @@ def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
                 return epoch
     size = trace.file_bytes or 0
     tail = store.get_range(run_key(trace.run), max(0, size - _LENGTH), _LENGTH) if size else b""
-    return next(reversed(_epochs_in(tail)), 0)
+    epoch = _epochs_in(tail)[-1]
+    if not epoch and size > _LENGTH:  # so much was typed that it stands before that
+        file = read_run(store, trace.run)
+        epoch = 0 if file is None else file.epoch
+    return epoch
 
 
 def _epochs_in(body: bytes) -> list[int]:

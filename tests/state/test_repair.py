@@ -115,6 +115,13 @@ def test_the_epoch_is_one_more_than_the_highest_anything_says(store: MemoryStore
     assert repair(store).lockfile.lease.epoch == 41
 
 
+def test_the_epoch_of_a_run_without_a_journal_is_found_however_much_was_typed(store: MemoryStore) -> None:
+    typed = {"allow": [f"delete:topic/west/shop:eu:orders-{number}" for number in range(200)]}
+    store.put(run_key("run-3"), orjson.dumps({**orjson.loads(body(store, run_key("run-3"))), "options": typed}))
+    store.delete([journal_key("run-3", 1), journal_key("run-3", 2)])
+    assert look_at(store).run_epoch == 3
+
+
 def test_a_sound_state_and_an_empty_place_need_no_repair(store: MemoryStore) -> None:
     assert look(store) is None
     assert look(MemoryStore()) is None
