@@ -257,7 +257,7 @@ def _plain(column: pa.Array) -> list[Any]:
         except pa.ArrowException:  # Parquet files may hold anything as text: it is written like other bytes
             return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
-        return list(column.cast(pa.string()).to_pylist())
+        return list(_texts(column).to_pylist())
     return list(column.to_pylist(maps_as_pydicts="strict"))
 
 
@@ -267,7 +267,20 @@ def _iso(column: pa.Array) -> pa.Array:
     whole = pc.floor_temporal(naive, unit="second") if column.type.unit != "s" else naive
     if column.type.unit != "s" and pc.all(pc.equal(whole, naive)).as_py() is not False:
         naive = whole.cast(pa.timestamp("s"))
-    return pc.binary_join_element_wise(pc.replace_substring(naive.cast(pa.string()), " ", "T"), "Z", "")
+    return pc.binary_join_element_wise(pc.replace_substring(_texts(naive), " ", "T"), "Z", "")
+
+
+def _texts(times: pa.Array) -> pa.Array:
+    """Return times as Arrow writes them.
+
+    Raises:
+        ValueError: One lies beyond its calendar, of which Arrow says so in a text as any other.
+    """
+    found = times.cast(pa.string())
+    if pc.any(pc.starts_with(found, "<")).as_py():
+        message = "a time lies beyond the year 32767"
+        raise ValueError(message)
+    return found
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -335,8 +348,8 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
             f"{error}"
         )
         hint = (
-            "Nested texts must be UTF-8, nested times of the years 1 to 9999, keys of maps text or numbers; and a map "
-            "may have each key once."
+            "Nested texts must be UTF-8, nested times of the years 1 to 9999, others up to 32767, keys of maps text or "
+            "numbers; and a map may have each key once."
         )
         raise UserError(message, hint=hint) from None
     return input_batch(keys, times, values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -153,11 +154,14 @@ def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
 
 def _column(column: pa.Array) -> pa.Array:
     kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        times = column.cast(pa.timestamp("us" if pa.types.is_date(kind) else kind.unit))
+    if pa.types.is_date(kind):
+        return column.cast(pa.date64()).cast(pa.int64())
+    if pa.types.is_timestamp(kind):
+        times = column.cast(pa.timestamp(kind.unit))
         return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     if pa.types.is_integer(kind):
-        return column.cast(pa.int64())
+        with suppress(pa.ArrowInvalid):  # too large: looked for one by one
+            return column.cast(pa.int64())
     return _cells(column.to_pylist())
 
 

@@ -441,6 +441,12 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         "ISO 8601",
     ),
     (
+        "a number that is larger than any time",
+        lambda: read(parquet(t=pa.array([5, 1 << 63], pa.uint64())), "parquet", timestamp="t"),
+        "in: row 2: t: 9223372036854775808 is not a time since 1970",
+        "ISO 8601",
+    ),
+    (
         "time before 1970",
         lambda: read(parquet(t=pa.array([5, -1])), "parquet", timestamp="t"),
         "in: row 2: t: -1 is not a time since 1970",
@@ -511,6 +517,18 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         lambda: read(parquet(a=pa.array([[1 << 60]], pa.list_(pa.timestamp("us")))), "parquet", key="a"),
         "in: rows 1 to 1 cannot be written as JSON: ",
         "times of the years 1 to 9999",
+    ),
+    (
+        "a time that no text says",
+        lambda: read(parquet(a=pa.array([0, 10**15], pa.timestamp("ms"))), "parquet"),
+        "in: rows 1 to 2 cannot be written as JSON: a time lies beyond the year 32767",
+        "others up to 32767",
+    ),
+    (
+        "a date without an end",
+        lambda: read(parquet(a=pa.array([(1 << 31) - 1], pa.date32())), "parquet", key="a"),
+        "in: rows 1 to 1 cannot be written as JSON: a time lies beyond the year 32767",
+        "others up to 32767",
     ),
     ("empty CSV", lambda: read(b"", "csv"), "in: Empty CSV file", "header line"),
     ("columns of one name", lambda: read(b"a,a\n1,2\n", "csv"), "in: two columns are named a", "rename one"),
