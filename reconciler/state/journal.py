@@ -355,18 +355,24 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
     for attempt in range(_ATTEMPTS):
         check()
         try:
-            create(store, journal_key(page.run, page.seq), page.to_bytes())
+            create(store, key, page.to_bytes())
         except LostRaceError:
             pass
         except RetryableError:
             # Its answer may be lost, or it may land yet: the next attempt finds it, or writes the same once.
-            if attempt == _ATTEMPTS - 1 and store.get(key) is None:
+            if attempt == _ATTEMPTS - 1 and not _is_filled(store, key):
                 raise
         else:
             return page
-        if store.get(key) is not None:
+        if _is_filled(store, key):
             return _read_page(store, page.run, page.seq)
     raise RetryableError(f"{store.url}/{key} could not be written", hint="Check the store, then run again.")
+
+
+def _is_filled(store: ObjectStore, key: str) -> bool:
+    """Tell whether a slot holds more than what was cut off, which counts as nothing."""
+    there = store.get(key)
+    return there is not None and not is_cut_off(there.body)
 
 
 def _last_page(store: ObjectStore, run: str, seq: int) -> Page | None:

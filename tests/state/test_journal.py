@@ -274,6 +274,18 @@ def test_a_last_slot_that_was_cut_off_counts_as_free_and_is_written_next(how: st
     assert written(store) == [["a"], ["b"], ["c"]]
 
 
+def test_a_slot_that_was_cut_off_is_written_though_the_store_fails_once_meanwhile() -> None:
+    store = Faulty()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        cut_off(store, "one", 1, "half")
+        store.harms = ["", "fail"]
+        await journal.append(intents("a"))
+
+    under_lease(work, store)
+    assert written(store) == [["a"]]
+
+
 @pytest.mark.parametrize("how", CUT)
 def test_of_two_who_find_a_slot_cut_off_one_has_it_and_the_other_is_fenced(how: str) -> None:
     store = MemoryStore()
