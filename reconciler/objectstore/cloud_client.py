@@ -282,6 +282,7 @@ _AZURE_KINDS: Final = (
     ("use_azure_cli", "azure_cli"),
 )
 """How one logs in with what is named: the first that is there."""
+_NO: Final = frozenset({"0", "false", "off", "no", "n"})
 _ARROW_PATIENCE: Final = timedelta(seconds=60)
 """How long pyarrow asks Google again; a quarter of an hour if it is not told."""
 _GOOGLE_HOST: Final = "https://storage.googleapis.com"
@@ -309,7 +310,9 @@ def _azure_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[
         message = f"cannot reach {settings.url}: no storage account is named"
         raise UserError(message, hint=f"Set AZURE_STORAGE_ACCOUNT or {_AZURE_STRING}, or `endpoint` of the location.")
     found.setdefault("endpoint", f"https://{found['account_name']}.blob.core.windows.net")
-    kind = next((kind for key, kind in _AZURE_KINDS if found.get(key)), None)
+    if found.get("use_azure_cli", "").lower() in _NO:
+        del found["use_azure_cli"]
+    kind = next((kind for key, kind in _AZURE_KINDS if key in found), None)
     return found if kind is None else {**found, "credential_type": kind}
 
 

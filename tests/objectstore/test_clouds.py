@@ -355,6 +355,22 @@ def test_azure_is_reached_as_its_own_tools_do(
 
 
 @pytest.mark.parametrize(
+    ("said", "kind"), [("true", "azure_cli"), ("1", "azure_cli"), ("false", None), ("0", None), ("False", None)]
+)
+def test_the_azure_cli_is_asked_for_a_token_only_where_that_is_wanted(
+    said: str, kind: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in AZURE:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "shop")
+    monkeypatch.setenv("AZURE_USE_AZURE_CLI", said)
+    store = open_store(StoreSettings("az://topics/shop"))
+    assert isinstance(store, CloudStore)
+    told_by = dict(store.settings.cloud or ())
+    assert told_by.get("credential_type") == (None if kind is None else Secret(kind))
+
+
+@pytest.mark.parametrize(
     ("environ", "said"),
     [
         ({}, "no storage account is named"),
