@@ -98,13 +98,16 @@ class CloudStore:
 
     def clock_ms(self) -> int:
         """Return what time the store has, to the second: the date of an answer to a request without credentials."""
-        import httpx  # noqa: PLC0415 - only who asks for it pays
+        import ssl  # noqa: PLC0415 - only who asks for it pays
 
-        endpoint = self._clients.endpoint
+        import httpx  # noqa: PLC0415 - as above
+
+        endpoint, trusted = self._clients.endpoint, self._clients.settings.trust_file
         try:
-            answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS)
+            verify = True if trusted is None else ssl.create_default_context(cafile=trusted)
+            answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)
             if answer.status_code >= _SERVER_ERROR:
-                answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS)
+                answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = f"cannot read {self.url}: it does not say what time it is"
             raise RetryableError(

@@ -164,6 +164,7 @@ def test_only_the_authority_of_the_trust_file_is_believed(
         found = store.get("a")
         assert found is not None
         assert found.body == b"1"
+        assert store.clock_ms() > 0
         for trusted in ({}, {TRUST_FILE: str(other.ca)}):
             with pytest.raises(ReconcilerError):
                 reached(tmp_path, location, {**keys, **trusted}, environ).swap("b", b"1", expected=None)
