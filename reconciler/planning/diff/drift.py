@@ -7,7 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from reconciler.lifecycles import MIRROR, MOUNT
 from reconciler.planning.actions import (
+    SEALED,
     Action,
     Adopt,
     Change,
@@ -20,13 +22,14 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.diff.converge import Decision, precondition
+from reconciler.planning.diff.converge import UNSEAL, Decision, precondition
 from reconciler.planning.fields import fields_of
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.limits import check_changes
 from reconciler.planning.situation import Review, Situation, altered_paths
 from reconciler.resources.address import Address, cluster_of, matches
 from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
     from datetime import date
@@ -111,12 +114,17 @@ def only_drift(decision: Decision, situation: Situation) -> None:
     """Leave of what was decided what sets drift back: fields that moved, and what was recorded and is gone.
 
     Nothing is created that was not there before, nothing is deleted, adopted, forgotten or moved through a lifecycle. A
-    mirror that is made again is copied again, for it is made empty. What cannot be set back is said.
+    mirror that is made again is copied or paused again, for it is made empty and active. What cannot go back is said.
     """
     kept = list(_kept(decision, situation))
     made = {action.address for action in kept if isinstance(action, Create)}
-    decision.actions = [action for action in kept if not isinstance(action, RunJob) or action.address in made]
+    decision.actions = [action for action in kept if not _comes_with_its_mirror(action) or action.address in made]
     _warn_of_what_stays(decision, situation, made)
+
+
+def _comes_with_its_mirror(action: Action) -> bool:
+    """Tell whether an action is only there because a mirror is made again."""
+    return isinstance(action, RunJob) or (isinstance(action, Transition) and action.machine == MIRROR.name)
 
 
 def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
@@ -129,6 +137,8 @@ def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
             case RunJob():
                 if Reason.FIRST_COPY in action.reasons:
                     yield action
+            case Transition(verb="pause") if action.machine == MIRROR.name:
+                yield action
             case Transition() if action.changes:
                 yield from _switched_back(action, situation, decision)
             case Adopt() | Delete() | Forget() | Transition():
@@ -145,7 +155,9 @@ def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[
     last = situation.recorded.get(action.address)
     moved = {found.path: found.recorded for found in decision.drift if found.address == action.address}
     _warn_of_renamed(action, moved, decision)
-    changes = tuple(_backwards(change, moved, last) for change in action.changes if change.path in moved)
+    changes = tuple(
+        _backwards(change, moved, last) for change in action.changes if change.path in moved or change == UNSEAL
+    )
     if last is None or not changes or _is_refused(action, changes, situation, decision):
         return
     yield replace(
@@ -168,21 +180,32 @@ def _without_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str
 
 def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decision) -> None:
     """Say what drifted under the name that the record has still: it is set back once it is called as the files say."""
-    fields = ", ".join(change.path for change in action.changes if change.drift and change.path not in moved)
+    fields = ", ".join(change.path for change in action.changes if change.drift and change.path not in {*moved, SEALED})
     if fields:
         message = f"{fields} moved away under the name it had, and is not set back: the files rename it"
         decision.warn(action.address, action.source, message, "`reconciler apply` does both.")
 
 
 def _switched_back(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
-    """Yield a move of tiering that somebody else made necessary; one that the files changed meanwhile is left alone."""
+    """Yield a move of tiering, or a mount, that somebody else made necessary; what the files changed is left alone."""
     last = situation.recorded.get(action.address)
     drifted = [change for change in action.changes if change.drift]
-    if last is not None and len(drifted) == len(action.changes):
+    if last is not None and drifted and not _is_mounted_from(last, action):
+        message = f"it is left {action.from_state}: the files changed its source, too"
+        decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
+    elif last is not None and len(drifted) == len(action.changes):
         yield replace(action, after=last.resource, origins=last.origins, reasons=(Reason.DRIFTED,))
     elif drifted:
         message = f"it is left {action.from_state}: the files changed its tiering, too"
         decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
+
+
+def _is_mounted_from(last: Recorded, action: Transition) -> bool:
+    """Tell whether what a move mounts is what was mounted; also of what mounts nothing."""
+    was, now = last.resource, action.after
+    if action.machine != MOUNT.name or not isinstance(was, Mounting) or not isinstance(now, Mounting):
+        return True
+    return was.spec.source == now.spec.source or action.parameters.get("source") == last.physical_name
 
 
 def _backwards(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:
