@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Finding
-from reconciler.planning.situation import Review, Situation, WantedResource, mounted_by, source_of
+from reconciler.planning.situation import COPYING, Review, Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -182,6 +182,43 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
     yield from _nothing_named(situation, "--target", selection.targets)
     if situation.given.is_destroy:
         yield from _nothing_named(situation, "--exclude", selection.excludes)
+
+
+def check_left_out(situation: Situation) -> Iterator[Finding]:
+    """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
+    if not situation.given.selection.excludes:
+        return
+    for address, item in sorted(situation.wanted.items()):
+        if address in situation.observed or not situation.is_decidable(address):
+            continue
+        missing = next((each for each in _stands_on(address, item.resource) if _is_left_out(each, situation)), None)
+        if missing is not None:
+            message = f"{missing} is not there yet, and this plan leaves it out"
+            hint = f"Leave out the --exclude that names it, or what it moves from; or add --exclude {address}."
+            yield Finding(address, item.source, message, hint, item.marks)
+
+
+def _stands_on(address: Address, resource: Resource) -> Iterator[Address]:
+    """Yield the clusters, namespaces and link that something cannot be made without; the half of a link is none."""
+    is_unmounted = isinstance(resource, Mounting) and resource.spec.state == "unmounted"
+    is_copy = isinstance(resource, MirrorTopic) and resource.state in COPYING
+    for below in leans_on(address, resource):
+        kind = kind_of(below)
+        if below == address or (kind == "link" and not is_copy):
+            continue
+        if kind in {"cluster", "link"} or (kind == "namespace" and not is_unmounted):
+            yield below
+
+
+def _is_left_out(address: Address, situation: Situation) -> bool:
+    if address not in situation.wanted or situation.is_chosen(address):
+        return False
+    cluster = cluster_of(address) or ""
+    if kind_of(address) == "cluster":
+        return cluster in situation.given.identities and situation.given.identities[cluster] is None
+    is_there = address in situation.observed or address in situation.given.hidden
+    is_rule = kind_of(address) == "namespace" and situation.capabilities(cluster).namespaces_are_rules
+    return not is_there and not is_rule
 
 
 def warnings_of_selection(review: Review) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ from reconciler.planning.resolve.limits import (
 )
 from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_commanded
 from reconciler.planning.resolve.physical_names import check_flat_names, check_shared_names
-from reconciler.planning.selection import check_targets, warnings_of_selection
+from reconciler.planning.selection import check_left_out, check_targets, warnings_of_selection
 from reconciler.planning.situation import Review, Situation, WantedResource
 from reconciler.resources.address import Address, split_name
 from reconciler.resources.cluster import Cluster
@@ -80,6 +80,7 @@ PlanCheck: TypeAlias = Callable[["Review"], Iterable[Finding]]
 
 REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_targets,
+    check_left_out,
     check_hidden,
     check_resources,
     check_links,

@@ -223,6 +223,9 @@ class Holding:
         going = [action for action in actions if action.blocked is None]
         self._moved = {moved_from(action) for action in going}
         self._detached = {unmounted_by(action) for action in going}
+        self._moved_namespaces = {
+            item.moved_from for item in situation.wanted.values() if isinstance(item.resource, Namespace)
+        }
         self.errors: list[Finding] = []
         self.warnings: list[Finding] = []
 
@@ -230,7 +233,7 @@ class Holding:
         """Return the actions; holders that have to stay are blocked, or forgotten where they were only implied.
 
         Links whose mirrors go on are refused: they lose their delete and are found in `errors`. So do namespaces that a
-        destroy of a part leaves with what is ours, and these are found in `warnings`.
+        destroy of a part leaves with what is ours, or a move of a part; and these are found in `warnings`.
         """
         if not self._deletes:
             return tuple(self._actions)
@@ -246,6 +249,10 @@ class Holding:
         staying = [address for address in inside if address not in self._deletes]
         is_for_good = kind in {"topic", "mirror"} and bool(staying)  # Nobody is told to allow what stays refused.
         if action.blocked and not (is_for_good and action.blocked.allow):
+            return action
+        if kind == "namespace" and (left := self._left_behind(action.address, staying)):
+            message = f"it stays: it holds {first_few(left, grouping='')}, which this plan leaves out"
+            self.warnings.append(Finding(action.address, action.source, message, "It goes with the last of them."))
             return action
         if kind == "namespace" and staying and self._may_stay(action.address):
             ours = [each for each in staying if each in self._situation.recorded and each not in self._forgotten]
@@ -266,6 +273,12 @@ class Holding:
         message = f"it holds {first_few(inside, grouping='')}, whose delete is blocked"
         return replace(action, blocked=Block("not_empty", message, None, self._instead(inside)))
 
+    def _left_behind(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
+        """Return what is ours in a namespace that moves, and was not selected: it moves by another plan."""
+        if namespace not in self._moved_namespaces:
+            return []
+        return [each for each in staying if each in self._situation.recorded and not self._situation.is_chosen(each)]
+
     def _instead(self, inside: Sequence[Address]) -> str | None:
         """Return what to declare for the first of what it holds that can be kept."""
         blocks = (self._deletes[address].blocked for address in inside)
@@ -273,6 +286,9 @@ class Holding:
 
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
+        left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
+        if left and self._situation.given.selection.targets:
+            allow = " ".join((*(f"--target {mirror}" for mirror in left), allow))
         message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
