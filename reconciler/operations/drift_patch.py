@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 FOLDER: Final = "accepted"
 MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST: Final = 200
+"""Characters of a file name before its number and suffix: a topic of 249 leaves no room in the 255 of file systems."""
 
 
 def accept_stranger(
@@ -260,7 +262,7 @@ def _free_name(manifests: Manifests, address: Address) -> str:
     """Return the name of a file that is not there yet, below the first folder that manifests are read from."""
     folder = _manifest_folder(manifests.loaded)
     kind, cluster = kind_of(address), address.split("/")[1]
-    stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}").strip("-.")
+    stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}")[:_LONGEST].strip("-.")
     number = 1
     while True:
         name = f"{stem}.yaml" if number == 1 else f"{stem}-{number}.yaml"

@@ -303,6 +303,15 @@ def test_what_nobody_declares_gets_a_manifest_of_its_own(applied: Bench) -> None
     check_agreed(applied)
 
 
+def test_a_topic_whose_name_is_as_long_as_it_may_be_gets_a_file_with_a_shorter_one(applied: Bench) -> None:
+    for last in "ab":
+        west(applied).create_topic("x" * 248 + last, partitions=1)
+    assert accepted(applied, "*").notes == ()
+    names = sorted(path.name for path in (applied.folder / "manifests/accepted").iterdir())
+    assert names == [f"topic-west-{'x' * 189}{number}.yaml" for number in ("-2", "")]
+    check_agreed(applied)
+
+
 RECREATED = "it was deleted and created again outside reconciler"
 
 
