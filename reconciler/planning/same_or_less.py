@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
-from reconciler.planning.actions import Action, Adopt, Block, Estimate, Reason, is_dangerous
+from reconciler.planning.actions import Action, Adopt, Block, Estimate, Reason, Update, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
 from reconciler.planning.saved_plan import AGAIN, ActionDocument, EstimateDocument, PlanDocument
 from reconciler.resources.address import Address
@@ -384,7 +384,8 @@ def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     found: list[Why] = []
-    if approved.after != after_of(now) or approved.parameters != parameters_of(now):
+    is_other = approved.after != after_of(now) or approved.parameters != parameters_of(now)
+    if is_other or (approved.precondition == now.precondition and _moves_more(approved, now)):
         found.append(Why.RESULT)
     if approved.precondition != now.precondition and not (found and _stands_as_approved(approved, now)):
         found.append(Why.GROUND)
@@ -397,6 +398,12 @@ def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
     if now.blocked is None and approved.blocked is not None:
         found.append(Why.UNBLOCKED)
     return tuple(found)
+
+
+def _moves_more(approved: ActionDocument, now: Action) -> bool:
+    """Tell whether an update moves a field that was not agreed to; whom a mirror denies to write is in no `after`."""
+    agreed = [(change.path, change.after) for change in approved.changes]
+    return isinstance(now, Update) and any((each.path, plain(each.after)) not in agreed for each in now.changes)
 
 
 def _stands_as_approved(approved: ActionDocument, now: Action) -> bool:

@@ -147,6 +147,23 @@ def test_a_field_of_what_is_made_is_told_with_what_it_would_be() -> None:
     assert told == {"configs.segment.ms": (None, "86400000"), "partitions": (1, 9)}
 
 
+def test_whom_a_mirror_denies_to_write_is_agreed_to_one_by_one() -> None:
+    def of(*principals: str) -> Plan:
+        link = {"link": "l", "where": "east", "source": "west", "protect": "acl"}
+        there = [{"topic": "a"}, link, {"mirror": "a", "where": "east", "link": "l"}]
+        rules = [f"allow {principal} write on a" for principal in principals]
+        given = {"capabilities": {"principal": "User:me", "write_rules": rules}}
+        desired = [{"topic": "a"}, {**link, "mirrors": ["a"]}]
+        world = {"platform": "kafka", "clusters": ["west", "east"], "given": given}
+        return planned(**world, desired=desired, recorded=there, observed=there)
+
+    approved = to_document(of("User:app", "User:job"))
+    assert compare(approved, of("User:app")).is_allowed
+    (found,) = compare(approved, of("User:app", "User:job", "User:other")).more
+    assert found.whys == (Why.RESULT,)
+    assert [field.path for field in found.fields] == ["acls.deny User:other"]
+
+
 def test_what_was_made_again_since_is_told_so() -> None:
     there = [*APPROVED["observed"], {"topic": "a"}]
     again = [*APPROVED["observed"], {"topic": "a", "is": {"incarnation": "another"}}]
