@@ -171,9 +171,13 @@ def _protected(action: Action, situation: Situation) -> Block | None:
 def _only(action: Action, situation: Situation) -> Block | None:
     patterns = situation.given.guards.only
     is_of_record = isinstance(action, Adopt | Forget) and kind_of(action.address) == "cluster"
-    if not patterns or is_of_record or any(matches(pattern, action.address) for pattern in patterns):
+    if not patterns or is_of_record:
         return None
-    return Block("only", f"it is outside what this workspace is for ({', '.join(patterns)})", None)
+    old = _moved_from(action)
+    for what, address in (("it", action.address), (f"{old}, which it is moved from,", old)):
+        if address is not None and not any(matches(pattern, address) for pattern in patterns):
+            return Block("only", f"{what} is outside what this workspace is for ({', '.join(patterns)})", None)
+    return None
 
 
 def _of_fixed_link(action: Action, situation: Situation) -> Block | None:
