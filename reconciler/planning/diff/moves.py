@@ -19,6 +19,7 @@ from reconciler.planning.diff.converge import (
     compare,
     converge,
     going,
+    is_another,
     observed_origins,
     precondition,
     problems,
@@ -214,11 +215,16 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
         _leave(sides, old, old_seen, situation, decision)
     elif _lies_detached(sides, old, situation, decision):
         decision.settled.add(old)
-    elif sides.before is None or sides.last is not None:
-        return False  # what we moved from is gone, and its record forgotten; we are made anew, or have a record already
+    elif sides.before is None or sides.last is not None or _is_anothers(old_last, sides.before):
+        return False  # what we moved from is gone; we are made anew, have a record already, or are another's topic
     else:
         _follow(sides, old, Reason.MOVED, situation, decision)
     return True
+
+
+def _is_anothers(last: Recorded | None, there: Observed) -> bool:
+    """Tell whether a topic under a new name is not the one that had the old name: somebody else made it."""
+    return last is not None and isinstance(there.resource, Topic) and is_another(last, there)
 
 
 def _leave(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
