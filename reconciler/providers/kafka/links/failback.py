@@ -244,6 +244,7 @@ class Failback:
 
     def _keep(self, full_name: str, found: Iterable[Diverged], *, partitions: int, link: str, operation: str) -> None:
         """Copy what diverged into a topic of its own, exactly once; goes on where a process before this one stopped."""
+        from reconciler.providers.kafka.mounts import filling  # noqa: PLC0415 - few keep anything
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
 
@@ -252,7 +253,8 @@ class Failback:
         side = side_topic(full_name)
         topic, seen = self.site.topic(side)
         if seen is None:
-            made = self.site.make({side: (partitions, {"retention.ms": "-1"})}, self.may_go_on)[side]
+            # Whatever brokers do by themselves: nothing of it expires or is compacted, and it takes every record.
+            made = self.site.make({side: (partitions, filling(self.site.capabilities().configs))}, self.may_go_on)[side]
             if not isinstance(made, str):
                 raise made
             topic, seen = self.site.topic(side)

@@ -17,11 +17,13 @@ from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Create
+from reconciler.providers.kafka.admin import configure
 from reconciler.providers.kafka.ledger import Writer
 from reconciler.providers.kafka.links import failback
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.records.copy_transaction import Transactions
 from reconciler.providers.kafka.seal import Seals
+from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink
@@ -177,6 +179,21 @@ def test_what_diverged_is_refused_before_anything_is_begun(pair: Pair) -> None:
         pair.driver.restore("west", pair.name)
     assert _status(pair.at["west"], pair.name) is None
     assert len(pair.read(pair.west)) == 9
+
+
+def test_what_diverged_is_kept_however_large_it_is_and_whatever_brokers_keep_by_themselves(pair: Pair) -> None:
+    pair.failed_over(diverged=3)
+    client = pair.at["west"]._client
+    configure(client, pair.name, {"max.message.bytes": "3000000"})
+    producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "message.max.bytes": 3_000_000})
+    producer.produce(pair.name, secrets.token_hex(1_000_000), partition=0)
+    assert producer.flush(60) == 0
+    pair.driver.restore("west", pair.name, "keep")
+    side = f"{pair.name}.diverged"
+    assert len(pair.read(pair.west, side)) == 4
+    ((_, configs),) = client.configs([side])
+    assert isinstance(configs, dict)
+    assert own_values(configs).items() >= {"retention.bytes": "-1", "cleanup.policy": "delete"}.items()
 
 
 def test_records_written_to_the_old_side_once_a_restore_has_begun_are_not_lost_silently(
