@@ -14,7 +14,7 @@ from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
 from reconciler.providers.kafka.ledger import PROGRESS, Ledger, copier_of, writer_of
 from reconciler.providers.kafka.links.link_changes import Changing, Making
-from reconciler.providers.kafka.records import copy_sink as module
+from reconciler.providers.kafka.records import copy_transaction as module
 from reconciler.resources.mirrors import SourceTopic
 from tests.providers.kafka.links.linked import Linked
 from tests.servers.kafka import Kafka
@@ -102,7 +102,7 @@ def test_a_failover_is_decided_and_not_shown_as_done_until_copiers_are_out(linke
     other = linked.other()
     assert other.seen.status is _M.PENDING_STOPPED
     assert other.observe()[linked.address].state == _M.PENDING_STOPPED
-    with pytest.raises(UserError, match="no mirror that records are copied to"):
+    with pytest.raises(UserError, match="not a mirror that records are copied to"):
         other.copier()
     assert copier.copy() == 0  # It looks at the ledger under its own fence.
     other.done(other.transition("failover"))
