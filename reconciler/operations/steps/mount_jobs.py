@@ -220,6 +220,8 @@ class Unmount(_ByJobs):
         here, move = self.means.by_jobs, self._begun()
         archive = self.means.archive(move.location)
         topic, done = here.topic(move.topic), None
+        if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
+            topic = None  # Ours is gone; a producer that went on may have made that one.
         if topic is None and move.state is not _S.CUT_OVER:
             raise self._gone(move)
         if topic is not None:

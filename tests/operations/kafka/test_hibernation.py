@@ -311,6 +311,21 @@ def test_an_unmount_that_is_killed_is_completed_by_the_next_apply(site: Site, mo
     assert read_all(site.cold.log(site.topic)) == before
 
 
+def test_a_topic_that_producers_made_anew_after_it_was_deleted_does_not_keep_its_archive_from_its_end(
+    site: Site,
+) -> None:
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    die_after(site, CLUSTER, "KafkaStorageMoves.remove", 1)
+    (move,) = site.live.migrations.under_way()
+    site.kafka.topics("--create", "--topic", site.physical)
+    assert site.bench.apply().verdict is None
+    assert site.live.migrations.under_way() == []
+    site.declare("cold", "mounted", source=move.topics[0].location)
+    site.apply()
+    assert read_all(site.cold.log(site.topic)) == before
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(("module", "name", "nth"), MOUNTING)
 def test_a_mount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
