@@ -233,7 +233,7 @@ class Unmount(_ByJobs):
                 move, done = self._archived(move, archive, topic)
             except LeaseError:
                 raise
-            except ReconcilerError as error:
+            except Exception as error:  # Whatever it was: producers wait.
                 self._let_in(move, error)
                 raise
             self._remove(move)
@@ -316,7 +316,7 @@ class Unmount(_ByJobs):
             self._let_in(move, error)
             raise
 
-    def _let_in(self, move: MountJob, error: ReconcilerError) -> None:
+    def _let_in(self, move: MountJob, error: Exception) -> None:
         """Let producers in again; where that fails too, say so.
 
         What they write from then on is not archived: a topic that is gone later counts no more as deleted by us.
@@ -327,7 +327,8 @@ class Unmount(_ByJobs):
                 self._kept(replace(kept, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.let_in(move)
         except ReconcilerError as also:
-            error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
+            if isinstance(error, ReconcilerError):
+                error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
 
     def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
@@ -579,7 +580,7 @@ class Relocation:
             return self._switched(move)
         except LeaseError:
             raise
-        except ReconcilerError:
+        except Exception:  # Whatever it was: producers wait.
             self._copies.let_in(move)
             raise
 

@@ -18,11 +18,11 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
-from reconciler.providers.kafka.mounts import KafkaStorageMoves
+from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
-from tests.operations.kafka.hibernated import Site, read_all
+from tests.operations.kafka.hibernated import TOPIC, Site, read_all
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Finding
@@ -189,11 +189,18 @@ def test_a_seal_that_a_person_took_off_is_not_named_and_is_put_on_anew(site: Sit
     assert site.physical not in site.kafka.names()
 
 
-def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [RetryableError("the cluster is away", hint="Wait."), MemoryError("the cluster is away")],
+    ids=["it was foreseen", "it was not"],
+)
+def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     before = own_configs(site)
 
     def broken(*_: object) -> bool:
-        raise RetryableError("the cluster is away", hint="Wait.")
+        raise error
 
     monkeypatch.setattr(KafkaStorageMoves, "is_shut_out", broken)
     site.declare("live", "unmounted")
@@ -206,3 +213,20 @@ def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(site: Site, m
     site.declare("cold", "mounted")
     site.apply()
     assert sum(map(len, read_all(site.cold.log(site.topic)).values())) == 61
+
+
+def test_a_move_that_fails_otherwise_than_was_foreseen_lets_producers_in_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = own_configs(site)
+
+    def broken(*_: object) -> int:
+        raise MemoryError("there are too many groups")
+
+    monkeypatch.setattr(KafkaCopyMoves, "switch_groups", broken)
+    site.write(
+        "topic", TOPIC.replace("name: orders", "name: moved").replace("spec: {", 'spec: {movedFrom: "PREFIX:orders", ')
+    )
+    applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))
+    assert "too many groups" in str(applied.verdict)
+    assert own_configs(site) == before
