@@ -471,10 +471,9 @@ class S3Store:
                 Bucket=self._place.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
             for failed in answer.get("Errors", ()):
-                if failed.get("Code") not in GONE:
-                    raise ClientError(
-                        {"Error": {"Code": failed["Code"], "Message": failed["Message"]}}, "DeleteObjects"
-                    )
+                code, message = failed.get("Code", ""), failed.get("Message", "")
+                if code not in GONE:
+                    raise ClientError({"Error": {"Code": code, "Message": message}}, "DeleteObjects")
 
     def _copied(self, target: ObjectName, source: S3Store, source_key: str, options: dict[str, Any]) -> Any:
         from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay

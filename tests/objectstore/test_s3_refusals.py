@@ -14,7 +14,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
-from tests.servers.proxy import Proxy, Refused, Stripped
+from tests.servers.proxy import Answered, Proxy, Refused, Stripped
 from tests.servers.weed import S3Server, credentials_of
 
 pytestmark = pytest.mark.thorough
@@ -97,6 +97,14 @@ def test_who_may_write_but_not_delete_is_told(doing: str, settings: StoreSetting
     error = told(CALLS[doing], replace(settings, endpoint=proxy.endpoint))
     assert "access denied" in error.message
     assert "s3:DeleteObject" in error.hint
+
+
+def test_an_object_that_is_not_deleted_among_others_is_told_though_the_store_says_only_a_code(
+    settings: StoreSettings, proxy: Proxy
+) -> None:
+    proxy.on("POST", Answered(b"<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code></Error></DeleteResult>"))
+    error = told(CALLS["delete several"], replace(settings, endpoint=proxy.endpoint))
+    assert "access denied" in error.message
 
 
 @pytest.mark.parametrize("identity", ["reader", "unlisted"])

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self, TypeAlias, assert_never
@@ -91,6 +92,13 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """It is not done; the answer has this body, and says that all is well."""
+
+    body: bytes
+
+
+@dataclass(frozen=True)
 class Broken:
     """It is done, and the answer breaks off in the middle of its body."""
 
@@ -113,7 +121,7 @@ class Cut:
     """Called once the server has let go of it."""
 
 
-Fault: TypeAlias = Cut | Lost | Late | Slow | Mute | Repeated | Refused | Broken | Stripped
+Fault: TypeAlias = Cut | Lost | Late | Slow | Mute | Repeated | Refused | Answered | Broken | Stripped
 
 
 @dataclass
@@ -285,6 +293,8 @@ class _Request(BaseHTTPRequestHandler):
             case Refused() as refused:
                 refused.then()
                 self._answer(_refusal(refused))
+            case Answered(body):
+                self._answer(_Answer(HTTPStatus.OK, [("Content-Type", "application/xml")], body))
             case Broken():
                 self._answer(proxy.forward(asked), breaks=True)
             case Stripped(headers):
