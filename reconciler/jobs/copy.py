@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, cast
 
-from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
 from reconciler.jobs.ordered import Pairing, differing, digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, unseen
@@ -276,11 +276,7 @@ class _Job:
             return []
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_stage, ends, is_shared=self._tasks.is_here)
-        try:
-            staged, error = self._tasks.run(work, do, what="copying records")
-        except RetryableError as failure:
-            # A cancelled round looks like a failed one.
-            raise (_stopped() if self._engine.is_stopped() else failure) from failure
+        staged, error = self._tasks.run(work, do, what="copying records")
         # What was staged before it was stopped is published; the next round says that it was stopped.
         if error is not None and not isinstance(error, IncompleteError):
             raise error

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed, mask
+from reconciler.errors import RetryableError
 from reconciler.jobs.comparison import (
     LEFT,
     RIGHT,
@@ -27,7 +28,7 @@ from reconciler.jobs.comparison import (
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
 from reconciler.jobs.progress import JobProgress, Report, unseen
-from reconciler.jobs.stage import Engine, Tasks
+from reconciler.jobs.stage import Engine, Tasks, left_out
 from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans, TopicLog
 
@@ -136,7 +137,10 @@ def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, Explained
     from reconciler.jobs.superseded import explained_in  # noqa: PLC0415 - brings PySpark
 
     lacking = {each.pair.partition: Explained(0, each.pair.common.start) for each in doubts if each not in whole}
-    return {**lacking, **explained_in(engine.spark(stored), whole)}
+    try:
+        return {**lacking, **explained_in(engine.spark(stored), whole)}
+    except RetryableError as failure:
+        raise (left_out("comparing records") if engine.is_stopped() else failure) from failure
 
 
 def explained(left: Records, right: Records, pair: Pair) -> Explained:

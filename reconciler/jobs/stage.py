@@ -271,19 +271,27 @@ class Tasks:
         if self._spark is not None:
             tasks = tasks_of(work, self.cores)
             used.count(spark_tasks=len(tasks))
-            return run_stage(self._spark, tasks, do, what=what)
+            try:
+                return run_stage(self._spark, tasks, do, what=what)
+            except RetryableError:
+                if self.engine.is_stopped():  # A cancelled stage looks like a failed one.
+                    return [], left_out(what)
+                raise
         used.count(here=len(work))
 
         def in_thread(piece: T) -> list[R | Refused]:
-            if self.engine.is_stopped():
-                hint = "Run the same command again: it goes on from what is there."
-                return [Refused(IncompleteError(f"{what} was stopped before its end", hint=hint))]
-            return list(attempt(do, (piece,)))
+            return [Refused(left_out(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
 
         if len(work) == 1:
             return told_apart(in_thread(work[0]))
         with ThreadPoolExecutor(min(_AT_ONCE, len(work)), thread_name_prefix="copy") as threads:
             return told_apart(outcome for found in threads.map(in_thread, work) for outcome in found)
+
+
+def left_out(what: str) -> IncompleteError:
+    """Return the error of work that was stopped."""
+    hint = "Run the same command again: it goes on from what is there."
+    return IncompleteError(f"{what} was stopped before its end", hint=hint)
 
 
 def _own_cores() -> int:
@@ -320,11 +328,7 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
             if engine.is_stopped():
                 raise stopped()
             began = engine.clock()
-            try:
-                found, error = tasks.run(taken, do, what="upkeep")
-            except RetryableError as failure:
-                # A cancelled stage looks like a failed one.
-                raise (stopped() if engine.is_stopped() else failure) from failure
+            found, error = tasks.run(taken, do, what="upkeep")
             yield found
             if error is not None:
                 raise error

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.segments.head import Partition
-from reconciler.errors import IncompleteError, MissingSparkError, UserError
+from reconciler.errors import IncompleteError, MissingSparkError, RetryableError, UserError
 from reconciler.jobs.flows import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
-from reconciler.jobs.ordered import differing
+from reconciler.jobs.ordered import Pairing, differing
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.stage import Engine, Tasks, spread
 from reconciler.objectstore.directory import DirectoryStore
@@ -259,6 +259,24 @@ def test_an_executor_that_does_not_see_the_cluster_ends_it(spark: SparkSession) 
 def test_what_is_stopped_begins_no_round(spark: SparkSession) -> None:
     with pytest.raises(IncompleteError, match="stopped"):
         list(spread(on(spark, is_stopped=lambda: True), [Chore(Partition(TOPIC, "x", 0), 1)], list))
+
+
+class Cancelled:
+    """A log whose reader ends as one does that Spark cancels."""
+
+    def read(self, _partition: int, _offsets: OffsetRange) -> list[object]:
+        raise OSError("killed")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("is_stopped", "kind"), [(True, IncompleteError), (False, RetryableError)])
+def test_a_comparison_that_is_stopped_in_spark_is_not_one_that_failed(
+    spark: SparkSession, kind: type[Exception], *, is_stopped: bool
+) -> None:
+    log: Any = Cancelled()
+    work = [Pairing(0, OffsetRange(0, 1), OffsetRange(0, 1), 1)]
+    with pytest.raises(kind, match="comparing records"):
+        differing(log, log, work, on(spark, is_stopped=lambda: is_stopped))
 
 
 def no_java() -> Any:
