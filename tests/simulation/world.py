@@ -19,7 +19,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.objectstore import base
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.steps.approval import RestOfRun, planned_before, rest_of
+from reconciler.operations.steps.approval import RestOfRun, limited_to, rest_of
 from reconciler.planning.saved_plan import read_action
 from reconciler.providers.protocol import Outcome as Came
 from reconciler.providers.protocol import go_on
@@ -227,7 +227,7 @@ class World:
         decided = decide(visit.files, self.providers(machine), basis.snapshot)
         planned = decided.plan
         if visit.resumes and basis.settled is not None and basis.is_again:
-            planned = planned_before(basis.settled, planned)
+            planned = limited_to(planned, basis.settled.run.actions)
         elif visit.resumes and basis.settled is not None:
             known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
             planned = rest_of(basis.settled, planned, RestOfRun(decided.observed, known, basis.snapshot.record)).plan
