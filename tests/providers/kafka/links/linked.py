@@ -73,6 +73,11 @@ class Linked:
         return MirrorLink.model_validate({"kind": "MirrorLink", "metadata": metadata, "spec": spec})
 
     @property
+    def link_id(self) -> str:
+        """The id of the link; other tests have links on the same broker."""
+        return next(each.id for each in self.links.links() if each.name == self.link)
+
+    @property
     def mirror(self) -> str:
         return PREFIX + self.topic
 

@@ -131,7 +131,7 @@ def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Li
 
 
 def test_a_link_whose_copiers_may_not_be_shut_out_fails_alone(linked: Linked) -> None:
-    bind(linked, rule("transactional-ids", f"reconciler.{linked.links.links()[0].id}", "all", "deny", is_prefix=True))
+    bind(linked, rule("transactional-ids", f"reconciler.{linked.link_id}", "all", "deny", is_prefix=True))
     topic = linked.site._topic(f"{linked.topic}-new", 1, {})
     paused, made = hers(linked).apply(linked.transition("pause"), Create(address=topic.address, after=topic))
     assert isinstance(paused, Failed)

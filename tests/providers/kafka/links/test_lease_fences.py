@@ -78,7 +78,7 @@ def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_aft
             return
         linked.site.shape(linked.mirror, (1, {}), (2, {}), lambda: None)
         how = {"bootstrap.servers": linked.broker.bootstrap()}
-        copiers.append(Producer({**how, "transactional.id": copier_of(linked.links.links()[0].id, linked.mirror, 1)}))
+        copiers.append(Producer({**how, "transactional.id": copier_of(linked.link_id, linked.mirror, 1)}))
         copiers[0].init_transactions(30)
         copiers[0].begin_transaction()
         copiers[0].produce(linked.mirror, b"late", partition=1)
