@@ -423,8 +423,7 @@ class Run:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             if basis.is_again:  # What was planned besides is not done, and was taken nevertheless.
-                with suppress(StoppedError):
-                    await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
+                await self._let_go(basis)
             else:
                 self._tell_nothing(lease, run)
             return None
@@ -443,9 +442,13 @@ class Run:
         try:
             await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
         except ReconcilerError:
-            with suppress(StoppedError):
-                await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
+            await self._let_go(basis)
             raise
+
+    async def _let_go(self, basis: Basis) -> None:
+        """Let clusters say that nothing is ours but what was before; a stop is not held up by it."""
+        with suppress(StoppedError):
+            await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
 
     async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
         setting, options = self._setting, self._wish.options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import sys
 import threading
 import time
@@ -24,6 +25,8 @@ from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError,
 from reconciler.runtime.text import json_shown, took, visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reconciler.applying.events import Event, Summary
     from reconciler.operations.apply import Applied, ApplyOptions, Hooks
     from reconciler.operations.drift import Drifted
@@ -166,6 +169,11 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
         from reconciler.cli.text.sections import plan_of
 
         screen.page(plan_text(plan_of(document), width=screen.width))
+
+
+def say_saved(file: Path) -> None:
+    """Say which command does what was saved, and nothing else."""
+    err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
 
 
 # What `drift` found on the screen, in the form that was asked for.

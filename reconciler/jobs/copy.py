@@ -15,6 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, cast
 
+from reconciler.embedded.segments.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
 from reconciler.jobs.ordered import Pairing, differing, digest_in, verify_renumbered
@@ -182,7 +183,7 @@ class _Staged:
     """The partition that somebody else copies now: of this alone the error is."""
 
 
-_STALE_S: Final = 12 * 60 * 60
+_STALE_S: Final = STALE_REWRITE_MS / 1000
 """What was staged in a round that took longer, on a machine that slept, is copied again: a sweep deletes after a day
 what nothing names."""
 

@@ -318,7 +318,7 @@ def _leaned_on(
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
-    """Yield what wanted resources depend on, except what has left the files: nobody named that to be removed."""
+    """Yield what wanted resources depend on. What has left the files is deleted only where it is named itself."""
     waiting = [address for address in named if address in wanted]
     seen = set(waiting)
     while waiting:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -56,7 +55,7 @@ def plan_command(
 
     invocation = place.invocation()
     from reconciler.cli.reports import plan_outcome, reports
-    from reconciler.cli.show import phases, show_planned, warn_about
+    from reconciler.cli.show import phases, say_saved, show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
     def found() -> Planned:
@@ -73,7 +72,7 @@ def plan_command(
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
-        err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
+        say_saved(file)
     raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import err
 from reconciler.cli.options import AnyForm, Files, Place, TextJsonOrPage, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved, ask, require_someone_to_ask
-from reconciler.cli.text.lines import line
 from reconciler.cli.verbs import surgery
 
 if TYPE_CHECKING:
@@ -197,7 +194,7 @@ def rollback_plan_command(
     from dataclasses import replace
 
     from reconciler.cli.output_files import checked_output
-    from reconciler.cli.show import show_planned, warn_about
+    from reconciler.cli.show import say_saved, show_planned, warn_about
     from reconciler.operations.state_views import rollback_plan
 
     file = None if out is None else checked_output("--out", out, "a saved plan")
@@ -208,7 +205,7 @@ def rollback_plan_command(
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
-        err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
+        say_saved(file)
     raise_verdict(planned.verdict())
 
 

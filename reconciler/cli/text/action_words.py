@@ -220,10 +220,8 @@ def _first(estimate: Estimate) -> str:
 
 def patience_text(cost: RoleCost | None) -> str:
     """Return for how long a promotion waits."""
-    if cost is None or cost.timeout_ms is None or cost.timeout_ms == UNLIMITED:
+    if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
-    if cost.timeout_ms == UNLIMITED:
-        return "never given up"
     return f"given up where it does not shrink for {format_duration(cost.timeout_ms)}"
 
 

@@ -13,6 +13,7 @@ from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.cli.text.topics_text import acls_lines
 from reconciler.operations.steps.effective import TieringRow, rules_of
 from reconciler.planning.actions import Action, Forget, Reason, Transition
+from reconciler.planning.fields import CONFIGS
 from reconciler.resources.acls import ACLS
 from reconciler.resources.configs import show_value
 from reconciler.resources.mount import Mounting
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
-_CONFIGS: Final = "configs."
 MIRRORS: Final = "mirrorTopics"
 """Only files have them in a link: each has an address of its own."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
@@ -143,7 +143,7 @@ def differs_there(path: str, sides: Sequence[Mapping[str, Any]], *, is_there: bo
     wanted = next((side[path] for side in sides[:2] if path in side), None)
     if wanted is None or not is_there or path == MIRRORS:
         return False
-    is_told = path.startswith((_CONFIGS, ACLS))
+    is_told = path.startswith((CONFIGS, ACLS))
     return sides[2][path] != wanted if path in sides[2] else is_told
 
 

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 STALE_MS: Final = 60 * 60 * 1000
 """What was put longer ago is not named any more, but put again: what no head names is swept after a day."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""The same of what is put in the place of something else: a large partition is written anew as a whole before that."""
+"""The same for rolls, compactions and merges: all of a large partition may be written before any of it is named."""
 
 
 _USUAL: Final = 10

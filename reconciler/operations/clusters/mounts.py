@@ -355,7 +355,7 @@ def _is_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return the clusters that answer, by their ids, those in object storage too; one that does not is nobody."""
+    """Return the names of the clusters that answer, by each id: their own, and the one that object storage has."""
 
     def look(name: str) -> set[str]:
         provider = site.providers[name]

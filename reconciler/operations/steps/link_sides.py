@@ -22,6 +22,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.resources.address import Address, address_of
+from reconciler.resources.base import UNLIMITED
 from reconciler.resources.mirrors import (
     RECORDS_REFUSED,
     SOURCE_TOPIC_MAY_BE_DELETED,
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import ClusterIdentity
     from reconciler.resources.mirror_link import MirrorLinkSpec
     from reconciler.resources.owners import ResourceOwner
-
-
-INFINITE = -1
 
 
 def provider_named(providers: Mapping[str, Provider], cluster: str) -> Provider:
@@ -74,7 +72,7 @@ class Pace:
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
         """Tell whether a task is to be done now, and take note. A clock that was set back does not stop it."""
         last = self._looked_ms.get((link_id, task))
-        is_due = last is None or now_ms < last or (interval_ms != INFINITE and now_ms - last >= interval_ms)
+        is_due = last is None or now_ms < last or (interval_ms != UNLIMITED and now_ms - last >= interval_ms)
         if is_due:
             self._looked_ms[link_id, task] = now_ms
         return is_due
@@ -367,6 +365,6 @@ def judged(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: in
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:
         return Judged(fails=False, is_news=not is_known)
-    is_over = retry_ms != INFINITE and now_ms - since_ms > retry_ms
+    is_over = retry_ms != UNLIMITED and now_ms - since_ms > retry_ms
     fails = trouble.code not in WAITED_FOR or is_over
     return Judged(fails, is_news=fails or not is_known)

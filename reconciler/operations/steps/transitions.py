@@ -17,10 +17,11 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
-from reconciler.operations.steps.link_sides import INFINITE, provider_named
+from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Action, Transition
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
+from reconciler.resources.base import UNLIMITED
 from reconciler.resources.measures import agreed_ends, check_approved, cut_off
 from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
 from reconciler.resources.mirrors import (
@@ -892,7 +893,7 @@ class CatchingUp:
             if least is None or lag < least:
                 least, shrunk_at = lag, self.clock()
             patience_ms = self._patience_ms(mirror) if timeout_ms is None else timeout_ms
-            if patience_ms != INFINITE and self.clock() - shrunk_at >= patience_ms / 1000:
+            if patience_ms != UNLIMITED and self.clock() - shrunk_at >= patience_ms / 1000:
                 raise _does_not_shrink(mirror, behind, patience_ms / 1000)
             self._pause(full_name)
 

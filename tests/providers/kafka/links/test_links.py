@@ -313,7 +313,7 @@ def test_of_a_mirror_that_is_compacted_alone_no_broker_deletes_records_and_the_r
 def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_since(
     linked: Linked,
     monkeypatch: pytest.MonkeyPatch,
-    is_ours: bool,  # noqa: FBT001
+    is_ours: bool,  # noqa: FBT001 - the case
 ) -> None:
     with monkeypatch.context() as dying:
         owner, step = (Making, "_identified") if is_ours else (Site, "make")
