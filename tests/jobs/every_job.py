@@ -39,6 +39,7 @@ from tests.jobs.doubles import (
     tiered_west,
 )
 from tests.jobs.kafka.copies import Place, produce
+from tests.jobs.streams import to_the_end
 from tests.jobs.test_archive import archive_of
 
 if TYPE_CHECKING:
@@ -208,8 +209,7 @@ def stream_is_written_once(it: Scene) -> None:
     stream = it.spark.readStream.format("topic-log").options(cluster="west", topic=TOPIC, start="earliest")
     rows = stream.option("maxOffsetsPerTrigger", "200").load().drop("topic")
     written = rows.writeStream.format("topic-log").options(cluster="west", topic="totals")
-    located = written.option("checkpointLocation", str(it.folder / "checkpoint"))
-    located.trigger(availableNow=True).start().awaitTermination()
+    to_the_end(written, it.folder / "checkpoint")
     for partition in range(PARTITIONS):
         before, after = (read(each, partition) for each in (log, west.log("totals")))
         assert [(row["key"], row["value"]) for row in after] == [(row["key"], row["value"]) for row in before]

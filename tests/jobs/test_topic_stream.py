@@ -18,6 +18,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.source import register
 from tests.jobs.doubles import TOPIC, append, fill
+from tests.jobs.streams import to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,13 +37,8 @@ def run(session: SparkSession, cluster: EmbeddedCluster, folder: Path, **options
     given = {"cluster": "west", "topic": TOPIC, "columns": "partition, offset", "start": "earliest", **options}
     batches: Batches = []
     stream = session.readStream.format("topic-log").options(**given).load().writeStream
-    query = (
-        stream.foreachBatch(lambda frame, _batch: batches.append(sorted(tuple(row) for row in frame.collect())))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    kept = stream.foreachBatch(lambda frame, _batch: batches.append(sorted(tuple(row) for row in frame.collect())))
+    to_the_end(kept, folder / "checkpoint")
     return batches
 
 

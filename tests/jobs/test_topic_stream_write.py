@@ -23,6 +23,7 @@ from tests.embedded.deaths import opened
 from tests.embedded.samples import cluster_in, contents, read, values
 from tests.embedded.stores import WatchedStore
 from tests.jobs.doubles import TOPIC, append, fill
+from tests.jobs.streams import to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,8 +42,7 @@ def run(session: SparkSession, cluster: EmbeddedCluster, sink: AppendSink, folde
     stream = session.readStream.format("topic-log").options(cluster="west", topic=TOPIC, start="earliest")
     rows = stream.option("maxOffsetsPerTrigger", "50").load().drop("topic")
     writer = rows.writeStream.format("topic-log").options(cluster="west", topic=TOTALS, **options)
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    to_the_end(writer, folder / "checkpoint")
 
 
 def rows_in(cluster: EmbeddedCluster, topic: str) -> list[list[Any]]:
@@ -98,9 +98,8 @@ def test_a_stream_of_totals_cannot_replace_what_is_there(
     stream = spark.readStream.format("topic-log").options(cluster="west", topic=TOPIC, start="earliest").load()
     totals = stream.groupBy("key").count().selectExpr("key", "string(count) as value").writeStream
     writer = totals.format("topic-log").options(cluster="west", topic=TOTALS).outputMode("complete")
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException, match="topic-log only appends: a topic cannot be overwritten"):
-        query.awaitTermination()
+        to_the_end(writer, tmp_path / "checkpoint")
     assert rows_in(west, TOTALS) == [[], []]
 
 
