@@ -177,7 +177,16 @@ def create_in_place(finished: str, target: str) -> None:
     Raises:
         FileExistsError: The name is taken.
     """
-    _into_folder(target, lambda: os.link(finished, target))
+    _into_folder(target, lambda: _link(finished, target))
+
+
+def _link(finished: str, target: str) -> None:
+    try:
+        os.link(finished, target)
+    except OSError as error:
+        if error.errno == errno.EPERM:  # link(2): the file system has no hard links, as exFAT or many FUSE mounts
+            raise OSError(errno.EOPNOTSUPP, "it has no hard links") from error
+        raise
 
 
 def _into_folder(target: str, act: Callable[[], object]) -> None:
@@ -236,8 +245,9 @@ def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY:
             raise
-        while chunk := source.read(_CHUNK_BYTES):
-            sink.write(chunk)
+    # Also where the kernel says it is done: some file systems say so before the end.
+    while chunk := source.read(_CHUNK_BYTES):
+        sink.write(chunk)
 
 
 # What the operating system says about files, in our errors.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -187,6 +188,21 @@ def test_what_the_kernel_cannot_copy_is_copied_here() -> None:
         assert sink.read() == b"from a pipe"
 
 
+def test_what_the_kernel_ends_before_the_end_is_copied_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copies = iter([4, 0])
+
+    def copied(source: int, sink: int, _count: int) -> int:
+        return os.write(sink, os.read(source, next(copies)))
+
+    monkeypatch.setattr(os, "copy_file_range", copied)
+    here, there = DirectoryStore(tmp_path / "here"), DirectoryStore(tmp_path / "there")
+    here.put("a", b"all of it")
+    there.copy_in("b", here, "a")
+    assert there.get_range("b", 0, 100) == b"all of it"
+
+
 def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "locks" / "one"
     assert is_exclusive(path)
@@ -292,6 +308,18 @@ def test_a_folder_where_a_file_should_be_is_said_so(tmp_path: Path) -> None:
 def test_a_name_too_long_for_the_disk_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="too long"):
         DirectoryStore(tmp_path).put("a" * 300, b"1")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_a_file_system_without_hard_links_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    def refuse(_finished: str, _target: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UserError, match=r"cannot lock or link files \(.*\)\. .*Use a local disk"):
+        DirectoryStore(tmp_path).probe()
 
 
 LIMITED = """
