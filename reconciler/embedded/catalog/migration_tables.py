@@ -7,6 +7,7 @@ What a state means for the topics moves with it, in the same swap: from `executi
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -87,11 +88,14 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Migration
     if not migrants:
         raise _nothing()
     _check_tiered(draft, migrants[0].name)
+    wanted = {migrant.location for migrant in migrants}
     under_way = {
         topic.location: number
         for number, migration in draft.migrations.items()
-        if migration.direction == INBOUND and MigrationState(migration.state) not in _ENDED
+        if migration.direction == INBOUND
         for topic in migration.topics
+        # Asked last: a batch of a plan begins thousands of mounts, each of which looks through all before it.
+        if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
         if migrant.name in draft.topics:
@@ -104,7 +108,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Migration
             message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
             raise UserError(message, hint="See how far it is: reconciler mount status")
     for word, given in (("name", [each.name for each in migrants]), ("location", [each.location for each in migrants])):
-        twice = next((each for each in given if given.count(each) > 1), None)
+        twice = next((each for each, times in Counter(given).items() if times > 1), None)
         if twice is not None:
             raise UserError(f"{word} {twice} comes twice in one migration", hint="Mount each topic once.")
     return _begin(draft, INBOUND, migrants, asked)

@@ -528,8 +528,10 @@ def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | N
         UserError: One is.
     """
     for number, migration in catalog.migrations.items():
-        if migration.direction != "inbound" or migration.state not in _NOT_THERE_YET:
-            continue
-        if any(topic.name == full_name and topic.topic_id != topic_id for topic in migration.topics):
-            message = f"topic {full_name} is being mounted by migration {number} (POLICY_VIOLATION)"
-            raise UserError(message, hint=f"Wait until it is done. {_SEE}")
+        for topic in migration.topics:
+            # The name first: a batch of a plan makes thousands of topics, each of which looks through all mounts.
+            if topic.name != full_name or topic.topic_id == topic_id:
+                continue
+            if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:
+                message = f"topic {full_name} is being mounted by migration {number} (POLICY_VIOLATION)"
+                raise UserError(message, hint=f"Wait until it is done. {_SEE}")
