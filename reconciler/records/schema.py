@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -158,14 +158,23 @@ def _column(column: pa.Array) -> pa.Array:
         return column.cast(pa.date64()).cast(pa.int64())
     if pa.types.is_timestamp(kind):
         times = column.cast(pa.timestamp(kind.unit))
-        return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+        found = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+        # Rounded towards 1970; what lies before it must stay before it. `floor_temporal` overflows at the lowest time.
+        return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(found, -1), found)
     if pa.types.is_integer(kind):
         with suppress(pa.ArrowInvalid):  # too large: looked for one by one
             return column.cast(pa.int64())
-    return _cells(column.to_pylist())
+    return _cells(_python(row, cell) for row, cell in enumerate(column))
 
 
-def _cells(cells: Sequence[object]) -> pa.Array:
+def _python(row: int, cell: pa.Scalar[Any]) -> object:
+    try:
+        return cell.as_py()
+    except (ValueError, OverflowError, KeyError):  # not UTF-8; or of lists, a time beyond its calendar or without zone
+        raise BadTimeError(row, cell.type) from None
+
+
+def _cells(cells: Iterable[object]) -> pa.Array:
     return pa.array([_milliseconds(row, cell) for row, cell in enumerate(cells)], pa.int64())
 
 

@@ -453,6 +453,30 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         "ISO 8601",
     ),
     (
+        "the lowest time of all, which stands for none in some files",
+        lambda: read(parquet(t=pa.array([5, -(1 << 63)], pa.timestamp("ns"))), "parquet", timestamp="t"),
+        "in: row 2: t: -9223372036854 is not a time since 1970",
+        "ISO 8601",
+    ),
+    (
+        "time just before 1970",
+        lambda: read(parquet(t=pa.array([5, None, -1], pa.timestamp("us"))), "parquet", timestamp="t"),
+        "in: row 3: t: -1 is not a time since 1970",
+        "ISO 8601",
+    ),
+    (
+        "time that is no text",
+        lambda: read(parquet(t=not_utf8()[1:]), "parquet", timestamp="t"),
+        "in: row 1: t: string is not a time since 1970",
+        "ISO 8601",
+    ),
+    (
+        "times in a list",
+        lambda: read(parquet(t=pa.array([[1 << 60]], pa.list_(pa.timestamp("us")))), "parquet", timestamp="t"),
+        "in: row 1: t: list<element: timestamp[us]> is not a time since 1970",
+        "ISO 8601",
+    ),
+    (
         "bad time of a row",
         lambda: read(parquet(t=["2013-01-01", "2013-13-01"]), "parquet", timestamp="t"),
         "in: row 2: t: 2013-13-01 is not a time since 1970",
