@@ -385,7 +385,9 @@ class EmbeddedSink:
         """Make staged ranges readable, one swap a partition, and return what each partition gained.
 
         A range goes in only where its `at.start` is the end, which becomes `at.stop`; what does not fit stays
-        unpublished. Publishing the same twice does it once, and both times it is among what was gained.
+        unpublished. Publishing the same twice does it once, and both times it is among what was gained, as long as the
+        head names its parts itself: the newest. After that a range gains nothing, and what is numbered anew goes in a
+        second time, so repeat that at once or not at all.
 
         Raises:
             UserError: The topic is gone, has no such partition, or belongs to another writer.
