@@ -9,6 +9,7 @@ of the catalog and heads of topics that are gone is ever looked at.
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -127,7 +128,7 @@ def _last_ms(store: ObjectStore) -> int:
     stored = store.get(runner_key(_JOB))
     try:
         return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
         return 0  # It is only a cache: one sweep too many.
 
 

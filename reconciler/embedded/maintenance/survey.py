@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from reconciler.embedded.keys import head_key, partition_of_head, runner_key
 from reconciler.embedded.segments.head import Head, Partition, list_heads, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
 from reconciler.errors import OwnershipLostError, ReconcilerError
+from reconciler.objectstore.base import check_shape
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -40,8 +42,9 @@ def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict
         return {}, {}
     try:
         content = orjson.loads(gzip.decompress(stored.body))
+        check_shape(content, {"format": str, "rows": {str: list}, "notes?": dict})
         return (content["rows"], content.get("notes", {})) if content["format"] == _FORMAT else ({}, {})
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+    except (OSError, EOFError, zlib.error, ValueError, TypeError):
         return {}, {}  # It is only a cache: all is looked at once more.
 
 

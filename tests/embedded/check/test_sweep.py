@@ -187,8 +187,11 @@ def test_at_an_interval_it_looks_now_and_then_only() -> None:
     store.put(ORPHANS[0], b"x")
     later = late(store, max(RECENT_MS, DAY) + 60_000)
     assert sweep(later, CatalogRegister(later), unless_recent=True).objects == 1
-    store.put("runner/sweep.json.gz", b"nonsense")
-    assert cluster.sweep(unless_recent=True) == Swept()
+    kept = store.get("runner/sweep.json.gz")
+    assert kept is not None
+    for damage in (b"nonsense", kept.body[:10] + b"\xff" + kept.body[11:]):
+        store.put("runner/sweep.json.gz", damage)
+        assert cluster.sweep(unless_recent=True) == Swept()
 
 
 def test_a_directory_keeps_its_own_time(tmp_path: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from reconciler.embedded.maintenance.survey import MaintenanceResult
@@ -145,7 +147,21 @@ def test_a_second_pass_reads_no_head() -> None:
     }
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"\x1f\x8bnonsense"])
+def flipped(body: bytes) -> bytes:
+    return body[:10] + b"\xff" + body[11:]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{}",
+        b"\x1f\x8bnonsense",
+        flipped(gzip.compress(b'{"format": "reconciler.runner/1", "rows": {}}', mtime=0)),
+        gzip.compress(b'{"format": "reconciler.runner/1", "rows": []}', mtime=0),
+    ],
+    ids=["nothing", "no rows", "no gzip", "a changed byte", "rows that are no table"],
+)
 def test_what_a_pass_remembers_may_be_lost(damage: bytes) -> None:
     cluster, clock = clocked()
     with_topic(cluster, retention_ms="1d", segment_bytes=TWO_PARTS)
