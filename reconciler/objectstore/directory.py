@@ -413,7 +413,11 @@ class DirectoryStore:
         path = self._file(key)
         with file_faults("read", path), _opened(path) as source:
             source.seek(start)
-            return source.read(length)
+            body = source.read(length)
+            # Some network mounts return less than is asked for; the file ends where a read returns nothing.
+            while 0 < len(body) < length and (more := source.read(length - len(body))):
+                body += more
+            return body
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally. Durable when it returns."""

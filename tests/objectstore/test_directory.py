@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from reconciler.objectstore.directory import (
     is_exclusive,
     locked,
 )
+from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Register
 from reconciler.state.lockfile import Terms
 
@@ -201,6 +203,22 @@ def test_what_the_kernel_ends_before_the_end_is_copied_to_its_end(
     here.put("a", b"all of it")
     there.copy_in("b", here, "a")
     assert there.get_range("b", 0, 100) == b"all of it"
+
+
+class FewAtOnce(io.FileIO):
+    """What some network mounts read: less than is asked for."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(min(size or 4, 4))
+
+
+def test_what_is_read_a_little_at_a_time_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store, other = DirectoryStore(tmp_path / "here"), MemoryStore()
+    store.put("a", b"all of it")
+    monkeypatch.setattr(directory, "open", lambda path, *_mode, **_options: FewAtOnce(path), raising=False)
+    assert store.get_range("a", 4, 100) == b"of it"
+    other.copy_in("b", store, "a")
+    assert other.get_range("b", 0, 100) == b"all of it"
 
 
 def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path) -> None:
