@@ -150,7 +150,8 @@ def packed(folder: Path) -> Path:
     """Write the package's sources into a zip file that Python can import from, and return where it is."""
     (source,) = map(Path, reconciler.__path__)
     target = folder / "reconciler.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    # Files of some installations are of 1970, as those of Nix: a zip file begins with 1980.
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
     return target

@@ -244,6 +244,7 @@ def connect_address(url: str) -> tuple[str, int]:
     if parts.scheme != "sc" or not parts.hostname:
         message = "not sc://host"
         raise ValueError(message)
+    parts.hostname.encode("idna")  # as who connects does: `spark..local` is no name
     return parts.hostname, parts.port or _CONNECT_PORT
 
 

@@ -51,7 +51,9 @@ def test_what_is_no_master_of_spark_is_refused(master: str) -> None:
         SparkSpec(master=master)
 
 
-@pytest.mark.parametrize("url", ["spark://host:7077", "http://host", "sc://", "sc://host:port", "host:15002", ""])
+@pytest.mark.parametrize(
+    "url", ["spark://host:7077", "http://host", "sc://", "sc://host:port", "sc://spark..local", "host:15002", ""]
+)
 def test_a_url_that_is_none_of_spark_connect_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match="names no Spark Connect server"):
         SparkSpec(remote=url)
