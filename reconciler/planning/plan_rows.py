@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import orjson
@@ -21,6 +21,8 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
+from reconciler.resources.acls import ACLS
+from reconciler.resources.address import Address, kind_of
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
@@ -223,13 +225,22 @@ def digest(actions: Sequence[Action]) -> str:
             action.risk.value,
             action.precondition,
             action.granted_by,
+            *denials_in(action.address, ((change.path, change.after) for change in changes_of(action))),
         ]
         for action in actions
     )
 
 
+def denials_in(address: Address, changes: Iterable[tuple[str, Any]]) -> Iterator[list[list[Any]]]:
+    """Yield the changes to whom a mirror denies to write, where there are any: no `after` names those principals."""
+    if kind_of(address) == "mirror":
+        found = [[path, plain(after)] for path, after in changes if path.startswith(ACLS)]
+        if found:
+            yield found
+
+
 def digest_of_rows(rows: Iterable[Sequence[object]]) -> str:
-    """Return the digest of [id, after, verb, parameters, risk, precondition, grant] of each action."""
+    """Return the digest of [id, after, verb, parameters, risk, precondition, grant] and denials of each action."""
     total = hashlib.sha256()
     for row in rows:
         total.update(canonical(row))

@@ -18,11 +18,13 @@ from reconciler.planning.plan_rows import (
     action_row,
     after_of,
     canonical,
+    denials_in,
     digest_of_rows,
     name_of,
     parameters_of,
     plan_row,
 )
+from reconciler.resources.address import Address
 from reconciler.resources.base import Model
 from reconciler.runtime.text import no_json, plain, refusal
 
@@ -173,7 +175,7 @@ class OwnerDocument(_Part):
 
 
 class ActionDocument(_Part):
-    """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant`."""
+    """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant` and a mirror's denials."""
 
     id: str
     address: str
@@ -283,7 +285,16 @@ def canonical_bytes(document: PlanDocument) -> bytes:
 def digest_of_document(document: PlanDocument) -> str:
     """Return the digest of the actions as they stand in a document."""
     return digest_of_rows(
-        [action.id, action.after, action.verb, action.parameters, action.risk, action.precondition, action.grant]
+        [
+            action.id,
+            action.after,
+            action.verb,
+            action.parameters,
+            action.risk,
+            action.precondition,
+            action.grant,
+            *denials_in(Address(action.address), ((change.path, change.after) for change in action.changes)),
+        ]
         for action in document.actions
     )
 

@@ -15,7 +15,7 @@ from reconciler.planning.plan_rows import canonical, fingerprint
 from reconciler.planning.planner import to_measure
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.same_or_less import Why, compare
-from reconciler.planning.saved_plan import to_document
+from reconciler.planning.saved_plan import digest_of_document, to_document
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS
@@ -147,21 +147,29 @@ def test_a_field_of_what_is_made_is_told_with_what_it_would_be() -> None:
     assert told == {"configs.segment.ms": (None, "86400000"), "partitions": (1, 9)}
 
 
-def test_whom_a_mirror_denies_to_write_is_agreed_to_one_by_one() -> None:
-    def of(*principals: str) -> Plan:
-        link = {"link": "l", "where": "east", "source": "west", "protect": "acl"}
-        there = [{"topic": "a"}, link, {"mirror": "a", "where": "east", "link": "l"}]
-        rules = [f"allow {principal} write on a" for principal in principals]
-        given = {"capabilities": {"principal": "User:me", "write_rules": rules}}
-        desired = [{"topic": "a"}, {**link, "mirrors": ["a"]}]
-        world = {"platform": "kafka", "clusters": ["west", "east"], "given": given}
-        return planned(**world, desired=desired, recorded=there, observed=there)
+def denying(*principals: str) -> Plan:
+    """Return a plan that keeps so many from writing to a mirror that is there."""
+    link = {"link": "l", "where": "east", "source": "west", "protect": "acl"}
+    there = [{"topic": "a"}, link, {"mirror": "a", "where": "east", "link": "l"}]
+    rules = [f"allow {principal} write on a" for principal in principals]
+    given = {"capabilities": {"principal": "User:me", "write_rules": rules}}
+    desired = [{"topic": "a"}, {**link, "mirrors": ["a"]}]
+    world = {"platform": "kafka", "clusters": ["west", "east"], "given": given}
+    return planned(**world, desired=desired, recorded=there, observed=there)
 
-    approved = to_document(of("User:app", "User:job"))
-    assert compare(approved, of("User:app")).is_allowed
-    (found,) = compare(approved, of("User:app", "User:job", "User:other")).more
+
+def test_whom_a_mirror_denies_to_write_is_agreed_to_one_by_one() -> None:
+    approved = to_document(denying("User:app", "User:job"))
+    assert compare(approved, denying("User:app")).is_allowed
+    (found,) = compare(approved, denying("User:app", "User:job", "User:other")).more
     assert found.whys == (Why.RESULT,)
     assert [field.path for field in found.fields] == ["acls.deny User:other"]
+
+
+def test_whom_a_mirror_denies_to_write_is_part_of_the_digest() -> None:
+    one, another = to_document(denying("User:app")), to_document(denying("User:app", "User:job"))
+    assert one.digest != another.digest
+    assert (digest_of_document(one), digest_of_document(another)) == (one.digest, another.digest)
 
 
 def test_what_was_made_again_since_is_told_so() -> None:
