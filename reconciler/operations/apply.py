@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.engine import RunResult, is_archived
 from reconciler.applying.events import Approval, Event
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
-from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
+from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.lifecycles import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
@@ -24,6 +24,7 @@ from reconciler.operations.plan import (
 )
 from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
+    NOTHING_DONE,
     ApprovalCheck,
     ApprovalUse,
     Approved,
@@ -238,13 +239,19 @@ class _Applying:
         def decide_under_lease(basis: Basis) -> ToDo:
             decided, planned = self._plan(basis.snapshot)
             self._check_errors(planned)
+            before = () if basis.settled is None else basis.settled.run.file.approved_by
             if basis.is_again:
                 agreed = found[-1][0].plan.actions if approved is not None or not self._options.yes else None
                 if self._options.resumes and basis.settled is not None:
                     agreed = basis.settled.run.actions
                 if agreed is not None:
                     planned = replace(planned, plan=limited_to(planned.plan, agreed))
-                _check_blocked(planned)
+                try:
+                    _check_blocked(planned)
+                    self._check_approvers(planned, before)
+                except BlockedError as error:
+                    why = error.message.removeprefix(NOTHING_DONE)
+                    raise BlockedError(f"{_NOT_ALL_DONE}{why}", hint=error.hint) from error
                 return self._to_do(planned, decided)
             held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
@@ -254,7 +261,7 @@ class _Applying:
             if held is not None:
                 self._hooks.report(Approval(held.difference.not_needed, held.advance))
             _check_blocked(planned)
-            self._check_approvers(planned, () if basis.settled is None else basis.settled.run.file.approved_by)
+            self._check_approvers(planned, before)
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
             return self._to_do(planned, decided)
@@ -334,6 +341,9 @@ class _Applying:
 
 def _found(decided: Decided) -> RestOfRun:
     return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
+
+
+_NOT_ALL_DONE: Final = "the plan was applied, and not what came up in what the run before had left in doubt: "
 
 
 def _check_blocked(planned: Planned) -> None:

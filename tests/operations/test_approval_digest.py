@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.applying.events import Event, Summary
 from reconciler.errors import BlockedError, StalePlanError, UsageError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import Applied, ApplyOptions
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ORDERS = "topic/west/shop:orders"
 DELETE = f"delete:{ORDERS}"
+MORE = "what came up in what the run before had left in doubt"
 
 
 def apply_digest(bench: Bench, digest: str, *names: str, file: Path | None = None) -> Applied:
@@ -256,3 +258,22 @@ def test_a_run_that_was_killed_is_finished_with_the_same_digest_also_after_anoth
     assert [action.id for action in rest.actions] == [TOPIC]
     assert apply_digest(bench, digest).verdict is None
     assert bench.plan().plan.is_empty
+
+
+def test_a_second_look_does_nothing_that_too_few_people_approved(bench: Bench) -> None:
+    ask_for(bench, "{data-loss: 1}")
+    die_at(bench, "ActionStarted", TOPIC)
+    create_topic(bench)
+    unlock(bench)
+    bench.write("manifests/refunds.yaml", REFUNDS)
+
+    def keep_an_old_record(event: Event) -> None:
+        if isinstance(event, Summary):
+            cluster = opened(DirectoryStore(bench.folder / ".clusters/west"))
+            cluster.alter_topic("shop:orders", configs={"retention.ms": "-1"})
+            with cluster.producer() as producer:
+                producer.send("shop:orders", "an order")
+
+    with pytest.raises(BlockedError, match=f"^the plan was applied, and not {MORE}: 1 person must have approved"):
+        bench.apply(Select(allow=(f"update:{ORDERS}",)), report=keep_an_old_record)
+    assert [action.id for action in bench.plan().plan.actions] == [f"update:{ORDERS}"]
