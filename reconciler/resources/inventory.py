@@ -231,6 +231,8 @@ class Observed:
     """Of a stopped mirror: the verb that ended it, as far as its cluster tells."""
     is_sealed: bool = False
     """Of a topic: whether its brokers refuse every record, since it is about to be deleted."""
+    filled: Mapping[str, str] | None = None
+    """Of a topic that a move fills: the configs that it sets itself once it is whole; `None`: it is not filled."""
     is_by_hand: bool = False
     """Of a mounting that jobs carry out: whether a command began it, and no apply."""
     becomes: Resource | None = None

@@ -14,6 +14,7 @@ from reconciler.planning.actions import (
     Create,
     Delete,
     Forget,
+    Reason,
     RunJob,
     Transition,
     Update,
@@ -99,6 +100,7 @@ class World:
                     resource=_changed(seen.resource, action.changes),
                     storage=_bound(seen.storage, action.changes),
                     is_sealed=seen.is_sealed and all(change.path != SEALED for change in action.changes),
+                    filled=None if Reason.DRIFTED in action.reasons else seen.filled,
                 )
                 incarnation = seen.incarnation or ""
             case Delete():
@@ -106,7 +108,10 @@ class World:
             case Transition():
                 incarnation = _transit(action, observed, given)
             case RunJob():
-                observed[action.address] = replace(observed[action.address], first_copy_done=True)
+                seen = observed[action.address]
+                if seen.filled is not None and action.job == "switch-groups":
+                    seen = replace(seen, resource=self.recorded[action.address].resource, filled=None)
+                observed[action.address] = replace(seen, first_copy_done=True)
             case Adopt() | Forget():
                 pass
             case _:

@@ -21,7 +21,7 @@ from reconciler.planning.actions import (
     Value,
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
-from reconciler.planning.fields import LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
 from reconciler.planning.plan import DriftFinding, Finding, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
@@ -545,10 +545,25 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
         hiding=hiding(situation, sides.wanted, sides.last, before),
     )
     found = differences(sides.address, sides.wanted, sides.last, before, how)
+    if left := tuple(_left_by_filling(sides, before)):
+        reasons = tuple(dict.fromkeys((*found.reasons, Reason.DRIFTED)))
+        found = replace(found, changes=(*found.changes, *left), reasons=reasons)
     if not before.is_sealed or before.resource.address != sides.address or _is_unmounting(sides.address, situation):
         return found
     reasons = (*found.reasons, Reason.DRIFTED)
     return replace(found, changes=(*found.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _left_by_filling(sides: AddressView, before: Observed) -> Iterator[Change]:
+    """Yield what takes back the configs that a move left which was broken off, and that no file says otherwise."""
+    if before.filled is None or before.resource.address != sides.address:
+        return
+    wanted, seen = fields_of(sides.wanted.resource), fields_of(before.resource)
+    there = {path: value for path, value in seen.items() if path.startswith(CONFIGS)}
+    whole = {CONFIGS + key: value for key, value in before.filled.items()}
+    for path in sorted({*there, *whole} - wanted.keys()):
+        if there.get(path) != whole.get(path):
+            yield Change(path, there.get(path), whole.get(path), drift=True)
 
 
 def _is_unmounting(topic: Address, situation: Situation) -> bool:

@@ -102,8 +102,17 @@ def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation
         )
     elif not _is_refused(sides, old, seen, situation, decision):
         origins = {**sides.wanted.origins, _BEGUN: _mark(old, last)}
-        converge(replace(sides, wanted=replace(sides.wanted, origins=origins)), situation, decision)
+        begun = replace(sides, wanted=replace(sides.wanted, origins=origins), before=_whole(sides.before))
+        converge(begun, situation, decision)
         _copy(sides, old, seen, situation, decision)
+
+
+def _whole(before: Observed | None) -> Observed | None:
+    """Return a topic as it is once it is filled: meanwhile it has configs by which nothing in it expires."""
+    if before is None or before.filled is None or not isinstance(before.resource, Topic):
+        return before
+    spec = before.resource.spec.model_copy(update={"configs": dict(before.filled)})
+    return replace(before, resource=before.resource.model_copy(update={"spec": spec}), filled=None)
 
 
 def _is_refused(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:

@@ -30,6 +30,42 @@ WRITER: Final = "reconciler.mountings"
 """The transactional id through which they are written."""
 
 
+_MAX_LONG: Final = str(2**63 - 1)
+_LARGEST_RECORD: Final = str(100 << 20)
+"""As large as a request may be (`socket.request.max.bytes`)."""
+FILLING: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": _MAX_LONG,
+    "message.timestamp.after.max.ms": _MAX_LONG,
+    "max.message.bytes": _LARGEST_RECORD,
+}
+"""What holds for a topic while it is filled."""
+
+
+def unfilled(kept: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return what a topic sets itself once it is filled: what it was filled with says nothing of it.
+
+    `kept` is what it set before; all else is as it was set last, by a plan or by a person.
+    """
+    ours = {key for key, value in FILLING.items() if own.get(key) == value}
+    return {
+        **{key: value for key, value in own.items() if key not in ours},
+        **{key: value for key, value in kept.items() if key in ours},
+    }
+
+
+def filled_in(
+    entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Return what topics set once they are filled that moves fill now, by their names on the brokers."""
+    kept = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
+    ids = {name: seen.id for name, seen in topics.items() if seen.id in kept} if kept else {}
+    return {name: unfilled(kept[found], configs[name]) for name, found in ids.items() if name in configs}
+
+
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
 """What a sealed topic says itself."""
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.mounts.archive import ArchivedTopic
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError, UserError
-from reconciler.planning.actions import ControlAction, Delete, Reason
+from reconciler.planning.actions import ControlAction, Delete, Reason, Update
+from reconciler.planning.fields import CONFIGS, equal
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
 from reconciler.providers.kafka.mount_ledger import (
     FILLED,
+    FILLING,
     KINDS,
     LEFT,
     WRITER,
@@ -23,6 +25,7 @@ from reconciler.providers.kafka.mount_ledger import (
     moves_in,
     places_in,
     seal_key,
+    unfilled,
     value_of,
 )
 from reconciler.providers.kafka.offsets import bounds_of
@@ -52,19 +55,6 @@ if TYPE_CHECKING:
 # compared first, and only then has the topic the configs it had (facts, 7: old records were gone within a second).
 
 
-_MAX_LONG: Final = str(2**63 - 1)
-_LARGEST_RECORD: Final = str(100 << 20)
-"""As large as a request may be (`socket.request.max.bytes`)."""
-FILLING: Final = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": _MAX_LONG,
-    "message.timestamp.after.max.ms": _MAX_LONG,
-    "max.message.bytes": _LARGEST_RECORD,
-}
-"""What holds for a topic while it is filled."""
 _ELSEWHERE: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _OF_BROKERS: Final = PASSING | {"unclean.leader.election.enable"}
 _KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "max.message.bytes")
@@ -146,13 +136,32 @@ class KafkaCopyMoves:
         name, wanted = self.naming.physical(move.new), filling(self.capabilities().configs)
         own, key = self._own(name), (FILLED, move.new_id)
         kept = self.ledger.read(FILLED).get(key)
-        # What it was filled with says nothing of it; all else is as it was set last, by a plan or by a person.
-        said = {config: value for config, value in own.items() if kept is None or wanted.get(config) != value}
-        if kept is not None:
-            said |= {config: value for config, value in kept["configs"].items() if config in own.keys() - said.keys()}
+        said = own if kept is None else unfilled(kept["configs"], own)
         if kept is None or kept["configs"] != said:
             self._write({key: {"configs": said}}, FILLED)
         admin.configure(self.client, name, dict(wanted))
+
+    def set_later(self, action: Update) -> Update:
+        """Keep for the end of a move what an action changes of what it is filled with; return what is left to do."""
+        name = self.naming.physical(full_name_of(action.address))
+        seen = self.client.topic(name)
+        kept = None if seen is None else self.ledger.read(FILLED).get((FILLED, seen.id))
+        if seen is None or kept is None:
+            return action
+        own = self._own(name)
+        said = unfilled(kept["configs"], own)
+        late = {
+            change.path.removeprefix(CONFIGS): change
+            for change in action.changes
+            if (key := change.path.removeprefix(CONFIGS)) in FILLING and said.get(key) != own.get(key)
+            # Else it was decided on what holds while it is filled: nobody waits for the end of the move any more.
+            if equal(change.path, change.before, said.get(key), KAFKA_CONFIGS)
+        }
+        if late:
+            after = {**said, **{key: change.after for key, change in late.items()}}
+            configs = {key: value for key, value in after.items() if value is not None}
+            self._write({(FILLED, seen.id): {"configs": configs}}, FILLED)
+        return replace(action, changes=tuple(each for each in action.changes if each not in late.values()))
 
     def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
         """Return a sink whose progress, and where records went, are written with the records."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
@@ -55,6 +55,7 @@ from reconciler.resources.inventory import (
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
+from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.groups import KafkaGroups
@@ -252,6 +253,8 @@ class KafkaProvider:
         self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
         self._remembered: dict[str, Mapping[str, list[Any]]] = {}
+        self._filled: frozenset[str] = frozenset()
+        """The topics, by the names its brokers give them, that moves were filling at the last look."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -284,10 +287,11 @@ class KafkaProvider:
         """
         look, self._look = self._look, ClusterLook(self._client)
         self.learn((*scope.recorded, *map(Address, scope.patterns)))
-        name, wanted = self._declared.metadata.name, wanted_in(scope)
-        looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
+        cluster, wanted = self._declared.metadata.name, wanted_in(scope)
+        looking = Looking(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        links, sealed, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, None)
+        links, sealed, filled, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, {}, None)
+        self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
                 configs[topic] = seal.opened(configs[topic])
@@ -300,10 +304,11 @@ class KafkaProvider:
         if links:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
-            inventory = laid_over(inventory, (links, topics, configs), name, wanted, frozenset(every))
-        for address, there in [*inventory.items()] if sealed else ():
-            if there.physical_name in sealed:
-                inventory[address] = replace(there, is_sealed=True)
+            inventory = laid_over(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
+        for address, there in [*inventory.items()] if sealed or filled else ():
+            name = there.physical_name or ""
+            if name in sealed or name in filled:
+                inventory[address] = replace(there, is_sealed=name in sealed, filled=filled.get(name))
         if self._declared.spec.object_storage is not None:
             return self._mountings.laid_over(inventory, wanted)
         return inventory
@@ -352,7 +357,9 @@ class KafkaProvider:
             rest = [action for action in rest if not is_about_links(action)]
         refused = self._unseal(rest)
         yield from refused.values()
-        rest = [action for action in rest if action.id not in refused]
+        kept = [self._kept_back(action, may_go_on) for action in rest if action.id not in refused]
+        yield from (each for each in kept if isinstance(each, Failed))
+        rest = [each for each in kept if not isinstance(each, Failed)]
         if rest:
             yield from left(
                 rest,
@@ -375,6 +382,18 @@ class KafkaProvider:
                 except UserError as error:
                     refused[action.id] = Failed(action.id, error)
         return refused
+
+    def _kept_back(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
+        """Return what is to be done now of an action on a topic that a move fills: its end does the rest."""
+        if not (isinstance(action, Update) and isinstance(action.after, Topic)):
+            return action
+        if self._naming.physical(action.after.full_name) not in self._filled:
+            return action
+        may_go_on()
+        try:
+            return self.migrations.copies.set_later(action)
+        except (StalePlanError, UserError) as error:
+            return Failed(action.id, error)
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""
@@ -588,26 +607,33 @@ class KafkaProvider:
 
     def _kept(
         self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
-    ) -> tuple[Entries, dict[str, Seal], Owners]:
+    ) -> tuple[Entries, dict[str, Seal], dict[str, dict[str, str]], Owners]:
         """Return what the ledger has of links and mirrors, the seals of topics that hold, and owners.
+
+        And what topics set themselves once they are filled that a move fills now.
 
         Raises:
             NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
         """
         from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster has none
-        from reconciler.providers.kafka.mount_ledger import SEALED, holding_seals  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.mount_ledger import (  # noqa: PLC0415 - as above
+            FILLED,
+            SEALED,
+            filled_in,
+            holding_seals,
+        )
 
         try:
-            entries = self._ledger.read(*STATES, SEALED, OWNER, WORKSPACE)
+            entries = self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
         except NotAuthorizedError as error:
             if self._needs_ledger:
                 raise
-            return {}, {}, Owners(unknown=error.message)
+            return {}, {}, {}, Owners(unknown=error.message)
         links = {key: value for key, value in entries.items() if key[0] in STATES}
         sealed: dict[str, Seal] = {}
         if any(key[0] == SEALED for key in entries):
             sealed = holding_seals(entries, topics, configs)
-        return links, sealed, self._owners_in(entries)
+        return links, sealed, filled_in(entries, topics, configs), self._owners_in(entries)
 
     @property
     def _needs_ledger(self) -> bool:

@@ -132,6 +132,44 @@ def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(
     wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456"})
 
 
+@pytest.mark.parametrize(
+    ("said", "now", "after"),
+    [
+        ("{retention.ms: 10000d, cleanup.policy: compact}", None, "{retention.ms: 10000d, cleanup.policy: compact}"),
+        ("{retention.ms: 7d}", "{retention.ms: infinite}", "{retention.ms: infinite}"),
+        ("{retention.ms: 7d}", "{retention.ms: 10000d}", "{retention.ms: 10000d}"),
+        ("{retention.ms: 7d}", "{}", "{}"),
+    ],
+)
+def test_a_move_that_was_killed_ends_with_the_configs_that_its_manifest_has_by_then(
+    site: Site, said: str, now: str | None, after: str
+) -> None:
+    site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", said))
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.begin", 1, allow="delete:*")
+    if now is not None:
+        site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", now))
+    updates = [each for each in site.planned() if each.startswith("update:")]
+    assert bool(updates) is (now is not None)
+    apply(site)
+    own = site.live.migrations.copies._own(f"{site.prefix}.moved")
+    wanted = {"{}": {}, "{retention.ms: infinite}": {"retention.ms": "-1"}}
+    many = {"retention.ms": str(10_000 * 86_400_000)}
+    assert own == wanted.get(after, {**many, **({"cleanup.policy": "compact"} if "compact" in after else {})})
+    assert site.planned() == []
+
+
+def test_a_topic_that_a_killed_move_was_filling_has_its_own_configs_once_the_move_is_given_up(site: Site) -> None:
+    declared = (site.bench.folder / "manifests/topic.yaml").read_text()
+    said = MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", "{retention.ms: 10000d}")
+    site.write("topic", said)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.begin", 1, allow="delete:*")
+    stays = said.replace(', movedFrom: "PREFIX:orders"', "")
+    site.write("topic", f"{stays}---\n{declared}")
+    site.apply()
+    own = site.live.migrations.copies._own(f"{site.prefix}.moved")
+    assert own == {"retention.ms": str(10_000 * 86_400_000)}
+
+
 def wait_for_configs(copies: KafkaCopyMoves, name: str, until: Callable[[dict[str, str]], bool]) -> None:
     deadline = monotonic() + 10
     while not until(own := copies._own(name)):
