@@ -326,14 +326,16 @@ def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
     """Yield the stretches of which the remote tier has another version than the local one, oldest first.
 
-    They are compacted here, in whole segments, lie in both tiers and nowhere else.
+    They are compacted here, in whole segments, lie in both tiers and nowhere else. What the start of the log cuts lies
+    nowhere else either.
     """
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
         return
     both = OffsetRange(start, stop)
+    whole = OffsetRange(0 if head.start == start else start, stop)
     for there, here in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
-        is_settled = all(entry.is_within(both) for entry in (*there, *here)) and all(entry.is_segment for entry in here)
+        is_settled = all(entry.is_within(whole) for entry in (*there, *here)) and all(each.is_segment for each in here)
         if is_settled and there and list(map(_version, there)) != list(map(_version, here)):
             yield there, here
 
@@ -371,7 +373,7 @@ def reuploaded(upload: Upload, head: Head, manifest: Manifest, remote: RemoteTie
     """
     with whole_or_deleted(remote.storage) as done:
         for there, here in outdated(upload.store, remote.storage, head, manifest):
-            if offsets.start <= there[0].base < offsets.stop:
+            if offsets.start <= max(there[0].base, head.local_start) < offsets.stop:
                 done.append(Replacement.of(there, list(_successors(upload, there, here))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))
     return Rewritten(upload.partition, (), remote=rewrite)

@@ -44,7 +44,7 @@ from tests.embedded.maintenance.tiny_segments import (
 )
 from tests.embedded.samples import rows_of
 from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
-from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
+from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, begin_at, tiered
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
@@ -312,6 +312,22 @@ def test_what_was_compacted_is_not_uploaded_once_more_where_that_is_switched_off
     assert tier.segments() == raw
     tier.switch_on(enable_compacted_topic_reupload="true")
     assert tier.upload().partitions == 1
+
+
+def test_what_was_compacted_is_uploaded_once_more_where_the_start_of_the_log_cuts_its_copy() -> None:
+    tier = tiered(cleanup_policy="compact", min_cleanable_dirty_ratio="0", retention_local_target_bytes="1")
+    tier.fill(5)
+    tier.upload()
+    begin_at(tier, 1)
+    assert tier.cluster.upkeep().compact().partitions == 1
+    rows = held(tier.cluster)
+    assert tier.upload().partitions == 1
+    assert [(entry.base, entry.last) for entry in tier.segments()] == [(1, 7)]
+    tier.cluster.alter_topic(TOPIC, {"retention.local.strict": "true"})
+    tier.cluster.upkeep().retain()
+    assert head_of(tier.cluster).local_start == 8
+    assert held(tier.opened()) == rows
+    assert tier.upload() == MaintenanceResult()
 
 
 def test_a_partition_that_belongs_to_another_cluster_is_told_and_left_alone() -> None:
