@@ -529,7 +529,10 @@ class Merges:
         limits = merge_limits(self._remote.properties, lying.policy.limits.bytes)
         high, low, settled = self._before.get(lying.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        entries = entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
+        # What was compacted leaves the local tier only as far as its copies are the same, entry by entry.
+        floor = head.compacted_to if head.compacted_to > head.local_start else 0
+        found_there = entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
+        entries = (entry for entry in found_there if entry.base >= floor)
         found = [run for run in runs_of(entries, limits) if run.is_open]
         self._settled[lying.key] = [limits.high, limits.low, found[0].entries[0].base if found else manifest.end]
         return list(_chores(lying.partition, found, limits)) or None, None

@@ -318,9 +318,9 @@ Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
 
 
 def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Tell whether what is compacted of a topic is uploaded once more."""
+    """Tell whether what was compacted of a topic is uploaded once more, be it compacted still or not."""
     is_on = property_of(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
-    return is_on and policy.compacts and policy.tiering is not None and policy.tiering.uploads
+    return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
 def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:

@@ -443,6 +443,39 @@ def test_what_was_never_compacted_leaves_whatever_became_of_its_copies() -> None
     agrees(it)
 
 
+def test_copies_of_what_was_compacted_are_merged_with_nothing_before_it_leaves() -> None:
+    it = tiered(**KEEP, cleanup_policy="compact", min_cleanable_dirty_ratio="0", retention_local_strict="true")
+    it.fill(5)
+    it.upload()
+    it.cluster.upkeep().compact()
+    it.upload()
+    it.cluster.alter_topic(TOPIC, {"cleanup.policy": "delete"})
+    it.switch_on(segment_size_target=str(1 << 20), segment_size_min="1")
+    it.fill(8)
+    it.upload()
+    assert it.cluster.upkeep().merge().partitions == 1
+    it.cluster.alter_topic(TOPIC, {"retention.local.target.bytes": "1"})
+    it.cluster.upkeep().retain()
+    assert head_of(it.cluster).local_start == 24
+    assert offsets(it) == list(range(26))
+    agrees(it)
+
+
+def test_what_was_compacted_leaves_where_the_topic_stopped_compacting_before_it_was_uploaded_once_more() -> None:
+    it = tiered(**KEEP, cleanup_policy="compact", min_cleanable_dirty_ratio="0", retention_local_strict="true")
+    for number in range(9):
+        append(it.cluster, ("same", str(number)), (f"k{number}", "x"))
+    it.upload()
+    it.cluster.upkeep().compact()
+    before = held(it.opened())
+    it.cluster.alter_topic(TOPIC, {"cleanup.policy": "delete", "retention.local.target.bytes": "1"})
+    it.upload()
+    it.cluster.upkeep().retain()
+    assert head_of(it.cluster).local_start == 16
+    assert held(it.opened()) == before
+    agrees(it)
+
+
 def test_with_reading_off_what_is_uploaded_leaves_too_and_the_log_begins_locally() -> None:
     it = tiered(remote_read="false", retention_ms="-1", retention_local_target_ms="1d", retention_local_strict="true")
     it.fill(5)
