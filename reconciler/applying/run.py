@@ -222,14 +222,19 @@ def _with_unwritten(result: RunResult) -> RunResult:
 
 
 def _both(first: RunResult | None, second: RunResult | None) -> RunResult | None:
-    """Return what came of two rounds, of which the first is whole: how the second ended is how both did."""
+    """Return what came of two rounds, of which the first is whole: how the second ended is how both did.
+
+    What the first one could not do and the second one tried again is as the second one left it.
+    """
     if first is None or second is None:
         return second or first
+    again = {*second.done, *second.not_started}
+    again |= {each.id for each in second.failed} | {each.id for each in second.skipped}
     return replace(
         second,
         done=(*first.done, *second.done),
-        failed=(*first.failed, *second.failed),
-        skipped=(*first.skipped, *second.skipped),
+        failed=(*(each for each in first.failed if each.id not in again), *second.failed),
+        skipped=(*(each for each in first.skipped if each.id not in again), *second.skipped),
         is_changed=first.is_changed or second.is_changed,
         ran=first.ran + second.ran,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
-from reconciler.errors import IncompleteError
+from reconciler.errors import IncompleteError, ReconcilerError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
 from reconciler.planning.actions import Action
@@ -86,3 +86,14 @@ def test_a_stop_at_the_second_look_does_not_say_that_nothing_was_changed() -> No
     with pytest.raises(IncompleteError, match="the plan is done, but") as caught:
         run_after_a_dead_one(Empty(), B, stop=stop, on_second=stop.request)
     assert "Nothing was changed" not in caught.value.hint
+
+
+@pytest.mark.parametrize("refuses", [{}, {A.id: refusal()}], ids=["it is done", "it fails once more"])
+def test_what_failed_and_is_tried_once_more_at_the_second_look_counts_once(
+    refuses: dict[str, ReconcilerError],
+) -> None:
+    platform = Empty(refuses={A.id: refusal()})
+    ended = run_after_a_dead_one(platform, A, on_second=lambda: setattr(platform, "refuses", refuses))
+    assert ended.result is not None
+    assert [each.id for each in ended.result.failed] == list(refuses)
+    assert ended.result.done == (() if refuses else (A.id,))
