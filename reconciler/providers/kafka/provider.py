@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.mount_ledger import Seal
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import Binding
+    from reconciler.resources.mirror_link import MirrorTopic
     from reconciler.resources.mirrors import SourceTopic
     from reconciler.resources.mount import Mountable, Recoverable, Recoveries
 
@@ -97,7 +98,7 @@ class Looking:
         silent = [
             name
             for address in sorted(self.known)
-            if kind_of(address) == "topic" and cluster_of(address) == self.cluster
+            if kind_of(address) in {"topic", "mirror"} and cluster_of(address) == self.cluster
             if (name := self.naming.physical(full_name_of(address))) not in found
         ]
         found |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
@@ -111,9 +112,13 @@ class Looking:
         return found, configs
 
     def observed(
-        self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]], bindings: Sequence[Binding]
+        self,
+        topics: Mapping[str, TopicSeen],
+        configs: Mapping[str, Mapping[str, str]],
+        bindings: Sequence[Binding],
+        hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
-        """Yield namespaces and topics with the rules that are theirs."""
+        """Yield namespaces and topics with the rules that are theirs; `hidden`: what of them is kept as mirrors."""
         rules, models = placed(bindings, self.naming, topics.keys()), Models(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.namespace(name, rules.namespaces.get(name, ()))
@@ -123,10 +128,11 @@ class Looking:
             if seen.error and seen.error != UNAUTHORIZED:
                 continue  # Being deleted, or gone since.
             full_name = self.naming.full_name(name)
-            address = address_of("topic", self.cluster, full_name)
+            mirror = hidden.get(name) if hidden else None
+            address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
             if self.is_wanted is not None and not self.is_wanted(address):
                 continue
-            resource = models.topic(full_name, seen, configs.get(name, {}), rules.topics.get(full_name, ()))
+            resource = mirror or models.topic(full_name, seen, configs.get(name, {}), rules.topics.get(full_name, ()))
             yield (
                 address,
                 Observed(
@@ -300,7 +306,8 @@ class KafkaProvider:
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
             inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=owners)
-        inventory.update(looking.observed(topics, configs, bindings))
+        silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
+        inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
         if links:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
@@ -634,6 +641,13 @@ class KafkaProvider:
         if any(key[0] == SEALED for key in entries):
             sealed = holding_seals(entries, topics, configs)
         return links, sealed, filled_in(entries, topics, configs), self._owners_in(entries)
+
+    def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
+        if not entries or not names:
+            return {}
+        from reconciler.providers.kafka.links.link_states import kept_mirrors  # noqa: PLC0415 - only who mirrors pays
+
+        return kept_mirrors(entries, self._client.name, names)
 
     @property
     def _needs_ledger(self) -> bool:

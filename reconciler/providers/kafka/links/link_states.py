@@ -6,7 +6,7 @@ that name is no mirror. `CREATING` is one whose topic may not be there yet; nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from reconciler.resources.mirrors import (
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.translate import TopicSeen
+    from reconciler.resources.mirror_link import MirrorTopic
 
 
 CREATING: Final = "CREATING"
@@ -276,6 +277,21 @@ def announced(entries: Entries) -> frozenset[str]:
         for topic, kept in states.mirrors.items()
         if kept.entry.state == CREATING and states.found(kept) is not None
     )
+
+
+def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
+    """Return those of some topics that are kept as mirrors, by the names their broker gives them.
+
+    Of what may not be described brokers tell no id: the ledger alone says that it is a mirror.
+    """
+    states = states_of(entries)
+    found: dict[str, MirrorTopic] = {}
+    for topic in names:
+        kept = states.mirrors.get(topic)
+        of = None if kept is None else states.found(kept)
+        if kept is not None and of is not None and kept.follows:
+            found[topic] = mirror_in(cluster, kept.name, kept.entry, of, {}, 1)
+    return found
 
 
 def denials_in(entries: Entries) -> frozenset[Binding]:

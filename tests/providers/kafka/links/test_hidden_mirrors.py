@@ -17,7 +17,7 @@ from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import Done, Edge, Failed
+from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.resources.acls import Binding
 from reconciler.resources.cluster import Cluster
 from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked
@@ -137,3 +137,11 @@ def test_a_link_whose_copiers_may_not_be_shut_out_fails_alone(linked: Linked) ->
     assert isinstance(paused, Failed)
     assert isinstance(paused.error, NotAuthorizedError)
     assert isinstance(made, Done)
+
+
+@pytest.mark.parametrize("known", ["recorded", "named"])
+def test_a_mirror_that_may_not_be_described_is_hidden_and_not_missing(hidden: Linked, known: str) -> None:
+    scope = Scope(recorded=frozenset({hidden.address})) if known == "recorded" else Scope((hidden.address,))
+    found = hers(hidden).east.observe(scope).get(hidden.address)
+    assert found is not None
+    assert found.hidden is not None
