@@ -24,6 +24,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeAlias, cast
 
+import orjson
+
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.faults import behind, named
 from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, watermarks
@@ -346,11 +348,16 @@ def foreign(key: Key, error: Exception) -> UserError:
 
 
 def _is_key(key: bytes | None) -> bool:
-    """Tell whether a record may be an entry: what others wrote under any other key says nothing."""
+    """Tell whether a record may be an entry: what others wrote under any other key says nothing.
+
+    Also not what means the same in other bytes: what we write under ours does not take its place.
+    """
     try:
-        return isinstance(json.loads(key or b""), list)
+        parts = orjson.loads(key or b"")
     except ValueError:
         return False
+    is_place = isinstance(parts, list) and len(parts) > 1 and all(isinstance(part, str | int) for part in parts)
+    return is_place and orjson.dumps(parts) == key
 
 
 def _bytes(found: object) -> bytes:

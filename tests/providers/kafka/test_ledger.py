@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.errors import UserError
-from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail, message, mirror_key
+from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail, _is_key, map_key, message, mirror_key
 from reconciler.providers.kafka.links.link_states import states_of
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic, record_settings
@@ -72,3 +72,20 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
     assert said[1].encode() == kept, "compaction removes what has the very same key"
     write(said[1].encode(), None)
     assert not states_of(ledger.read()).mirrors
+
+
+@pytest.mark.parametrize(
+    ("key", "is_ours"),
+    [
+        (message(mirror_key("orders"), None)[0], True),
+        (message(map_key('größe "\x01\t\x7f\u2028\\/', 0, 12), None)[0], True),
+        (b'["mirror", "orders"]', False),
+        (b'["mirror","\\u006frders"]', False),
+        (b'["mirror"]', False),
+        (b'[["mirror"],"orders"]', False),
+        (b"[]", False),
+        (None, False),
+    ],
+)
+def test_only_a_key_as_the_ledger_writes_it_names_an_entry(key: bytes | None, *, is_ours: bool) -> None:
+    assert _is_key(key) is is_ours
