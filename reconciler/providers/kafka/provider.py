@@ -362,9 +362,9 @@ class KafkaProvider:
 
             yield from carried_out(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
-        refused = self._unseal(rest)
-        yield from refused.values()
-        kept = [self._kept_back(action, may_go_on) for action in rest if action.id not in refused]
+        failed = self._unseal(rest)
+        yield from failed.values()
+        kept = [self._kept_back(action, may_go_on) for action in rest if action.id not in failed]
         yield from (each for each in kept if isinstance(each, Failed))
         rest = [each for each in kept if not isinstance(each, Failed)]
         if rest:
@@ -376,8 +376,8 @@ class KafkaProvider:
             )
 
     def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
-        """Take off the seals that actions want gone; return those of which that is refused, by their ids."""
-        refused: dict[str, Failed] = {}
+        """Take off the seals that actions want gone; return those of which that fails, by their ids."""
+        failed: dict[str, Failed] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
                 from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - plans need none of it
@@ -386,9 +386,9 @@ class KafkaProvider:
                     seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
                     if seen is not None:
                         Seals(self._client, self._ledger).take_off(seen.id)
-                except UserError as error:
-                    refused[action.id] = Failed(action.id, error)
-        return refused
+                except ReconcilerError as error:
+                    failed[action.id] = Failed(action.id, error)
+        return failed
 
     def _kept_back(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
         """Return what is to be done now of an action on a topic that a move fills: its end does the rest."""

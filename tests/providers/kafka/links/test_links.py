@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.planning.diff.converge import UNSEAL
+from reconciler.providers.kafka import seal
 from reconciler.providers.kafka.links.link_changes import Making
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.seal import Seals
@@ -335,3 +337,17 @@ def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_s
     else:
         assert isinstance(outcome, Failed)
         assert "differs from what was to be created" in outcome.error.message
+
+
+def test_a_seal_that_brokers_do_not_lift_in_time_fails_alone(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed, fresh = linked.site._topic(linked.topic, 2, {}), linked.site._topic(f"{linked.topic}-new", 1, {})
+    Seals(linked.site.client, linked.site.ledger).put(linked.topic, linked.site.seen()[linked.topic].id, lambda: None)
+    unseal = Update(address=sealed.address, before=sealed, after=sealed, changes=(UNSEAL,))
+    with monkeypatch.context() as lagging:
+        lagging.setattr(seal, "_PATIENCE_S", 0.0)
+        lagging.setattr(Seals, "_shows", lambda *_: False)
+        opened, made = linked.apply(unseal, Create(address=fresh.address, after=fresh))
+    assert isinstance(opened, Failed)
+    assert isinstance(opened.error, RetryableError)
+    assert isinstance(made, Done)
+    linked.done(unseal)
