@@ -16,6 +16,7 @@ from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.segments.groups import read_group
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.operations.mirrors.mirror_rounds import Rounds, sources_first
+from reconciler.operations.steps.link_pass import LinkPass, sync_links
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import CatchingUp
 from reconciler.resources.inventory import Inventory, Observed
@@ -543,6 +544,24 @@ def test_configs_are_synced_at_their_interval(interval: str | None, ms: int) -> 
     assert "retention.ms" not in run.linked.east.topic(ORDERS).configs
     run.later(1)
     run()
+    assert run.linked.east.topic(ORDERS).configs["retention.ms"] == "86400000"
+
+
+def test_a_mirror_that_is_resumed_while_another_link_is_gone_over_gets_the_configs_of_its_source() -> None:
+    run = runner()
+    run.linked.mirror("east", "west")
+    run.linked.cluster("north")
+    run.linked.link("east", "north", "aside", mode="destination")
+    run.all()
+    run.linked.provider("east").links.ask(ORDERS, "pause")
+    run.linked.west.alter_topic(ORDERS, {"retention.ms": "86400000"})
+    run.later(run.interval_ms)
+    driver = run.driver()
+    links = sync_links(LinkPass("east", driver.providers, run.pace, run.linked.clock), driver)
+    assert next(links).link == "aside"
+    run.linked.provider("east").links.ask(ORDERS, "resume")
+    assert [each.link for each in links] == [LINK]
+    run.all()
     assert run.linked.east.topic(ORDERS).configs["retention.ms"] == "86400000"
 
 

@@ -336,9 +336,12 @@ def sync_links(
         RetryableError: The destination does not answer.
     """
     links = over.providers[over.cluster].links
+    every = links.links()
+    # Before its mirrors: what is changed while other links are gone over is met by the next pass.
+    here = links.syncs.version() if any(link.status is not LinkStatus.PAUSED for link in every) else ""
     mirrors = links.mirrors()
     learn_names(over.providers, mirrors)
-    for link in links.links():
+    for link in every:
         if not is_wanted(link.name):
             continue
         sides = over.view(link, mirrors)
@@ -347,7 +350,7 @@ def sync_links(
         elif left := why_left(sides):
             yield LinkSynced(over.cluster, link.name, link.status, left=left, is_left=True)
         else:
-            yield sync_link(sides, over.pace, driver)
+            yield sync_link(sides, here, over.pace, driver)
 
 
 def bring_groups(over: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]:
@@ -372,10 +375,11 @@ def bring_groups(over: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]
         yield LinkSynced(over.cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
 
 
-def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> LinkSynced:
+def sync_link(sides: LinkView, here: str, pace: Pace, driver: Driver | None = None) -> LinkSynced:
     """Do a pass over one link, but for its groups; what fails in one task does not stop the others.
 
-    A paused link does nothing by itself; transitions that were asked for are gone on with.
+    `here` is the version of its destination before that was looked at. A paused link does nothing by itself;
+    transitions that were asked for are gone on with.
 
     Raises:
         RetryableError: The destination does not answer.
@@ -389,7 +393,6 @@ def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> Link
         if isinstance(tried, ReconcilerError):
             return LinkSynced(cluster, name, link_status_of(tried), errors={LINK: tried})
         return LinkSynced(cluster, name, LinkStatus.PAUSED)
-    here = sides.destination.links.syncs.version()
     tasks = _Tasks(sides, pace, here)
     found = reached(sides, tasks.needs_offers)
     if isinstance(found, ReconcilerError):
@@ -408,7 +411,7 @@ def sync_link(sides: LinkView, pace: Pace, driver: Driver | None = None) -> Link
 
 @dataclass
 class _Tasks:
-    """The tasks of a link in one pass; `here` is the version of its destination when that began.
+    """The tasks of a link in one pass; `here` is the version of its destination before that was looked at.
 
     What rests on the versions of both clusters alone is done once for each pair of them: ten thousand mirrors that are
     well are not looked at every few seconds.
