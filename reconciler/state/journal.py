@@ -574,14 +574,18 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
 
 
 def done_of(store: ObjectStore, run: str) -> frozenset[str]:
-    """Return the ids of what a run did: as it said at its end, else as its journal says; nothing where neither can."""
+    """Return the ids of what a run did, as it said at its end and, unless that was all of it, as its journal says.
+
+    Where neither can be read, nothing. What a run had left in doubt, the next one wrote into its journal.
+    """
     end = read_end(store, run)
-    if end is not None:
-        return frozenset(end.done)
+    told = frozenset(() if end is None else end.done)
+    if end is not None and end.is_whole:
+        return told
     try:
-        return frozenset(entry.id for entry in read_journal(store, run).entries if isinstance(entry, ActionEnded))
+        return told | {entry.id for entry in read_journal(store, run).entries if isinstance(entry, ActionEnded)}
     except UserError:
-        return frozenset()
+        return told
 
 
 def require_run(store: ObjectStore, run: str) -> RunFile:

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from reconciler.applying.events import Event, Summary
-from reconciler.errors import BlockedError, StalePlanError, UsageError
+from reconciler.errors import (
+    BlockedError,
+    IncompleteError,
+    RetryableError,
+    StalePlanError,
+    UnansweredError,
+    UsageError,
+)
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import Applied, ApplyOptions
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.approval import ChangedPlanError, checked_digest
 from reconciler.operations.steps.invocation import Select
+from reconciler.providers.embedded.provider import EmbeddedProvider
 from tests.embedded.deaths import opened
 from tests.operations.test_approval import REFUNDS, alter, retention
 from tests.operations.test_crash import NAMESPACE, TOPIC, create_topic, die_at, unlock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from conftest import Bench
+
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.protocol import Outcome, Scope
+    from reconciler.resources.inventory import Inventory
 
 
 ORDERS = "topic/west/shop:orders"
@@ -222,6 +236,34 @@ def test_an_approved_plan_that_was_done_is_not_done_again_once_a_later_run_chang
     assert caught.value.exit_code == 6
     save(applied, 8)
     assert applied.apply(options=ApplyOptions(file=Path("p.json"))).verdict is None
+
+
+def test_an_approved_plan_counts_as_done_also_where_only_the_next_run_found_that(
+    applied: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, real, asked = save(applied, 8), EmbeddedProvider.apply, []
+
+    def unanswered(self: EmbeddedProvider, actions: Sequence[ControlAction], **how: Any) -> Iterator[Outcome]:
+        asked.extend(real(self, actions, **how))
+        raise UnansweredError("no answer came", hint="Look.")
+
+    seen = EmbeddedProvider.observe
+
+    def observed(self: EmbeddedProvider, scope: Scope) -> Inventory:
+        if asked:
+            raise RetryableError("it does not answer", hint="Wait.")
+        return seen(self, scope)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedProvider, "apply", unanswered)
+        patched.setattr(EmbeddedProvider, "observe", observed)
+        assert isinstance(apply_digest(applied, digest).verdict, IncompleteError)
+    retention(applied, "{retention.ms: 7d}")
+    assert applied.apply().verdict is None
+    retention(applied, "{retention.ms: 8d}")
+    assert applied.plan().plan.digest == digest
+    with pytest.raises(StalePlanError, match="did this plan already"):
+        apply_digest(applied, digest)
 
 
 def test_what_was_done_and_drifted_since_is_done_again_with_the_same_approval(applied: Bench) -> None:
