@@ -138,7 +138,7 @@ class KafkaCopyMoves:
         kept = self.ledger.read(FILLED).get(key)
         said = own if kept is None else unfilled(kept["configs"], own)
         if kept is None or kept["configs"] != said:
-            self._write({key: {"configs": said}}, FILLED)
+            self._write({key: {**(kept or {}), "configs": said}}, FILLED)
         admin.configure(self.client, name, dict(wanted))
 
     def set_later(self, action: Update) -> Update:
@@ -160,7 +160,7 @@ class KafkaCopyMoves:
         if late:
             after = {**said, **{key: change.after for key, change in late.items()}}
             configs = {key: value for key, value in after.items() if value is not None}
-            self._write({(FILLED, seen.id): {"configs": configs}}, FILLED)
+            self._write({(FILLED, seen.id): {**kept, "configs": configs}}, FILLED)
         return replace(action, changes=tuple(each for each in action.changes if each not in late.values()))
 
     def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
@@ -187,17 +187,28 @@ class KafkaCopyMoves:
         self.seals.take_off(move.old_id)
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit places in the new topic: by the exact map, or by key so that nothing is skipped."""
+        """Commit places in the new topic: by the exact map, or by key so that nothing is skipped.
+
+        Where that was done before, and the move did not end, what groups have read of it since then stays read.
+        """
+        key = (FILLED, move.new_id)
+        kept = self.ledger.read(FILLED).get(key)
+        is_again = kept is not None and kept.get("switched", False)
         place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
         count = 0
         for group in self.groups.names():
-            committed = self.groups.committed(group, [move.old])
-            if not committed:
-                continue
-            found = place({partition: offset for (_, partition), offset in committed.items()})
+            committed = self.groups.committed(group, [move.old, move.new])
+            old = {partition: offset for (name, partition), offset in committed.items() if name == move.old}
+            found = {
+                partition: offset
+                for partition, offset in (place(old) if old else {}).items()
+                if not is_again or offset > committed.get((move.new, partition), -1)
+            }
             if found:
                 self.groups.commit(group, {(move.new, partition): offset for partition, offset in found.items()})
                 count += 1
+        if kept is not None:
+            self._write({key: {**kept, "switched": True}}, FILLED)
         return count
 
     def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:

@@ -119,6 +119,18 @@ def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module
     assert site.planned() == []
 
 
+def test_a_group_that_read_on_under_the_new_name_is_not_set_back_by_a_move_that_goes_on(site: Site) -> None:
+    before = read_all(site.log)
+    site.live.groups.commit("readers", {(site.topic, number): before[number][5]["offset"] for number in before})
+    new = moves(site)
+    allow = f"delete:topic/live/{site.topic}"
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.switch_groups", 1, allow=allow)
+    switched = site.live.groups.committed("readers", [new])
+    site.live.groups.commit("readers", {(new, 1): switched[new, 1] + 3})
+    apply(site)
+    assert site.live.groups.committed("readers", [new]) == {**switched, (new, 1): switched[new, 1] + 3}
+
+
 def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(site: Site) -> None:
     new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
     make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
