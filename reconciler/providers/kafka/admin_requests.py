@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 PLATFORM: Final = "a Kafka cluster"
+T = TypeVar("T")
 
 
 @dataclass
@@ -335,11 +336,9 @@ def _records_of_new(each: PendingAction) -> int:
     return 1 + (each.spec.partitions or 1) + len(each.spec.configs)
 
 
-def _by_records(
-    asked: Sequence[PendingAction], records: Callable[[PendingAction], int]
-) -> Iterator[list[PendingAction]]:
-    """Yield actions in portions that one request may have; one that is too large alone is refused by the broker."""
-    some: list[PendingAction] = []
+def _by_records(asked: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield what is asked in portions that one request may have; one too large alone is refused by the broker."""
+    some: list[T] = []
     taken = 0
     for each in asked:
         count = records(each)
@@ -381,6 +380,8 @@ _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.thro
 _NOTHING_MOVES: Final = 85
 """What brokers answer where there is nothing to take back."""
 _LOOK_S: Final = 0.5
+_LONGEST: Final = 32_767
+"""Of a config's value: brokers close the connection over one that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,20 +497,24 @@ def swept(client: KafkaClient) -> int:
 def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[Place, list[int] | None]) -> None:
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
-    topics: dict[str, list[Any]] = {}
-    for (name, number), replicas in wanted.items():
-        part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
-        topics.setdefault(name, []).append(part)
-    named = [Request.ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()]
-    answer = client.send(Request(timeout_ms=TIMEOUT_MS, topics=named), doing="moving replicas")
-    refused = {
-        topic.name: (part.error_code, part.error_message or "")
-        for topic in answer.responses
-        for part in topic.partitions
-        if part.error_code and part.error_code != _NOTHING_MOVES
-    }
+    refused: dict[str, tuple[int, str]] = {}
+    for some in _by_records(wanted.items(), lambda _each: 1):
+        topics: dict[str, list[Any]] = {}
+        for (name, number), replicas in some:
+            part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
+            topics.setdefault(name, []).append(part)
+        named = [Request.ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()]
+        answer = client.send(Request(timeout_ms=TIMEOUT_MS, topics=named), doing="moving replicas")
+        if answer.error_code:
+            refused |= dict.fromkeys(topics, (answer.error_code, answer.error_message or ""))
+        refused |= {
+            topic.name: (part.error_code, part.error_message or "")
+            for topic in answer.responses
+            for part in topic.partitions
+            if part.error_code and part.error_code != _NOTHING_MOVES
+        }
     for each in asked:
-        code, message = refused.get(each.name, (answer.error_code, answer.error_message or ""))
+        code, message = refused.get(each.name, (0, ""))
         if code and each.error is None:
             each.error = of_code(code, message, what=str(each.action.address))
 
@@ -538,8 +543,14 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
         _limit(client, [(BROKER, "", missing)])
     _limit(
         client,
-        [(TOPIC, name, {LEADERS: ",".join(leaders[name]), FOLLOWERS: ",".join(followers[name])}) for name in followers],
+        [(TOPIC, name, {LEADERS: _listed(leaders[name]), FOLLOWERS: _listed(followers[name])}) for name in followers],
     )
+
+
+def _listed(replicas: Sequence[str]) -> str:
+    """Return replicas as a config names them; all of the topic where that is too long: none in sync is limited."""
+    found = ",".join(replicas)
+    return found if len(found) <= _LONGEST else "*"
 
 
 def unthrottle(client: KafkaClient, names: Iterable[str]) -> None:
@@ -552,4 +563,5 @@ def unthrottle(client: KafkaClient, names: Iterable[str]) -> None:
 
 
 def _limit(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    alter(client, wanted, doing="limiting moves", what="the brokers")
+    for some in _by_records(wanted, lambda each: len(each[2])):
+        alter(client, some, doing="limiting moves", what="the brokers")

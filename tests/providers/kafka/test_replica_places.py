@@ -10,9 +10,23 @@ from typing import Any
 import pytest
 
 from reconciler.errors import RetryableError
-from reconciler.providers.kafka.admin_requests import Moving, factor_of, reassigning, target, under_way
+from reconciler.providers.kafka.admin_requests import (
+    FOLLOWERS,
+    LEADERS,
+    Moving,
+    _start,
+    factor_of,
+    reassigning,
+    target,
+    throttle,
+    under_way,
+    unthrottle,
+)
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.translate import TopicSeen
+from reconciler.providers.kafka.translate import TopicSeen, own_values
+from reconciler.runtime.retry import Backoff, Tries
+from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import make_topic
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b"}
 BARE = dict.fromkeys(RACKS)
@@ -87,6 +101,44 @@ def test_nothing_is_taken_to_move_where_that_may_not_be_seen() -> None:
 def test_a_controller_that_cannot_say_what_moves_is_not_taken_to_say_that_nothing_does(code: int) -> None:
     with pytest.raises(RetryableError, match="reassignments"):
         reassigning(Controller(code))
+
+
+class Moves(KafkaClient):
+    """A connection whose controller moves replicas, and keeps how many partitions each request was about."""
+
+    def __init__(self) -> None:
+        super().__init__("west", dict)
+        self.moved: list[int] = []
+
+    def send(self, request: Any, **_: Any) -> Any:
+        self.moved.append(sum(len(topic.partitions) for topic in request.topics))
+        return SimpleNamespace(error_code=44 if self.moved[-1] > 10_000 else 0, error_message=None, responses=[])
+
+
+def test_more_partitions_than_a_controller_takes_at_once_move_in_several_requests() -> None:
+    client = Moves()
+    _start(client, [], {(f"t{number % 30}", number // 30): [1, 2] for number in range(25_000)})
+    assert sum(client.moved) == 25_000
+    assert max(client.moved) <= 10_000
+
+
+@pytest.mark.thorough
+def test_a_topic_of_so_many_partitions_that_no_config_can_list_them_is_limited_as_a_whole(
+    kafka_broker: Kafka, kafka_prefix: str
+) -> None:
+    client = KafkaClient("west", lambda: {"bootstrap_servers": [kafka_broker.bootstrap()]})
+    make_topic(kafka_broker, kafka_prefix, partitions=1)
+    many = replace(seen(*[(1,)] * 6_000), name=kafka_prefix)
+    throttle(client, {(kafka_prefix, number): [1, 2] for number in range(6_000)}, {kafka_prefix: many})
+    wait_until_shows(client, kafka_prefix, {LEADERS: "*", FOLLOWERS: "*"})
+    unthrottle(client, [kafka_prefix])
+
+
+def wait_until_shows(client: KafkaClient, name: str, wanted: dict[str, str]) -> None:
+    looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=20)
+    while not dict(own_values(dict(client.configs([name]))[name])).items() >= wanted.items():
+        assert not looks.is_over
+        looks.wait()
 
 
 def test_a_topic_with_fewer_replicas_here_than_there_has_the_fewer() -> None:
