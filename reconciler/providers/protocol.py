@@ -862,8 +862,11 @@ class SyncsOfCluster(Protocol):
         """
         ...
 
-    def group_versions(self) -> Mapping[str, str]:
-        """Return every group, and a word that changes whenever it commits anything, in one listing."""
+    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+        """Return the wanted groups, and a word that changes whenever each commits anything, or why it may not be read.
+
+        That is one listing.
+        """
         ...
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:

@@ -69,11 +69,19 @@ def bring(sides: LinkView, pace: Pace) -> TaskDone:
     """Bring the groups that a link takes, of all its mirrors: one listing, and those that committed since the last."""
     mirrors, spec = sides.live, sides.spec
     above, below = sides.source.links.syncs, sides.destination.links.syncs
-    versions = {name: version for name, version in above.group_versions().items() if is_taken(spec, name)}
+    versions, refused = _versions(above, spec)
     rests_on = (spec.prefix, spec.consumer_offset_sync, tuple((one.source, one.name, one.topic_id) for one in mirrors))
     settled = pace.groups(sides.link.id, rests_on)
     news = [name for name, version in sorted(versions.items()) if settled.get(name) != version]
-    return brought(spec, mirrors, (above.group_offsets(news) if news else {}, below), settled=(settled, versions))
+    offsets = above.group_offsets(news) if news else {}
+    return brought(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
+
+
+def _versions(above: SyncsOfCluster, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
+    """Return the versions of the groups that a link takes, and why some may not be read."""
+    found = above.group_versions(lambda name: is_taken(spec, name))
+    refused = {name: version for name, version in found.items() if isinstance(version, ReconcilerError)}
+    return {name: version for name, version in found.items() if not isinstance(version, ReconcilerError)}, refused
 
 
 def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
@@ -86,16 +94,20 @@ def brought(
     spec: MirrorLinkSpec,
     mirrors: Iterable[MirrorSeen],
     ends: tuple[Mapping[str, GroupOffsets], SyncsOfCluster],
+    refused: Mapping[str, ReconcilerError],
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskDone:
-    """Bring offsets of groups to the cluster of some mirrors, and note which are settled by that."""
+    """Bring offsets of groups to the cluster of some mirrors, and note which are settled by that.
+
+    `refused` says why other groups could not be read.
+    """
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _renamed(found, names) for name, found in offsets.items()}
     asked = {_called(spec, name): found for name, found in of_mirrors.items() if found}
     outcomes = below.bring_offsets(asked) if asked else {}
-    errors: dict[str, ReconcilerError] = {}
+    errors = {f"group {name}": error for name, error in refused.items()}
     in_use: dict[str, ReconcilerError] = {}
     count = 0
     for name in offsets:
@@ -147,14 +159,17 @@ class GroupsRead:
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
-    def taken(self, cluster: str, spec: MirrorLinkSpec, above: SyncsOfCluster) -> dict[str, GroupOffsets]:
-        """Return the offsets of all groups that a link takes."""
-        versions = {name: version for name, version in above.group_versions().items() if is_taken(spec, name)}
+    def taken(
+        self, cluster: str, spec: MirrorLinkSpec, above: SyncsOfCluster
+    ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
+        """Return the offsets of all groups that a link takes, and why some may not be read."""
+        versions, refused = _versions(above, spec)
         news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
         if news:
             for name, offsets in above.group_offsets(sorted(news)).items():
                 self._known[cluster, name] = versions[name], offsets
-        return {name: self._known[cluster, name][1] for name in sorted(versions) if (cluster, name) in self._known}
+        there = (name for name in sorted(versions) if (cluster, name) in self._known)
+        return {name: self._known[cluster, name][1] for name in there}, refused
 
 
 # Mirrors that a link makes by itself: of topics that its filters take, that it may read, and whose name is free here.
@@ -602,7 +617,7 @@ class FinalSync:
         if link is None:
             return
         spec = link.declared.spec
-        offsets = self._groups.taken(mirror.source_cluster, spec, above)
-        done = brought(spec, [mirror], (offsets, links.syncs))
+        offsets, refused = self._groups.taken(mirror.source_cluster, spec, above)
+        done = brought(spec, [mirror], (offsets, links.syncs), refused)
         if done.error is not None and done.code != IN_USE:
             raise done.error

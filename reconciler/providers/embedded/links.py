@@ -241,9 +241,10 @@ class EmbeddedSyncs:
         """Return topics as a link sees them: the catalog alone is read."""
         return offered_in(self.cluster.catalog.read(), principal, only)
 
-    def group_versions(self) -> Mapping[str, str]:
-        """Return every group and what changes with it."""
-        return group_versions(self.cluster.store)
+    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+        """Return the wanted groups and what changes with each."""
+        found = group_versions(self.cluster.store)
+        return {name: version for name, version in found.items() if is_wanted(name)}
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
         """Return where groups go on reading: a GET each."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, NotAuthorizedError, UserError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
@@ -89,9 +89,11 @@ class KafkaGroups:
     def lags(self, groups: Iterable[str], bounds: Mapping[Place, tuple[int, int]]) -> Iterator[GroupLag]:
         """Yield how much groups have still to read of each topic of which they have offsets, by name.
 
+        Groups that may not be read are left out.
         `bounds` are the first and the last stable offset of the partitions that count.
         """
-        for group, committed in sorted(self._committed(groups).items()):
+        readable, _ = readable_by(self.client, groups)
+        for group, committed in sorted(readable.items()):
             lags: defaultdict[str, int] = defaultdict(int)
             for place, at in committed.items():
                 if place in bounds:
@@ -254,6 +256,21 @@ def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[P
         group: {(at.topic, at.partition): each for at, each in offsets.items() if each.offset >= 0}
         for group, offsets in found.items()
     }
+
+
+def readable_by(
+    client: KafkaClient, groups: Iterable[str]
+) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
+    """Return what groups have committed, and why some may not be read: one such fails the request for all."""
+    names = list(groups)
+    try:
+        return committed_by(client, names), {}
+    except NotAuthorizedError as error:
+        if len(names) == 1:
+            return {}, {names[0]: error}
+        middle = len(names) // 2
+        (left, refused), (right, more) = (readable_by(client, some) for some in (names[:middle], names[middle:]))
+        return {**left, **right}, {**refused, **more}
 
 
 def _checked(answer: Any, what: str) -> bool:

@@ -7,15 +7,15 @@ there: whatever else a group has here, it committed itself, and that wins.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.groups import READING, committed_by, group_states
+from reconciler.providers.kafka.groups import READING, committed_by, group_states, readable_by
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
 from reconciler.providers.kafka.links.link_states import (
     KeptMirror,
@@ -60,10 +60,11 @@ _MEMBERS: Final = frozenset({25, 68, 82})
 _Committed = dict[tuple[str, int], GroupPosition]
 
 
-def group_versions(site: Site) -> dict[str, str]:
-    """Return what changes whenever a group commits, by its name."""
-    found = _committed(site, group_states(site.client))
-    return {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8).hexdigest() for group, of in found.items()}
+def group_versions(site: Site, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
+    """Return what changes whenever a group commits, by its name, or why it may not be read."""
+    found, refused = _readable(site, filter(is_wanted, group_states(site.client)))
+    versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in found.items()}
+    return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
 
 def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets]:
@@ -82,7 +83,7 @@ def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, G
 
 def release(site: Site, link: str, topic: str) -> None:
     """Note that where groups had got to in a topic is as if brought: from here on its source has the last word."""
-    there = _committed(site, group_states(site.client))
+    there, _ = _readable(site, group_states(site.client))  # What may not be read here was not brought either.
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in there.items()}
     read = {group: of for group, of in read.items() if of}
 
@@ -116,15 +117,17 @@ class _Bringing:
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
         self.members = {name for name, state in group_states(self.site.client).items() if state in READING}
-        self.there = _committed(self.site, self.groups)
+        self.there, self.refused = _readable(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
     def brought(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
         """Note what is to be committed, then commit it."""
-        found: dict[str, GroupOffsetsResult | ReconcilerError] = {}
+        found: dict[str, GroupOffsetsResult | ReconcilerError] = {**self.refused}
         by_link: dict[str, dict[str, _Committed]] = defaultdict(dict)
         clamped: set[str] = set()
         for group, offsets in self.groups.items():
+            if group in self.refused:
+                continue
             wanted, is_clamped = self._wanted(offsets)
             if is_clamped:
                 clamped.add(group)
@@ -245,9 +248,19 @@ def _document(brought: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, A
 
 def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
     """Return what groups have committed, by the names brokers give topics; those that are gone are absent."""
+    return _positions(committed_by(site.client, groups))
+
+
+def _readable(site: Site, groups: Iterable[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
+    """Return the same of the groups that may be read, and why others may not."""
+    found, refused = readable_by(site.client, groups)
+    return _positions(found), refused
+
+
+def _positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[str, _Committed]:
     return {
         group: {place: GroupPosition(at.offset, at.metadata or "") for place, at in of.items()}
-        for group, of in committed_by(site.client, groups).items()
+        for group, of in committed.items()
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -55,9 +55,9 @@ class KafkaSyncs:
         del principal
         return link_site.offered(self.site, only)
 
-    def group_versions(self) -> Mapping[str, str]:
-        """Return every group and what changes with it."""
-        return link_groups.group_versions(self.site)
+    def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
+        """Return the wanted groups and what changes with each."""
+        return link_groups.group_versions(self.site, is_wanted)
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
         """Return where groups go on reading."""

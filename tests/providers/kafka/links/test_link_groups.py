@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    KafkaAdminClient,
+    ResourcePattern,
+    ResourceType,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from reconciler.errors import ReconcilerError
 from reconciler.providers.kafka.links import link_groups
+from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
-from tests.providers.kafka.links.linked import Linked
+from tests.providers.kafka.links.linked import OPENED, Linked
 from tests.servers.kafka import Kafka
+from tests.servers.kafkasecured import Secured
+from tests.servers.kafkatopics import make_topic
 
 pytestmark = pytest.mark.thorough
 
@@ -26,7 +41,11 @@ def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
 
 
 def _commit(linked: Linked, group: str, topic: str, offset: int, metadata: str = "") -> None:
-    consumer = Consumer({"bootstrap.servers": linked.broker.bootstrap(), "group.id": group})
+    commit(linked.broker, group, topic, offset, metadata)
+
+
+def commit(broker: Kafka, group: str, topic: str, offset: int, metadata: str = "") -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap(), "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
     consumer.close()
 
@@ -75,6 +94,38 @@ def test_a_group_beyond_what_was_copied_is_held_to_the_mirrors_end_and_brought_a
     there = _there(linked, group)
     assert there is not None
     assert _next(linked, linked.mirror, there) == []
+
+
+def test_a_group_that_may_not_be_read_is_told_and_keeps_no_other_back(
+    kafka_secured: Secured, kafka_prefix: str
+) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka_secured.kafka.bootstrap().split(","))
+    user, groups = f"{kafka_prefix}-clerk", [f"{kafka_prefix}-{number}" for number in range(5)]
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_256, "right-one")])
+    allowed = [
+        (ResourcePattern(ResourceType.CLUSTER, "kafka-cluster"), ACLOperation.DESCRIBE),
+        (ResourcePattern(ResourceType.TOPIC, kafka_prefix), ACLOperation.DESCRIBE),
+        *((ResourcePattern(ResourceType.GROUP, group), ACLOperation.DESCRIBE) for group in groups if group[-1] != "3"),
+    ]
+    admin.create_acls([ACL(f"User:{user}", "*", may, ACLPermissionType.ALLOW, what) for what, may in allowed])
+    make_topic(kafka_secured.kafka, kafka_prefix)
+    for group in groups:
+        commit(kafka_secured.kafka, group, kafka_prefix, 0)
+    login: dict[str, Any] = {
+        "protocol": "SASL_PLAINTEXT",
+        "mechanism": "SCRAM-SHA-256",
+        "allowPlaintextPasswords": True,
+    }
+    said = kafka_secured.declared("LOGIN", **login, username=user, password="${env:PASSWORD}")  # noqa: S106 - where it is
+    provider = KafkaProvider(said, kafka_secured.edge())
+    OPENED.append(provider)
+    found = provider.links.syncs.group_versions(groups.__contains__)
+    refused = {group: version for group, version in found.items() if isinstance(version, ReconcilerError)}
+    assert sorted(found) == groups
+    assert list(refused) == [groups[3]]
+    assert groups[3] in str(refused[groups[3]])
+    assert list(provider.links.syncs.group_versions(groups[:1].__contains__)) == groups[:1]
+    admin.close()
 
 
 def test_bringing_twice_changes_nothing(linked: Linked) -> None:
@@ -159,7 +210,7 @@ def test_a_stopped_mirror_takes_no_offsets(linked: Linked) -> None:
 def test_versions_of_groups_change_with_what_they_commit(linked: Linked) -> None:
     group = f"{linked.topic}-group"
     _commit(linked, group, linked.topic, 1)
-    before = linked.west.links.syncs.group_versions()[group]
-    assert linked.west.links.syncs.group_versions()[group] == before
+    before = linked.west.links.syncs.group_versions(group.__eq__)[group]
+    assert linked.west.links.syncs.group_versions(group.__eq__)[group] == before
     _commit(linked, group, linked.topic, 2)
-    assert linked.west.links.syncs.group_versions()[group] != before
+    assert linked.west.links.syncs.group_versions(group.__eq__)[group] != before
