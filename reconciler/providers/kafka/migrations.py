@@ -148,8 +148,11 @@ class KafkaMigrations:
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
         here = self.storage_moves
         if move.direction == "inbound":
-            if move.topic_id is not None:
-                here.remove(move.topic, move.topic_id)
+            topic_id = move.topic_id
+            if topic_id is None and (made := here.made(move.topic)) is not None:
+                topic_id = made.id  # Whoever made it was killed before that was in the ledger.
+            if topic_id is not None:
+                here.remove(move.topic, topic_id)
             may_go_on()
             place = TopicLocation.parse(move.location)
             give_back(Archive(here.storage, place, here.cluster_id), move.claim, now_ms=self.now_ms())

@@ -31,7 +31,7 @@ from reconciler.providers.kafka.mount_ledger import (
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.kafka.translate import OWN, Naming, own_values
+from reconciler.providers.kafka.translate import OWN, Naming, TopicSeen, own_values
 from reconciler.providers.protocol import CopyMove, Done, Failed, GroupsOfCluster, LiveTopic, MountJob, Outcome
 from reconciler.records.log import TopicLog, came_since
 from reconciler.resources.address import Address, full_name_of
@@ -399,13 +399,20 @@ class KafkaStorageMoves:
         made = admin.create(self.client, name, (found.partitions, factor), configs)
         if made is not None:
             return made
-        there, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
-        own = {} if isinstance(has, int) else {key: each.value for key, each in has.items() if each.source == OWN}
-        is_ours = there is not None and len(there.replicas) == found.partitions and own == configs
-        if there is None or not is_ours or any(each.end for each in self.log(full_name).bounds().values()):
+        there = self.made(full_name)
+        if there is None or len(there.replicas) != found.partitions:
             message = f"topic {name} exists already, and is not the one that is to be mounted"
             raise UserError(message, hint="Choose another name with `as`, or delete the topic that is there first.")
         return there.id
+
+    def made(self, full_name: str) -> TopicSeen | None:
+        """Return a topic that is as `make` leaves it: empty, and with the configs of one that is to be filled."""
+        name, configs = self.naming.physical(full_name), filling(self.capabilities().configs)
+        there, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
+        own = {} if isinstance(has, int) else {key: each.value for key, each in has.items() if each.source == OWN}
+        if own != configs or any(each.end for each in self.log(full_name).bounds().values()):
+            return None
+        return there
 
     def finish(self, full_name: str, found: TopicManifest) -> None:
         """Give a topic the configs it had, in one request."""

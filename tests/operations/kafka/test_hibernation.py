@@ -245,6 +245,19 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     assert site.live.migrations.under_way() == []
 
 
+def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topic(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaStorageMoves.make", 1)
+    assert site.physical in site.kafka.names()
+    (move,) = site.live.migrations.under_way()
+    site.live.migrations.ask(move.id, "cancel")
+    assert site.physical not in site.kafka.names()
+    site.apply()
+    assert len(site.seen(40)) == 40
+
+
 def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
     site.declare("live", "unmounted")
     site.apply()
