@@ -61,6 +61,7 @@ ABSENT: Final = {
 
 FENCED: Final = {
     47: "a newer producer of the same transactional id took over",
+    49: "brokers have forgotten the producer of this transactional id, or given the id to a newer one",
     90: "a newer producer of the same transactional id took over",
     -144: "a newer producer of the same transactional id took over",
 }

@@ -239,10 +239,18 @@ def patiently(call: Callable[[], object], settings: Mapping[str, Any], *, doing:
 
 
 def is_fenced(error: Any) -> bool:
-    """Tell whether another producer of the same transactional id has begun."""
+    """Tell whether another producer of the same transactional id has begun, or brokers have forgotten this one.
+
+    They forget an id that wrote nothing for long (`transactional.id.expiration.ms`): who begins anew gets it again.
+    """
     from confluent_kafka import KafkaError
 
-    return error.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+    return error.code() in {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
 
 
 def told(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:

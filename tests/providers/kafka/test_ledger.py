@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from time import monotonic
+from typing import Final
 
 import pytest
 from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+from kafka.errors import TransactionalIdNotFoundError
 
 from reconciler.errors import UserError
 from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail, _is_key, map_key, message, mirror_key
@@ -18,6 +23,10 @@ from tests.servers.kafkatopics import make_topic, record_settings
 pytestmark = pytest.mark.thorough
 
 THREADS, WRITES = 8, 5
+FORGETFUL: Final = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+}
 
 
 def test_threads_share_readings_and_none_misses_what_was_there_when_it_asked(
@@ -89,3 +98,26 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
 )
 def test_only_a_key_as_the_ledger_writes_it_names_an_entry(key: bytes | None, *, is_ours: bool) -> None:
     assert _is_key(key) is is_ours
+
+
+def test_who_wrote_nothing_for_so_long_that_brokers_forgot_its_id_writes_all_the_same(
+    start_kafka: Callable[..., Kafka],
+) -> None:
+    kafka = start_kafka(extra=FORGETFUL)
+    make_topic(kafka, TOPIC)
+    ledger = Ledger(record_settings(kafka), "west")
+    ledger.change("tests.idle", lambda _: {("count", "a"): {"n": 1}}, "count")
+    with closing(KafkaAdminClient(bootstrap_servers=[kafka.bootstrap()])) as admin:
+        deadline = monotonic() + 60
+        while _is_known(admin, "tests.idle"):
+            assert monotonic() < deadline, "the id does not expire"
+    ledger.change("tests.idle", lambda _: {("count", "a"): {"n": 2}}, "count")
+    assert ledger.read("count")["count", "a"] == {"n": 2}
+    ledger.close()
+
+
+def _is_known(admin: KafkaAdminClient, transactional_id: str) -> bool:
+    try:
+        return bool(admin.describe_transactions([transactional_id]))
+    except TransactionalIdNotFoundError:
+        return False
