@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,9 @@ _MOST: Final = 1_000
 """Groups whose offsets one answer for a plan rests on."""
 READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 """States of a group that has members."""
+_DESCRIBE: Final = 8
+"""The code of the operation, as access rules have it."""
+_UNAUTHORIZED: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,11 @@ class KafkaGroups:
         """Return the groups that have offsets of each topic, or read it now; `None`: too many to ask.
 
         When an offset was committed brokers do not say (6.2), so whoever has one counts.
+
+        Raises:
+            NotAuthorizedError: There may be groups that are not listed, or one may not be described.
         """
+        check_all_listed(self.client)
         states = self._states()
         if len(states) > _MOST:
             return None
@@ -86,20 +93,22 @@ class KafkaGroups:
                 found[self.naming.full_name(name)].add(group)
         return {name: tuple(sorted(groups)) for name, groups in sorted(found.items())}
 
-    def lags(self, groups: Iterable[str], bounds: Mapping[Place, tuple[int, int]]) -> Iterator[GroupLag]:
-        """Yield how much groups have still to read of each topic of which they have offsets, by name.
+    def lags(self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]) -> tuple[list[GroupLag], int]:
+        """Return how much groups have still to read of each topic of which they have offsets, by name.
 
-        Groups that may not be read are left out.
-        `bounds` are the first and the last stable offset of the partitions that count.
+        `bounds` are the first and the last stable offset of the partitions that count. With it comes how many of the
+        groups may not be described.
         """
-        readable, _ = readable_by(self.client, groups)
-        for group, committed in sorted(readable.items()):
+        found: list[GroupLag] = []
+        shown, hidden = readable_by(self.client, groups)
+        for group, committed in sorted(shown.items()):
             lags: defaultdict[str, int] = defaultdict(int)
             for place, at in committed.items():
                 if place in bounds:
                     start, stable = bounds[place]
                     lags[self.naming.full_name(place[0])] += max(0, stable - max(at.offset, start))
-            yield from (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
+            found += (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
+        return found, len(hidden)
 
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
         """Return where a group goes on reading; what it never committed is absent."""
@@ -259,18 +268,41 @@ def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[P
 
 
 def readable_by(
-    client: KafkaClient, groups: Iterable[str]
+    client: KafkaClient, groups: Collection[str]
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
-    """Return what groups have committed, and why some may not be read: one such fails the request for all."""
-    names = list(groups)
+    """Return the same of the groups that may be described, and what to say of those that may only be listed."""
     try:
-        return committed_by(client, names), {}
-    except NotAuthorizedError as error:
-        if len(names) == 1:
-            return {}, {names[0]: error}
-        middle = len(names) // 2
-        (left, refused), (right, more) = (readable_by(client, some) for some in (names[:middle], names[middle:]))
-        return {**left, **right}, {**refused, **more}
+        return committed_by(client, groups), {}
+    except NotAuthorizedError:
+        hidden = _hidden(client, groups)
+        if not hidden:
+            raise
+    return committed_by(client, [group for group in groups if group not in hidden]), hidden
+
+
+def _hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
+    from kafka.protocol.metadata import FindCoordinatorRequest
+
+    # One request tells it of each group; one for offsets fails whole where a single group is refused.
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
+    answer = client.send(request, doing="looking which groups may be described")
+    found = {}
+    for each in answer.coordinators:
+        if each.error_code == _UNAUTHORIZED:
+            message = f"cluster {client.name}: the principal of reconciler may not describe group {each.key}"
+            found[each.key] = NotAuthorizedError(message, hint="Allow DESCRIBE on it, or leave the group out.")
+    return found
+
+
+def check_all_listed(client: KafkaClient) -> None:
+    """Refuse who is shown only some of the groups: brokers leave out the others without a word.
+
+    Raises:
+        NotAuthorizedError: The principal may not describe the cluster.
+    """
+    if _DESCRIBE not in client.cluster().operations:
+        message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
+        raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 
 
 def _checked(answer: Any, what: str) -> bool:

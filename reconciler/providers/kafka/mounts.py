@@ -11,6 +11,7 @@ from reconciler.errors import LeaseError, ReconcilerError, RetryableError, Stale
 from reconciler.planning.actions import ControlAction, Delete, Reason, Update
 from reconciler.planning.fields import CONFIGS, equal
 from reconciler.providers.kafka import admin
+from reconciler.providers.kafka.groups import check_all_listed
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
 from reconciler.providers.kafka.mount_ledger import (
     FILLED,
@@ -132,7 +133,12 @@ class KafkaCopyMoves:
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 
     def begin(self, move: CopyMove) -> None:
-        """Set what holds while it is filled, once what it said itself is in the ledger."""
+        """Set what holds while it is filled, once what it said itself is in the ledger.
+
+        Raises:
+            NotAuthorizedError: There may be groups that are not shown: they would lose their place.
+        """
+        check_all_listed(self.client)
         name, wanted = self.naming.physical(move.new), filling(self.capabilities().configs)
         own, key = self._own(name), (FILLED, move.new_id)
         kept = self.ledger.read(FILLED).get(key)
@@ -440,7 +446,12 @@ class KafkaStorageMoves:
         return Seals(self.client, self.ledger)
 
     def shut_out(self, move: MountJob, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Seal the topic of an unmount."""
+        """Seal the topic of an unmount.
+
+        Raises:
+            NotAuthorizedError: There may be groups that are not shown: their offsets would not be archived.
+        """
+        check_all_listed(self.client)
         return self.seals.put(self.naming.physical(move.topic), str(move.topic_id), may_go_on)
 
     def is_shut_out(self, move: MountJob) -> bool:

@@ -47,24 +47,30 @@ class _Offsets:
     """`None`: whoever asks may not describe the brokers' folders."""
 
 
-def vitals_of(client: KafkaClient, naming: Naming, groups: KafkaGroups, links: Callable[[], KafkaLinks]) -> Vitals:
-    """Measure a cluster: about a dozen requests to each broker. `links` gives those it is the destination of.
+def vitals_of(
+    client: KafkaClient, naming: Naming, groups: KafkaGroups, links: Callable[[], KafkaLinks | None]
+) -> Vitals:
+    """Measure a cluster: about a dozen requests to each broker.
+
+    `links` gives those it is the destination of; `None`: the ledger may not be read, and no link is declared.
 
     Raises:
         ReconcilerError: It does not answer, or may not be asked for offsets.
     """
     topics, chosen, offsets = _looked(client, naming)
-    mirrors = _mirrored(links(), naming, chosen) if LEDGER in topics else {}
+    there = links() if LEDGER in topics else None
+    mirrors = {} if there is None else _mirrored(there, naming, chosen)
     shown = {name: seen for name, seen in topics.items() if not is_internal(seen)}
     names = groups.names()
+    lags, hidden = _lags(groups, names[:GROUPS_MEASURED], offsets)
     return Vitals(
         topics=len(shown),
         partitions=sum(len(seen.replicas) for seen in shown.values()),
         measured=[_topic(client.name, naming, seen, offsets, mirrors.get(name)) for name, seen in chosen.items()],
         unmeasured=len(shown) - len(chosen),
         groups=len(names),
-        lags=_lags(groups, names[:GROUPS_MEASURED], offsets)[:LAGS_MEASURED],
-        unmeasured_groups=len(names[GROUPS_MEASURED:]),
+        lags=lags[:LAGS_MEASURED],
+        unmeasured_groups=len(names[GROUPS_MEASURED:]) + hidden,
         open_transactions=_open_transactions(client),
     )
 
@@ -154,8 +160,10 @@ def _stands(place: Place, offsets: _Offsets, mirrored: _Mirrored | None) -> Part
     return PartitionVitals(end, mirrored.newest_ms.get(number), position.end)
 
 
-def _lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> list[GroupLag]:
-    return list(groups.lags(names, {place: (start, offsets.stable[place]) for place, start in offsets.starts.items()}))
+def _lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> tuple[list[GroupLag], int]:
+    """Return how much groups have still to read, and how many of them may not be described."""
+    bounds = {place: (start, offsets.stable[place]) for place, start in offsets.starts.items()}
+    return groups.lags(names, bounds)
 
 
 def _open_transactions(client: KafkaClient) -> int | None:

@@ -62,7 +62,7 @@ _Committed = dict[tuple[str, int], GroupPosition]
 
 def group_versions(site: Site, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
     """Return what changes whenever a group commits, by its name, or why it may not be read."""
-    found, refused = _readable(site, filter(is_wanted, group_states(site.client)))
+    found, refused = _readable(site, [group for group in group_states(site.client) if is_wanted(group)])
     versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in found.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
@@ -251,7 +251,7 @@ def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
     return _positions(committed_by(site.client, groups))
 
 
-def _readable(site: Site, groups: Iterable[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
+def _readable(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
     """Return the same of the groups that may be read, and why others may not."""
     found, refused = readable_by(site.client, groups)
     return _positions(found), refused

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, time_ns
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from reconciler.planning.actions import Create, Delete, Transition
 from reconciler.providers.kafka.links.link_site import Site
@@ -209,3 +209,18 @@ class Copier:
         """Copy what a partition lacks, and return how many records that was."""
         offsets = OffsetRange(self.reached[partition].end, self.bounds[partition].stable)
         return sum(copied.records for copied in self.sink.copy_range(partition, self.log, offsets))
+
+
+def commit(broker: Kafka, group: str, topic: str, offset: int, metadata: str = "") -> None:
+    """Commit where a group goes on; the first group of a broker waits until its coordinator is there."""
+    deadline = monotonic() + 30
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap(), "group.id": group})
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError.NOT_COORDINATOR or monotonic() > deadline:
+                raise
+        else:
+            break
+    consumer.close()

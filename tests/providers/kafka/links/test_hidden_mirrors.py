@@ -11,16 +11,17 @@ import pytest
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Create, Delete
-from reconciler.providers.kafka.client import create_bindings, read_bindings
+from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.ledger import MAP, MIRROR_ENTRY, PROGRESS, Entries
 from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, MountJob, Scope
 from reconciler.resources.acls import Binding
 from reconciler.resources.cluster import Cluster
-from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked
+from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
+from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked, commit
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
@@ -93,6 +94,72 @@ def kept(linked: Linked) -> Entries:
     found = {key: value for key, value in entries.items() if key[1] == linked.mirror}
     assert len(found) == 3
     return found
+
+
+@pytest.fixture
+def unshown(linked: Linked) -> Iterator[Linked]:
+    """Return a mirror on a cluster of which alice is shown only some groups."""
+    yield from without(linked, rule("cluster", "kafka-cluster", "describe", "deny"))
+
+
+def without(linked: Linked, denial: Binding) -> Iterator[Linked]:
+    bind(linked, denial)
+    yield linked
+    delete_bindings(linked.site.client, [denial])
+    linked.wait(lambda: denial not in read_bindings(linked.site.client)[0])
+
+
+def test_a_group_that_may_not_be_described_is_left_out_of_metrics_and_of_what_links_bring(linked: Linked) -> None:
+    names = [f"{linked.topic}-{each}" for each in ("mine", "other")]
+    for name in names:
+        commit(linked.broker, name, linked.topic, 1)
+    bind(linked, rule("groups", names[1], "describe", "deny"))
+    alice = hers(linked)
+    vitals = alice.east.vitals()
+    assert (names[0], linked.topic) in {(lag.group, lag.topic) for lag in vitals.lags}
+    assert vitals.unmeasured_groups == sum(lag_is_hidden(linked, group) for group in alice.east.groups.names())
+    syncs = alice.links.syncs
+    versions = syncs.group_versions(names.__contains__)
+    assert isinstance(versions[names[0]], str)
+    assert isinstance(versions[names[1]], NotAuthorizedError)
+    assert names[0] in syncs.group_offsets(names[:1])
+    with pytest.raises(NotAuthorizedError, match=names[1]):
+        syncs.group_offsets(names)
+    at = {(linked.mirror, 0): GroupPosition(1)}
+    brought = syncs.bring_offsets(dict.fromkeys(names, at))
+    assert isinstance(brought[names[0]], GroupOffsetsResult)
+    assert isinstance(brought[names[1]], NotAuthorizedError)
+
+
+def lag_is_hidden(linked: Linked, group: str) -> bool:
+    denials = {each.name for each in read_bindings(linked.site.client)[0] if each.permission == "deny"}
+    return group in denials
+
+
+def test_a_topic_is_not_moved_while_there_may_be_groups_that_are_not_shown(unshown: Linked) -> None:
+    name = f"{unshown.topic}-group"
+    commit(unshown.broker, name, unshown.topic, 1)
+    bind(unshown, rule("groups", name, "describe", "deny"))
+    east = hers(unshown).east
+    unshown.make_topic(f"{unshown.topic}-new", 1)
+    copies = east.migrations.copies
+    move = copies.move(unshown.topic, None, f"{unshown.topic}-new", is_keyed=False)
+    with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
+        copies.begin(move)
+    with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
+        east.groups.reading()
+
+
+def test_a_topic_is_not_unmounted_while_there_may_be_groups_that_are_not_shown(unshown: Linked) -> None:
+    moves = hers(unshown).east.migrations.storage_moves
+    topic_id = unshown.site.seen([unshown.topic])[unshown.topic].id
+    what = {"direction": "outbound", "mounting": "orders", "topic": unshown.topic, "topic_id": topic_id}
+    move = MountJob(**what, location="", claim="", at_ms=0)
+    with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
+        moves.shut_out(move, lambda: None)
+    ((_, configs),) = unshown.site.client.configs([unshown.topic])
+    assert isinstance(configs, dict)
+    assert not is_sealed(own_values(configs))
 
 
 def test_a_mirror_that_may_not_be_described_is_not_begun_anew(hidden: Linked) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from kafka.admin import (
     ACL,
     ACLOperation,
@@ -21,7 +21,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
-from tests.providers.kafka.links.linked import OPENED, Linked
+from tests.providers.kafka.links.linked import OPENED, Linked, commit
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
 from tests.servers.kafkatopics import make_topic
@@ -42,12 +42,6 @@ def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
 
 def _commit(linked: Linked, group: str, topic: str, offset: int, metadata: str = "") -> None:
     commit(linked.broker, group, topic, offset, metadata)
-
-
-def commit(broker: Kafka, group: str, topic: str, offset: int, metadata: str = "") -> None:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap(), "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
-    consumer.close()
 
 
 def _bring(linked: Linked, group: str) -> GroupOffsetsResult:
