@@ -68,8 +68,16 @@ _READING: Final = {
 class Tail:
     """Reads the ledger from where it stopped before, up to its end of now, as far as it is committed."""
 
-    def __init__(self, settings: Mapping[str, Any], cluster: str, start: int = 0) -> None:
-        self._settings, self._cluster = settings, cluster
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        cluster: str,
+        start: int = 0,
+        *,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Read from an offset on. `is_needed`: whether one that may not be described is missed, which may be there."""
+        self._settings, self._cluster, self._is_needed = settings, cluster, is_needed
         self._consumer: Any = None
         self._next = start
 
@@ -83,6 +91,7 @@ class Tail:
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
+            NotAuthorizedError: It may not be read.
         """
         from confluent_kafka import TopicPartition
 
@@ -150,10 +159,23 @@ class Tail:
             return watermarks(self._consumer, place, self._settings)[1]
         except KafkaException as error:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
-            if error.args[0].code() in missing:
+            found = error.args[0]
+            if found.code() in missing and (found := self._hidden()) is None:
                 self.close()  # It would go on believing that.
                 return _MISSING
-            raise told(error.args[0], self._settings, f"reading {TOPIC}", self._cluster) from error
+            raise told(found, self._settings, f"reading {TOPIC}", self._cluster) from error
+
+    def _hidden(self) -> Any:
+        """Return why it does not show, where it is needed and may be there: the client says only that it is not."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._is_needed():
+            return None
+        try:
+            error = self._consumer.list_topics(TOPIC, _ANSWER_S).topics[TOPIC].error
+        except KafkaException as failed:
+            return failed.args[0]
+        return error if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else None
 
 
 def starts_of(
@@ -389,11 +411,13 @@ class Ledger:
     """The ledger of one cluster. Safe to share between threads; pickled, it forgets what it has read.
 
     `settings` are those of confluent-kafka clients, secrets hidden. `create` makes the topic where it is not there.
+    `is_needed`: whether one that may not be described is missed; if not, it counts as never written.
     """
 
     settings: Mapping[str, Any]
     cluster: str
     create: Callable[[], None] | None = None
+    is_needed: Callable[[], bool] = lambda: True
     _reads: dict[frozenset[str | int], _Read] = field(default_factory=dict, repr=False, compare=False)
     _writers: dict[str, Writer] = field(default_factory=dict, repr=False, compare=False)
     _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -410,6 +434,7 @@ class Ledger:
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
+            NotAuthorizedError: It may not be read.
         """
         wanted = frozenset(kinds or STATES)
         large = wanted & _LARGE
@@ -418,7 +443,7 @@ class Ledger:
         with self._reading:
             known = self._reads.get(large)
             if known is None:
-                known = self._reads[large] = _Read(Tail(self.settings, self.cluster))
+                known = self._reads[large] = _Read(Tail(self.settings, self.cluster, is_needed=self.is_needed))
             if known.done <= begun:  # Else another thread has read all that was there when this one asked.
                 known.begun += 1
                 self._read_on(known, _LARGE - large)

@@ -95,12 +95,11 @@ class Looking:
         What is declared or recorded and does not show is asked for by name: only then brokers tell what is hidden.
         """
         found = under_way(self.client.topics(self._names()), reassigning(self.client))
-        silent = [
-            name
-            for address in sorted(self.known)
-            if kind_of(address) in {"topic", "mirror"} and cluster_of(address) == self.cluster
-            if (name := self.naming.physical(full_name_of(address))) not in found
-        ]
+        known = {each for each in self.known if cluster_of(each) == self.cluster}
+        names = {self.naming.physical(full_name_of(each)) for each in known if kind_of(each) in {"topic", "mirror"}}
+        if needs_ledger(known):
+            names.add(LEDGER)
+        silent = sorted(names - found.keys())
         found |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
         shown = [name for name, seen in sorted(found.items()) if not seen.error]
         configs: dict[str, Mapping[str, str]] = {}
@@ -166,6 +165,11 @@ class Looking:
         for name in sorted(there):
             if self.is_wanted is None or self.is_wanted(address_of("namespace", self.cluster, name)):
                 yield name
+
+
+def needs_ledger(known: Iterable[Address]) -> bool:
+    """Tell whether there are links or mountings among what is known of a cluster, which only the ledger tells of."""
+    return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
 def _refused(seen: TopicSeen, code: int) -> TopicSeen:
@@ -324,8 +328,8 @@ class KafkaProvider:
         """Return the access rules of no topic and no known namespace, such as those on the cluster."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.topics().keys()
-        entries = self._ledger.read() if LEDGER in topics else {}
-        return placed(self._not_ours(bindings, entries), self._naming, topics).rest
+        entries = self._states() if LEDGER in topics else None
+        return placed(self._not_ours(bindings, entries or {}), self._naming, topics).rest
 
     def check_shown(self, address: Address) -> None:
         """Refuse who may not know whether a topic is there."""
@@ -334,7 +338,7 @@ class KafkaProvider:
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: one request, and the ledger where there is one."""
         every = self._client.topics()
-        entries = self._ledger.read() if LEDGER in every else None
+        entries = self._states() if LEDGER in every else None
         return overview_of(self._client.name, self._naming, every, entries)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
@@ -408,15 +412,11 @@ class KafkaProvider:
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
         found = measured(self._client, names, cuts)
-        if not found or self._client.topics([LEDGER])[LEDGER].error in ABSENT:
+        if not found or self._client.topics([LEDGER])[LEDGER].error in ABSENT or (entries := self._states()) is None:
             return found
-        try:
-            kept = self._site().states().mirrors
-        except NotAuthorizedError:
-            if self._needs_ledger:
-                raise
-            return found
-        mirrors = {address: full_name_of(address) for address in found if names[address] in kept}
+        from reconciler.providers.kafka.ledger import mirror_key  # noqa: PLC0415 - only who mirrors pays
+
+        mirrors = {address: full_name_of(address) for address in found if mirror_key(names[address]) in entries}
         if not mirrors:
             return found
         following = {each.name for each in self.links.mirrors() if each.status is not MirrorStatus.STOPPED}
@@ -496,7 +496,9 @@ class KafkaProvider:
         """Return what brokers say of at most 1,000 topics and groups: a dozen requests to each."""
         from reconciler.providers.kafka.vitals import vitals_of  # noqa: PLC0415 - only who measures pays
 
-        return vitals_of(self._client, self._naming, self.groups, lambda: self.links)
+        return vitals_of(
+            self._client, self._naming, self.groups, lambda: None if self._states() is None else self.links
+        )
 
     def learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""
@@ -600,7 +602,7 @@ class KafkaProvider:
         from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         settings = record_settings(self._declared, self._edge)
-        return Ledger(settings, self._client.name, lambda: make_ledger(self._client))
+        return Ledger(settings, self._client.name, lambda: make_ledger(self._client), lambda: needs_ledger(self._known))
 
     def _site(self) -> Site:
         from reconciler.providers.kafka.links.link_site import Site  # noqa: PLC0415 - as above
@@ -611,6 +613,19 @@ class KafkaProvider:
     @property
     def _separator(self) -> str:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
+
+    def _states(self) -> Entries | None:
+        """Return what the ledger has of links and mirrors; `None` where it may not be read and no link is known.
+
+        Raises:
+            NotAuthorizedError: It may not be read, and the workspace has links or mountings in it.
+        """
+        try:
+            return self._ledger.read()
+        except NotAuthorizedError:
+            if needs_ledger(self._known):
+                raise
+            return None
 
     def _kept(
         self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
@@ -633,7 +648,7 @@ class KafkaProvider:
         try:
             entries = self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
         except NotAuthorizedError as error:
-            if self._needs_ledger:
+            if needs_ledger(self._known):
                 raise
             return {}, {}, {}, Owners(unknown=error.message)
         links = {key: value for key, value in entries.items() if key[0] in STATES}
@@ -648,11 +663,6 @@ class KafkaProvider:
         from reconciler.providers.kafka.links.link_states import kept_mirrors  # noqa: PLC0415 - only who mirrors pays
 
         return kept_mirrors(entries, self._client.name, names)
-
-    @property
-    def _needs_ledger(self) -> bool:
-        """Whether the workspace has links or mountings, which only the ledger tells of."""
-        return any(kind_of(address) in _IN_LEDGER for address in self._known)
 
     def _owners_in(self, entries: Entries) -> Owners:
         """Return who owns what by our names; a namespace is looked for by its prefix."""

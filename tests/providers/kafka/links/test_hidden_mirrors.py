@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Edge, Failed, MountJob, Scope
 from reconciler.resources.acls import Binding
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
 from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked, commit
 from tests.servers.kafka import Kafka
@@ -97,6 +98,18 @@ def kept(linked: Linked) -> Entries:
 
 
 @pytest.fixture
+def unlisted(linked: Linked) -> Iterator[Linked]:
+    """Return a mirror on a cluster where alice may not describe the ledger."""
+    yield from without(linked, rule("topics", LEDGER, "describe", "deny"))
+
+
+@pytest.fixture
+def unread(linked: Linked) -> Iterator[Linked]:
+    """Return a mirror on a cluster where alice sees the ledger, and may not read it."""
+    yield from without(linked, rule("topics", LEDGER, "read", "deny"))
+
+
+@pytest.fixture
 def unshown(linked: Linked) -> Iterator[Linked]:
     """Return a mirror on a cluster of which alice is shown only some groups."""
     yield from without(linked, rule("cluster", "kafka-cluster", "describe", "deny"))
@@ -107,6 +120,33 @@ def without(linked: Linked, denial: Binding) -> Iterator[Linked]:
     yield linked
     delete_bindings(linked.site.client, [denial])
     linked.wait(lambda: denial not in read_bindings(linked.site.client)[0])
+
+
+def test_a_mirror_that_may_not_be_described_is_hidden_from_plans(hidden: Linked) -> None:
+    recorded = frozenset({hidden.address, hidden.resource.address})
+    there = hers(hidden).east.observe(Scope(recorded=recorded))
+    assert isinstance(there[hidden.address].hidden, NotAuthorizedError)
+    assert there[hidden.resource.address].hidden is None
+
+
+def test_without_the_ledger_a_mirror_is_no_ordinary_topic(unlisted: Linked) -> None:
+    recorded = frozenset({unlisted.address, unlisted.resource.address})
+    with pytest.raises(NotAuthorizedError, match=LEDGER):
+        hers(unlisted).east.observe(Scope(recorded=recorded))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(lambda east: east.overview(), id="listing"),
+        pytest.param(lambda east: east.unplaced(), id="export"),
+        pytest.param(lambda east: east.vitals(), id="metrics"),
+    ],
+)
+def test_who_has_no_links_looks_at_a_cluster_without_reading_the_ledger(
+    unread: Linked, look: Callable[[KafkaProvider], object]
+) -> None:
+    assert look(hers(unread).east)
 
 
 def test_a_group_that_may_not_be_described_is_left_out_of_metrics_and_of_what_links_bring(linked: Linked) -> None:
