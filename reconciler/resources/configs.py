@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 
 from reconciler.resources.base import (
     LONG_MAX,
+    UNLIMITED,
     Complaint,
     format_duration,
     format_size,
@@ -168,13 +169,16 @@ def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = E
             return "infinite"
         if number == _TOTAL and known.minimum == _TOTAL:
             return _TOTAL_WORD
-        if known.type == "integer" or number < _LOWEST_WITH_UNIT or number >= LONG_MAX:
+        is_derived = number == UNLIMITED and key.endswith(_DERIVED)
+        if known.type == "integer" or is_derived or number < _LOWEST_WITH_UNIT or number >= LONG_MAX:
             return value
         return format_duration(number) if known.type == "duration" else format_size(number)
     return value or "''"
 
 
 _LOWEST_WITH_UNIT: Final = -1
+_DERIVED: Final = ("remote.copy.lag.ms", "remote.copy.lag.bytes")
+"""Ends of the names of keys to which -1 is no limit that is endless: brokers derive the value from what stays local."""
 _TOTAL: Final = -2
 _TOTAL_WORD: Final = "total"
 """Of local targets: as much, or as long, as is kept in total."""
@@ -190,6 +194,9 @@ def _word(key: ConfigKey, value: object, parse: Callable[[object], int]) -> int:
     word = value.strip().lower() if isinstance(value, str) else None
     if word in {"infinite", "unlimited"} and _is_endless(key):
         return LONG_MAX
+    if word in {"infinite", "unlimited"} and key.name.endswith(_DERIVED):
+        message = "not possible here: it is at most what stays local, and -1 derives it from that"
+        raise ValueError(message)
     if word == _TOTAL_WORD and key.minimum == _TOTAL:
         return _TOTAL
     return parse(value)
