@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from reconciler.errors import RetryableError
-from reconciler.providers.kafka.client import KafkaClient
+from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.security import as_admin
 from reconciler.runtime.retry import pause
@@ -368,6 +368,8 @@ _MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
 _GONE: Final = 1
 """An offset that is not in the log."""
 SILENCE_S: Final = 60.0
+PROPAGATION_S: Final = 30.0
+"""A topic that was just made is known everywhere after that; one that is still unknown is gone."""
 _PAUSE_S: Final = 0.1
 _THROTTLED_S: Final = 600.0
 """How long a client is waited for that is over its quota: others may share that."""
@@ -406,6 +408,7 @@ class Leader:
         self.client: KafkaClient = asking(as_admin(settings), cluster)
         self.topic, self.partition = topic, partition
         self._node: int | None = None
+        self._missed_since: float | None = None
         self.wait_ms = _NO_WAIT_MS if is_asked_once else _WAIT_MS
         self._is_asked_once = is_asked_once
 
@@ -449,6 +452,7 @@ class Leader:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, max_version=9)
             found = self._sent(request, doing=f"looking who leads {self.topic}")
             (topic,) = found.topics
+            self._check_there(topic.error_code)
             node = {each.partition_index: each.leader_id for each in topic.partitions}.get(self.partition, -1)
             if node < 0:
                 where = f"cluster {self.client.name}: {self.topic}, partition {self.partition}"
@@ -456,6 +460,20 @@ class Leader:
             know(self.client, found)
             self._node = node
         return self._node
+
+    def _check_there(self, code: int) -> None:
+        """Refuse a topic that is gone, or that may not be described: nobody leads it, however long one waits.
+
+        Raises:
+            UserError: It is so.
+        """
+        if code not in ABSENT:
+            self._missed_since = None
+        elif self._missed_since is None:
+            self._missed_since = monotonic()
+        is_gone = self._missed_since is not None and monotonic() - self._missed_since > PROPAGATION_S
+        if is_gone or code == UNAUTHORIZED:
+            raise of_code(code, "", what=f"topic {self.topic} of cluster {self.client.name}")
 
 
 def know(client: KafkaClient, metadata: Any) -> None:

@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.records import record_log
+from reconciler.providers.kafka.records import record_batches, record_log
+from reconciler.providers.kafka.records.record_batches import fetched
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import contents, read
 from tests.providers.kafka.records.writing import transact, write
@@ -157,6 +158,20 @@ def test_a_topic_or_partition_that_is_not_there_is_said_to_be_missing(
         with pytest.raises(UserError, match=r"no such topic or partition|Unknown topic or partition") as caught:
             look()
         assert what in str(caught.value)
+
+
+def test_a_topic_that_went_while_its_batches_were_read_is_said_to_be_missing(
+    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_batches, "PROPAGATION_S", 0.5)
+    write(kafka, topic, ["a"])
+    log = kafka_log(kafka, topic)
+    leader = log._leader(0)
+    assert fetched(leader, 0).batches
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
+    admin.delete_topics([topic])[topic].result(30)
+    with pytest.raises(UserError, match="there is no such topic"):
+        fetched(leader, 0)
 
 
 def test_a_reading_that_ends_early_leaves_nothing_to_the_next(kafka: Kafka, topic: str) -> None:
