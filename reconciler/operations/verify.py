@@ -161,6 +161,8 @@ def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerifi
     stopped = [Stopped(_address(each), each.stopped_by) for each in mirrors if each.status is MirrorStatus.STOPPED]
     verified: list[Verified] = []
     failed = [_lost(link, each) for each in links.lost(name)]
+    hidden, cluster = links.hidden({each.name for each in mirrors}, name), cluster_of(link) or ""
+    failed += [NotCompared(address_of("mirror", cluster, each), error) for each, error in sorted(hidden.items())]
     lost: dict[str, ReconcilerError] = {}
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
         verifying = _Verifying(site, jobs.engine(), how, seen, _all_foreign(links, active))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MigrationState, MirrorStatus
 from reconciler.resources.address import Address, matches
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
@@ -383,6 +383,10 @@ class LinksOfCluster(Protocol):
 
         Nothing where a mirror ends with its topic.
         """
+        ...
+
+    def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
+        """Return the mirrors that are to be copied, are not among `shown` and may not be described, by full name."""
         ...
 
     def mirror(self, full_name: str) -> MirrorSeen:

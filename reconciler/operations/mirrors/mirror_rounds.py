@@ -399,7 +399,8 @@ class Rounds:
         left = Counter(status for look in here.values() for status in look.left)
         if len(seen) > len(ordered):
             left[MirrorStatus.SOURCE_UNAVAILABLE] += len(seen) - len(ordered)
-        return Round(tuple(synced for _, synced in ordered), failed, dict(sorted(left.items())))
+        unseen = [each for name, look in here.items() for each in look.unseen(name)]
+        return Round((*(synced for _, synced in ordered), *unseen), failed, dict(sorted(left.items())))
 
     def _looked_up(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _Look:
         """Return the mirrors of a cluster that are to be copied, and the links they belong to."""
@@ -407,8 +408,13 @@ class Rounds:
         mirrors = provider.links.mirrors()
         idle = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
         left = tuple(one.status for one in idle if is_wanted(address_of("mirror", name, one.name)))
+        hidden = {
+            each: error
+            for each, error in provider.links.hidden({one.name for one in mirrors}).items()
+            if is_wanted(address_of("mirror", name, each))
+        }
         if not any(mirror.status in FOLLOWING for mirror in mirrors):
-            return _Look((), {}, left)
+            return _Look((), {}, left, hidden)
         if name not in self._remembered:
             self._remembered[name] = Remembered.of(provider)
         chosen = []
@@ -420,7 +426,7 @@ class Rounds:
                 self._remembered[name].leave(mirror)
         links = {link.name: link for link in provider.links.links()}
         used = sorted({one.link for one in chosen} & links.keys())
-        return _Look(tuple(chosen), {name: links[name] for name in used}, left)
+        return _Look(tuple(chosen), {name: links[name] for name in used}, left, hidden)
 
     def _mark(self, names: set[str], marks: dict[str, Mapping[str, Marked]], lost: dict[str, ReconcilerError]) -> None:
         """Add the topics of clusters that are not known yet, and why some cannot be looked at."""
@@ -512,3 +518,10 @@ class _Look:
     links: Mapping[str, LinkSeen]
     left: tuple[MirrorStatus, ...]
     """The states of those in which nothing is copied."""
+    hidden: Mapping[str, ReconcilerError]
+    """Why some that are to be copied do not show."""
+
+    def unseen(self, cluster: str) -> Iterator[Synced]:
+        """Yield what came of those."""
+        for name, error in sorted(self.hidden.items()):
+            yield Synced(address_of("mirror", cluster, name), 0, 0, 0.0, error)

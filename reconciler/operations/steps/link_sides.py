@@ -312,7 +312,15 @@ def _reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
         raise UserError(message, hint=hint)
     above = sides.source.links.syncs
     version = above.version()
-    return LinkSource(found.cluster_id, version, above.offered(sides.principal) if needs(version) else None)
+    return LinkSource(found.cluster_id, version, _offered(sides) if needs(version) else None)
+
+
+def _offered(sides: LinkView) -> Mapping[str, Offered]:
+    """Return what a source offers; what its mirrors follow and does not show is asked for by name: it may be hidden."""
+    above = sides.source.links.syncs
+    found = above.offered(sides.principal)
+    silent = sorted({mirror.source for mirror in sides.live} - found.keys())
+    return {**found, **above.offered(sides.principal, silent)} if silent else found
 
 
 def _verdict(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:

@@ -19,7 +19,7 @@ from reconciler.embedded.link_side import (
     rules_in,
 )
 from reconciler.embedded.segments.head import position_of, read_heads
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_seen
 from reconciler.providers.protocol import go_on
@@ -81,6 +81,14 @@ class EmbeddedLinks:
     def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - as the platform is
         """Return nothing: a mirror ends with its topic."""
         return ()
+
+    def hidden(
+        self,
+        shown: Collection[str],  # noqa: ARG002 - as the platform is
+        link: str | None = None,  # noqa: ARG002 - as above
+    ) -> Mapping[str, NotAuthorizedError]:
+        """Return nothing: the catalog has every mirror."""
+        return {}
 
     def mirror(self, full_name: str) -> MirrorSeen:
         """Return one mirror.

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError, StalePlanError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
+from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.ledger import (
     LINK_ENTRY,
     MIRROR_ENTRY,
@@ -110,8 +111,24 @@ class KafkaLinks:
         """Return the mirrors whose topics are gone, or were made anew by others, by full name."""
         states = self.site.states()
         of_link = {topic: kept for topic, kept in states.of(link) if kept.topic_id is not None and kept.follows}
-        live = states.live({name: seen.id for name, seen in self.site.seen(list(of_link)).items()}).mirrors
-        return sorted(kept.name for topic, kept in of_link.items() if topic not in live)
+        topics = self.site.client.topics(list(of_link))
+        live = states.live({name: seen.id for name, seen in topics.items() if not seen.error}).mirrors
+        hidden = {name for name, seen in topics.items() if seen.error == UNAUTHORIZED}
+        return sorted(kept.name for topic, kept in of_link.items() if topic not in live and topic not in hidden)
+
+    def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
+        """Return the mirrors that are to be copied, are not among `shown` and may not be described, by full name."""
+        states = self.site.states()
+        silent = {
+            topic: kept.name
+            for topic, kept in sorted(states.mirrors.items())
+            if kept.name not in shown and kept.topic_id is not None and link in {None, kept.link}
+            if states.status(kept) in _COPIED
+        }
+        topics = self.site.client.topics(list(silent))
+        return {
+            silent[name]: self.site.client.hidden(name) for name, seen in topics.items() if seen.error == UNAUTHORIZED
+        }
 
     def mirror(self, full_name: str) -> MirrorSeen:
         """Return one mirror.
@@ -287,6 +304,7 @@ class KafkaLinks:
         return Failback(self.site, self.log, may_go_on)
 
 
+_COPIED: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
 _BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
 
 

@@ -10,6 +10,10 @@ from typing import Final
 import pytest
 
 from reconciler.errors import NotAuthorizedError
+from reconciler.operations.mirrors.mirror_rounds import Rounds
+from reconciler.operations.steps.link_pass import LinkPass, sync_links
+from reconciler.operations.steps.link_sides import Pace
+from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.planning.actions import Create, Delete
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.ledger import MAP, MIRROR_ENTRY, PROGRESS, Entries
@@ -22,7 +26,8 @@ from reconciler.resources.acls import Binding
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
-from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, Linked, commit
+from tests.engines import here
+from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, WEST, Linked, commit
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
@@ -72,6 +77,11 @@ def bind(linked: Linked, *rules: Binding) -> None:
 
 def hers(linked: Linked) -> Linked:
     """Return the same as a process of alice's sees it."""
+    east, west = (provider_of_alice(linked, name) for name in (EAST, WEST))
+    return Linked(linked.broker, linked.topic, linked.link, east, west, linked.declared)
+
+
+def provider_of_alice(linked: Linked, name: str) -> KafkaProvider:
     security = {
         "protocol": "SASL_PLAINTEXT",
         "allowPlaintextPasswords": True,
@@ -83,10 +93,10 @@ def hers(linked: Linked) -> Linked:
         "provider": "kafka",
         "kafka": {"bootstrapServers": [linked.broker.bootstrap("LOGIN")], "security": security},
     }
-    declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": EAST}, "spec": spec})
+    declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": name}, "spec": spec})
     edge = Edge(Path.cwd(), {"PASSWORD": "wonder"}, lambda: secrets.token_hex(16), lambda: NOW_MS)
     OPENED.append(KafkaProvider(declared, edge))
-    return Linked(linked.broker, linked.topic, linked.link, OPENED[-1], linked.west, linked.declared)
+    return OPENED[-1]
 
 
 def kept(linked: Linked) -> Entries:
@@ -223,6 +233,24 @@ def test_a_link_is_not_deleted_while_a_mirror_of_it_may_not_be_described(hidden:
     (outcome,) = hers(hidden).apply(Delete(address=hidden.resource.address, before=hidden.resource))
     assert isinstance(outcome, Failed)
     assert kept(hidden) == before
+
+
+def test_a_mirror_that_may_not_be_described_is_an_error_of_each_round(hidden: Linked) -> None:
+    alice = hers(hidden)
+    rounds = Rounds(Copier({EAST: alice.east, WEST: alice.west}, here()), lambda: NOW_MS)
+    (synced,) = rounds.once([EAST], lambda address: address == hidden.address).synced
+    assert isinstance(synced.error, NotAuthorizedError)
+    assert hidden.mirror not in alice.links.lost(hidden.link)
+
+
+def test_a_source_that_may_not_be_described_is_not_called_deleted(linked: Linked) -> None:
+    bind(linked, rule("topics", linked.topic, "describe", "deny"))
+    alice = hers(linked)
+    over = LinkPass(EAST, {EAST: alice.east, WEST: alice.west}, Pace(), lambda: NOW_MS)
+    assert linked.link in {synced.link for synced in sync_links(over)}
+    trouble = linked.other().seen.trouble
+    assert trouble is not None
+    assert trouble.code == "AUTHORIZATION_ERROR"
 
 
 def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Linked) -> None:
