@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from mmap import ACCESS_READ, mmap
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.segments.entries import Entry
-from reconciler.errors import DamagedObjectError, MissingObjectError
+from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
+from reconciler.objectstore.directory import file_faults
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange, Selection
 from reconciler.records.schema import RECORD_SCHEMA
@@ -133,9 +134,14 @@ class PartWriter:
             yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
-        """Store all batches as one part, put together on disk, so of any size; `None`: there are no records."""
+        """Store all batches as one part, put together on disk, so of any size; `None`: there are no records.
+
+        Raises:
+            MendFirstError: There is no room for it among temporary files.
+            UserError: There is no folder for these, or it cannot be written to.
+        """
         part: _OpenPart | None = None
-        with tempfile.TemporaryFile(prefix="reconciler-") as file:
+        with _temporary() as file:
             for group in row_groups(batches, GROUP_BYTES):
                 part = part or _OpenPart(self._codec, group, pa.PythonFile(file, mode="w"))
                 part.add(group)
@@ -160,6 +166,22 @@ class PartWriter:
 
     def _put_file(self, key: str, body: memoryview) -> None:
         self._store.put(key, body, kms_key_id=self._kms_key_id)
+
+
+@contextmanager
+def _temporary() -> Iterator[IO[bytes]]:
+    """Open a file that goes with the block; what its disk refuses concerns what is written there alone."""
+    try:
+        where = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        message = "there is no folder for temporary files that can be written to"
+        hint = "Name one with room for a segment: TMPDIR=/var/tmp. In a container, mount a volume there."
+        raise UserError(message, hint=hint) from error
+    with (
+        file_faults("write a temporary file in", f"{where} (TMPDIR names another folder)"),
+        tempfile.TemporaryFile(prefix="reconciler-", dir=where) as file,
+    ):
+        yield file
 
 
 class _OpenPart:

@@ -194,7 +194,8 @@ def usable_folder(properties: Mapping[str, str], default: str | None) -> Path | 
         check_directory(declared)
         return _made(Path(declared) / _OURS)
     places = [Path(default) / _OURS] if default is not None and Path(default).is_absolute() else []
-    places.append(Path(tempfile.gettempdir()) / f"reconciler-{_OURS}-{os.getuid()}")
+    with suppress(FileNotFoundError):  # No folder for temporary files can be written to.
+        places.append(Path(tempfile.gettempdir()) / f"reconciler-{_OURS}-{os.getuid()}")
     return next((made for place in places if (made := _made(place)) is not None), None)
 
 

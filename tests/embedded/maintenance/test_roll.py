@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import tempfile
 from dataclasses import replace
+from os import urandom as random_bytes
+from tempfile import gettempdir
 
 import pytest
 
@@ -288,6 +292,37 @@ def test_a_partition_that_takes_hours_to_write_anew_is_done_in_the_end(job: str)
     assert sum(entry.is_segment for entry in head_of(cluster).entries) == 4
     assert held(cluster) == rows
     assert parts_in(store) == named_in(cluster)
+
+
+def test_a_segment_too_large_for_the_disk_of_temporary_files_keeps_no_other_waiting() -> None:
+    cluster, _ = clocked()
+    with_topic(cluster, partitions=2, segment_ms="1000")
+    for at_ms in (NOW - 5_000, NOW - 5_000, NOW):
+        append(cluster, *[(None, random_bytes(2_000).hex()) for _ in range(50)], partition=0, at_ms=at_ms)
+        append(cluster, (None, "x"), partition=1, at_ms=at_ms)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        done = cluster.upkeep().roll()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert done.partitions == 1
+    (error,) = done.errors
+    assert f"{TOPIC}, partition 0: cannot write a temporary file in {gettempdir()} (TMPDIR names another" in str(error)
+    assert parts_in(cluster.store) == named_in(cluster, 2)
+
+
+def test_where_there_is_no_folder_for_temporary_files_it_is_said_how_to_name_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, _ = clocked()
+    with_topic(cluster, segment_bytes=TWO_PARTS)
+    append_parts(cluster, 5)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    (error,) = cluster.upkeep().roll().errors
+    assert "no folder for temporary files" in error.message
+    assert "TMPDIR" in error.hint
 
 
 def test_what_lay_unpublished_for_half_a_day_is_dropped() -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from reconciler.embedded.tiered.cache_files import (
     chunks_of,
     limits_of,
     touched,
+    usable_folder,
 )
 from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.errors import DamagedObjectError, UserError
@@ -431,6 +433,15 @@ def test_a_disk_that_refuses_what_is_written_only_costs_time(tmp_path: Path) -> 
     assert {line.split()[0] for line in out.splitlines()} == {str(count)}
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert left == []
+
+
+def test_a_cache_has_its_place_also_where_nothing_temporary_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    assert usable_folder({}, str(tmp_path)) is not None
+    assert usable_folder({}, None) is None
 
 
 def test_instruments_tell_what_readers_hold_and_what_no_trim_could_make_room_for(tmp_path: Path) -> None:
