@@ -219,7 +219,9 @@ def json_values(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Return each cell as the bytes of a key: text as it is, anything else as JSON; null stays null."""
+    """Return each cell as the bytes of a key: text and bytes as they are, anything else as JSON; null stays null."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.string()).cast(pa.binary())
@@ -288,7 +290,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+    is_one = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary
+    return any(each(kind) for each in is_one)
 
 
 def _as_json(cell: object) -> object:

@@ -285,6 +285,8 @@ def not_utf8() -> pa.Array:
         (pa.array([1357016400, None, 0], pa.timestamp("s")), [b"2013-01-01T05:00:00Z", None, b"1970-01-01T00:00:00Z"]),
         (pa.array(["1.20", None, "3"]).cast(pa.decimal128(6, 2)), [b"1.20", None, b"3.00"]),
         (pa.array(["a", None, "a"]).dictionary_encode(), [b"a", None, b"a"]),
+        (pa.array([b"a", None, b"\xff"]).dictionary_encode(), [b"a", None, b"\xff"]),
+        (pa.array([b"a", None, b"\xff"], pa.binary_view()), [b"a", None, b"\xff"]),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
