@@ -143,7 +143,7 @@ def check_key(key: str) -> str:
     Raises:
         UserError: It is absolute, climbs out, has an empty segment, or lies where a store keeps its own files.
     """
-    if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and _is_text(key):
+    if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and is_text(key):
         return key
     message = f"{key!r} is not the key of an object"
     raise UserError(
@@ -153,7 +153,8 @@ def check_key(key: str) -> str:
     )
 
 
-def _is_text(key: str) -> bool:
+def is_text(key: str) -> bool:
+    """Tell whether a key, or a part of one, can be written as UTF-8: names of files may be any bytes."""
     try:
         key.encode()
     except UnicodeEncodeError:

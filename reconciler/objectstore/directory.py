@@ -34,6 +34,7 @@ from reconciler.objectstore.base import (
     Stored,
     Version,
     check_key,
+    is_text,
     mine_or_lost,
     nonce,
     probe_conditions,
@@ -337,13 +338,16 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[Listed]:
 
 
 def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return a folder's entries in the order of their keys: a folder sorts as its name and a slash."""
+    """Return a folder's entries in the order of their keys: a folder sorts as its name and a slash.
+
+    What has a name that is not UTF-8 is no object: no key is like that.
+    """
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             found = [
                 (f"{entry.name}/" if entry.is_dir() else entry.name, entry)
                 for entry in entries
-                if entry.name.startswith(start) and entry.name != RESERVED
+                if entry.name.startswith(start) and entry.name != RESERVED and is_text(entry.name)
             ]
     except FileNotFoundError:
         return []

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.embedded.check.stored import list_store
 from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore import directory
 from reconciler.objectstore.directory import (
@@ -178,6 +179,15 @@ def test_a_store_inside_a_store_shows_its_objects_and_none_of_its_own_files(tmp_
     held = inner.swap("b", b"2", expected=None)
     inner.swap("b", b"3", expected=held)
     assert [listed.key for listed in outer.list("")] == ["a", "env/prod/b"]
+
+
+def test_a_file_whose_name_is_not_utf_8_is_no_object(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    store.put("topics/a", b"1")
+    for name in (b"caf\xe9.txt", b"topics/caf\xe9.txt"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).touch()
+    assert [listed.key for listed in store.list("")] == ["topics/a"]
+    list_store(store)
 
 
 def test_what_the_kernel_cannot_copy_is_copied_here() -> None:
