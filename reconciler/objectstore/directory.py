@@ -311,6 +311,8 @@ def _reason(error: OSError) -> str:
 
 
 _YOUNG_SECONDS: Final = 2
+_NO_OBJECTS: Final = frozenset({RESERVED, "lost+found"})
+"""Folders without objects: our own, and that of the file system where the root is a whole volume."""
 
 
 def walk(root: Path, prefix: str) -> Iterator[Listed]:
@@ -347,10 +349,12 @@ def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[st
             found = [
                 (f"{entry.name}/" if entry.is_dir() else entry.name, entry)
                 for entry in entries
-                if entry.name.startswith(start) and entry.name != RESERVED and is_text(entry.name)
+                if entry.name.startswith(start) and entry.name not in _NO_OBJECTS and is_text(entry.name)
             ]
     except FileNotFoundError:
         return []
+    except PermissionError as error:
+        raise from_os_error(error, "list", os.path.join(root, base)) from error
     except NotADirectoryError:
         if not base:
             raise  # The root itself is a file: nothing can ever lie there.

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.embedded.check.stored import list_store
+from reconciler.embedded.objects import create_cluster
 from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore import directory
 from reconciler.objectstore.directory import (
@@ -306,9 +307,21 @@ def test_an_object_that_may_not_be_read_is_said_so(shared: Path) -> None:
     with as_plain_user():
         with pytest.raises(UserError, match=r"cannot read .*permission denied"):
             store.get("folder/a")
-        with pytest.raises(UserError, match=r"cannot list .*permission denied"):
-            list(store.list("folder/"))
+        for prefix in ("", "folder/"):
+            with pytest.raises(UserError, match=r"cannot list .*/folder/: permission denied"):
+                list(store.list(prefix))
     (shared / "folder").chmod(0o700)
+
+
+def test_a_root_that_is_a_whole_volume_is_listed_without_what_its_file_system_keeps(shared: Path) -> None:
+    (shared / "lost+found").mkdir(mode=0o700)
+    if os.geteuid() != 0:
+        (shared / "lost+found").chmod(0)
+    with as_plain_user():
+        store = DirectoryStore(shared)
+        assert create_cluster(store, "west") == "west"
+        assert [listed.key for listed in store.list("")] == ["cluster.json"]
+    (shared / "lost+found").chmod(0o700)
 
 
 def test_a_file_where_a_folder_should_be_is_said_so(tmp_path: Path) -> None:
