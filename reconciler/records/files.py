@@ -7,9 +7,9 @@ what `topic consume` writes. Nothing is loaded whole.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import PurePath
 from typing import BinaryIO, Final, Literal, assert_never, get_args
 
@@ -33,23 +33,24 @@ _TYPES_HINT: Final = (
 )
 
 
+_LIKE_A_NUMBER: Final = {
+    "integer": r"^\s*-?0\d",
+    "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)",
+}
+"""Cells that are no numbers but can be read as such: `00123`, `+4917012345678`, more digits than a float has."""
+
+
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     """Yield the rows of a CSV file with a header line.
 
-    Columns have the types Arrow infers from the first 16 MiB; a column empty so far is text, where the file can be
-    read from its start again. A cell that is empty, NA, N/A, NULL or NaN is null, unless it is quoted.
+    Columns have the types Arrow infers from the first 16 MiB; one is text that is empty so far, or whose cells as
+    numbers would lose digits. A cell that is empty, NA, N/A, NULL or NaN is null, unless it is quoted.
     """
-    start = stream.tell() if stream.seekable() else None
+    begun = _Begun(stream)
     names: list[str] = []
     try:
-        first = _Ended(stream)
-        reader = _csv_reader(first, {})
+        reader = _csv_reader(begun, _texts_in(begun.first))
         names = reader.schema.names
-        empty = {field.name: pa.string() for field in reader.schema if pa.types.is_null(field.type)}
-        if empty and start is not None:
-            first.end()
-            stream.seek(start)
-            reader = _csv_reader(stream, empty)
         # Lines are counted as an editor does: the header is the first. A cell with a line break in it is one of them.
         # Closed also after an error: Arrow reads ahead in a thread, which must not outlive us.
         with reader:
@@ -59,30 +60,49 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
         raise _bad_csv(source, names, error) from error
 
 
-class _Ended:
-    """A stream until it is ended: what Arrow's thread reads ahead after that is nothing, and moves nothing."""
+class _Begun:
+    """A stream whose first block is looked at, and comes once more where it is read."""
 
     closed = False
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._is_over = False
-        self._lock = threading.Lock()
+        self.first = self._rest = stream.read(_BLOCK)
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        with self._lock:
-            return b"" if self._is_over else self._stream.read(size)
-
-    def end(self) -> None:
-        """Wait for what is being read, and read no more."""
-        with self._lock:
-            self._is_over = True
+        if not self._rest:
+            return self._stream.read(size)
+        found, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        return found + self._stream.read() if size < 0 else found
 
 
-def _csv_reader(stream: BinaryIO | _Ended, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
+def _texts_in(first: bytes) -> dict[str, pa.DataType]:
+    """Return the columns that are text, whatever Arrow makes of what they have in the first block of a file."""
+    whole = first[: first.rfind(b"\n") + 1] if len(first) == _BLOCK else first
+    try:
+        found = _csv_reader(BytesIO(whole or first), {}).read_all()
+        kinds = {field.name: _kind(field.type) for field in found.schema}
+        numbers = {name: pa.string() for name, kind in kinds.items() if kind in _LIKE_A_NUMBER}
+        cells = _csv_reader(BytesIO(whole or first), numbers).read_all() if numbers else found
+    except pa.ArrowInvalid:
+        return {}  # Whoever reads it says what is wrong.
+    texts = [name for name, kind in kinds.items() if kind == "null"]
+    for name, column in zip(cells.schema.names, cells.columns, strict=True):
+        pattern = _LIKE_A_NUMBER.get(kinds[name])
+        if pattern is not None and pc.any(pc.match_substring_regex(column, pattern)).as_py():
+            texts.append(name)
+    return dict.fromkeys(texts, pa.string())
+
+
+def _kind(of: pa.DataType) -> str:
+    kinds = {"null": pa.types.is_null, "integer": pa.types.is_integer, "floating": pa.types.is_floating}
+    return next((kind for kind, is_one in kinds.items() if is_one(of)), "other")
+
+
+def _csv_reader(stream: BinaryIO | _Begun, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
     convert = pyarrow.csv.ConvertOptions(
         column_types=types, null_values=_NULLS, strings_can_be_null=True, quoted_strings_can_be_null=False
     )

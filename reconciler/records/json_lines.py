@@ -43,6 +43,8 @@ _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
 """Brokers take and keep any; -1 is no time."""
+_LONGEST_KEY: Final = 1 << 64
+"""Whole numbers from here on are read as floats."""
 _SHOWN: Final = 40
 _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
@@ -436,6 +438,9 @@ class _Gathered:
                 message, hint="Every line is one JSON value; name other formats with --input-format."
             ) from None
         key = self._cell(number, row, self.fields.key, "--key-field")
+        if isinstance(key, float) and abs(key) >= _LONGEST_KEY:
+            message = f"{self.source}: line {number}: {self.fields.key}: a number of more digits than a key keeps"
+            raise UserError(message, hint="Two of them would be one key. Write it as text, in quotes.")
         self.keys.append(None if key is None else key_bytes(key))
         self.times.append(self._cell(number, row, self.fields.timestamp, "--timestamp-field"))
         self.numbers.append(number)

@@ -357,36 +357,33 @@ def test_a_csv_column_that_is_empty_for_long_may_hold_anything_later(tmp_path: P
     assert orjson.loads(rows[-1]["value"])["note"] == "at last"
 
 
-class ReadAhead(io.BytesIO):
-    """A file of which the thread that reads ahead reads on while it is read from its beginning again."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__(content)
-        self.blocks = 0
-        self.is_back, self.was_read = threading.Event(), threading.Event()
-
-    def read(self, size: int | None = -1) -> bytes:
-        self.blocks += 1
-        if self.blocks > 2:
-            self.is_back.wait(0.5)
-        found = super().read(size)
-        self.was_read.set()
-        return found
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        at = super().seek(offset, whence)
-        self.was_read.clear()
-        self.is_back.set()
-        self.was_read.wait(0.5)
-        return at
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["00123", "7"], ["00123", "7"]),
+        (["-07", "0"], ["-07", "0"]),
+        (["89441000304019472051", "1"], ["89441000304019472051", "1"]),
+        (["+4917012345678", "1"], ["+4917012345678", "1"]),
+        (["1700000000123456789", "0"], [1700000000123456789, 0]),
+        (["6.02e23", "0.30000000000000004"], [6.02e23, 0.30000000000000004]),
+        (["+1.5", "-0.5"], [1.5, -0.5]),
+        (["", "7"], [None, 7]),
+    ],
+)
+def test_a_csv_column_that_would_lose_digits_as_numbers_is_text(cells: list[str], expected: list[Any]) -> None:
+    rows = read("\n".join(["n,o", *(f"{cell},x" for cell in cells)]).encode(), "csv")
+    assert [row["n"] for row in values(rows)] == expected
 
 
-def test_a_csv_file_that_is_begun_anew_loses_no_row_to_what_was_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_types_of_a_long_csv_file_are_those_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_BLOCK", 1000)
-    content = b"a,b\n" + b"".join(b"%d,\n" % number for number in range(2_000))
-    given = Input(ReadAhead(content), "in.csv", "csv")
-    rows = [json.loads(value) for batch in read_input(given) for value in batch.column("value").to_pylist()]
-    assert rows == [{"a": number, "b": None} for number in range(2_000)]
+    content = b"a,b,c\n" + b"".join(b"%d,,%05d\n" % (number, number) for number in range(2_000))
+    rows = [
+        orjson.loads(value)
+        for batch in read_input(Input(io.BytesIO(content), "in.csv", "csv"))
+        for value in batch.column("value").to_pylist()
+    ]
+    assert rows == [{"a": number, "b": None, "c": f"{number:05}"} for number in range(2_000)]
 
 
 def test_csv_is_read_from_a_pipe_too() -> None:
@@ -395,6 +392,17 @@ def test_csv_is_read_from_a_pipe_too() -> None:
         sink.write(b"a,b\n1,\n2,x\n")
     with os.fdopen(reading, "rb") as stream:
         assert values(read(stream, "csv")) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+
+
+def test_a_csv_column_that_is_empty_at_first_may_hold_anything_later_from_a_pipe_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(files, "_BLOCK", 100)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as sink:
+        sink.write(b"a,b\n" + b"1,\n" * 100 + b"2,x\n")
+    with os.fdopen(reading, "rb") as stream:
+        assert values(read(stream, "csv"))[-1] == {"a": 2, "b": "x"}
 
 
 # -- bad input
@@ -417,6 +425,12 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         lambda: read(b'{"a": 1}\n{"b": 1}\n', "jsonl", key="a"),
         "in: line 2: a: no such field (--key-field)",
         "Fields there: b.",
+    ),
+    (
+        "a key with more digits than are kept",
+        lambda: read(b'{"id": 1}\n{"id": 89441000304019472051}\n', "jsonl", key="id"),
+        "in: line 2: id: a number of more digits than a key keeps",
+        "Write it as text",
     ),
     (
         "a line that has no fields",
