@@ -10,6 +10,7 @@ import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -231,8 +232,9 @@ def json_texts(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         return _iso(column).cast(pa.binary())
-    cells = [None if cell is None else key_bytes(cell) for cell in _plain(column)]
-    return pa.array(cells, pa.binary())
+    # Many programs write NaN for a number that is missing: as JSON that is one key, `null`, for all of them.
+    cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _plain(column))
+    return pa.array([None if cell is None else key_bytes(cell) for cell in cells], pa.binary())
 
 
 def key_bytes(cell: object) -> bytes:

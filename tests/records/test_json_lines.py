@@ -281,6 +281,7 @@ def not_utf8() -> pa.Array:
         (pa.array([1, -2, None], pa.int16()), [b"1", b"-2", None]),
         (pa.array([True, None, False]), [b"true", None, b"false"]),
         (pa.array([1.5, None, 2.0]), [b"1.5", None, b"2.0"]),
+        (pa.array([1.5, float("nan"), float("inf")], pa.float32()), [b"1.5", None, None]),
         (pa.array([b"\xff", None, b""]), [b"\xff", None, b""]),
         (pa.array([1357016400, None, 0], pa.timestamp("s")), [b"2013-01-01T05:00:00Z", None, b"1970-01-01T00:00:00Z"]),
         (pa.array(["1.20", None, "3"]).cast(pa.decimal128(6, 2)), [b"1.20", None, b"3.00"]),
