@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.manifests.positions import FieldPath, Problem, Spot, excerpt_of, path_text, spots
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import first_few, in_utf8
 
 if TYPE_CHECKING:
     from reconciler.resources.base import Complaint
@@ -71,11 +71,6 @@ def _is_file(path: Path) -> bool:
 def label_of(path: Path, folder: Path) -> str:
     """Return how a file is named in messages: relative to the workspace where it lies within."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
-
-
-def _in_utf8(label: str) -> str:
-    """Return a name with the bytes that are not UTF-8 written out: JSON cannot hold them."""
-    return label.encode("utf-8", "backslashreplace").decode()
 
 
 def is_outside(path: Path, within: Path | None) -> bool:
@@ -194,13 +189,13 @@ class _Walk:
             return  # a link that leads back up, or to what was read already
         self._visited.add(real)
         if is_outside(folder, self._within):
-            self.problems.append(outside(_in_utf8(label_of(folder, self._folder))))
+            self.problems.append(outside(in_utf8(label_of(folder, self._folder))))
             return
         try:
             with os.scandir(folder) as entries:
                 children = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.problems.append(_unreadable(_in_utf8(label_of(folder, self._folder)), error))
+            self.problems.append(_unreadable(in_utf8(label_of(folder, self._folder)), error))
             return
         for child in children:
             self._enter(child)
@@ -209,7 +204,7 @@ class _Walk:
         path = Path(child.path)
         if path in self._apart:
             return
-        label = _in_utf8(label_of(path, self._folder))
+        label = in_utf8(label_of(path, self._folder))
         is_yaml = child.name.endswith(_SUFFIXES)
         try:
             is_folder = child.is_dir()

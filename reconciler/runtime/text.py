@@ -51,6 +51,11 @@ def json_shown(body: bytes) -> bytes:
     return body.replace(b"##[", b"#\\u0023[").replace(b"##vso[", b"#\\u0023vso[")
 
 
+def in_utf8(text: str) -> str:
+    """Return a name of a file with the bytes that are not UTF-8 written out: JSON cannot hold them."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def plain(value: object) -> Any:
     """Return a value as JSON has it: dicts for mappings, lists for tuples."""
     if isinstance(value, Mapping):

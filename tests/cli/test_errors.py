@@ -24,7 +24,7 @@ from reconciler.providers.protocol import Done, Edge
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import RESOURCE
-from tests.cli.conftest import COMMAND, environment
+from tests.cli.conftest import COMMAND, Call, environment
 from tests.docs import catalog
 
 CODES = {
@@ -53,6 +53,19 @@ def test_every_error_has_its_exit_code(
     assert shown.err.count("Traceback") == 0
     if kind is not errors.PendingError:
         assert "it broke\n  hint: Mend it\n" in shown.err
+
+
+def test_an_error_as_json_writes_out_what_is_not_utf_8_in_the_name_of_a_folder(
+    typed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "w\udcff"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for command in (("plan",), ("drift",), ("apply", "--yes")):
+        said = typed(*command, "--format", "json")
+        assert (said.code, "Unexpected" in said.err) == (1, False), said.err
+        assert json.loads(said.out)
+        assert r"w\\udcff or any folder above it" in said.out
 
 
 def test_pending_changes_are_no_error_to_talk_about(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from reconciler.cli.hint_rewrite import typed_again
-from reconciler.runtime.text import json_shown, plain
+from reconciler.runtime.text import in_utf8, json_shown, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change
@@ -64,9 +64,31 @@ class Document(Part):
 
 def document_bytes(document: Part) -> bytes:
     """Return a document as people and programs read it: the same bytes for the same content."""
-    return json_shown(orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)) + b"\n"
+    return _json(document, orjson.OPT_INDENT_2)
 
 
-def document_line(document: Document) -> bytes:
+def document_line(document: BaseModel) -> bytes:
     """Return a document as one line, where several follow each other."""
-    return json_shown(orjson.dumps(document.model_dump(mode="json"))) + b"\n"
+    return _json(document)
+
+
+def _json(document: BaseModel, option: int = 0) -> bytes:
+    row = document.model_dump(mode="json")
+    try:
+        body = orjson.dumps(row, option=option)
+    except TypeError:
+        body = orjson.dumps(_in_utf8(row), option=option)
+    return json_shown(body) + b"\n"
+
+
+def _in_utf8(value: Any) -> Any:
+    """Return a value in which names of files that are not UTF-8 are written out."""
+    match value:
+        case str():
+            return in_utf8(value)
+        case dict():
+            return {in_utf8(key): _in_utf8(item) for key, item in value.items()}
+        case list():
+            return [_in_utf8(item) for item in value]
+        case _:
+            return value

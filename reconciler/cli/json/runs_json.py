@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, assert_never
 
-import orjson
 from pydantic import Field, RootModel
 
 from reconciler.applying.events import (
@@ -24,11 +23,10 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.errors import unexpected
-from reconciler.cli.json.base import Document, Hint, Part
+from reconciler.cli.json.base import Document, Hint, Part, document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
-from reconciler.runtime.text import json_shown
 
 if TYPE_CHECKING:
     from reconciler.jobs.comparison import PartitionComparison, Side
@@ -299,7 +297,7 @@ class EventDocument(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]
 
 def event_line(event: Event) -> bytes:
     """Return an event as its line."""
-    return json_shown(orjson.dumps(_said(event).model_dump(mode="json"))) + b"\n"
+    return document_line(_said(event))
 
 
 def _said(event: Event) -> AnyEvent:
