@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.objectstore.base import check_key
+from reconciler.runtime.text import in_utf8
 
 # Keys of an account, which travel inside pickles and are never shown.
 
@@ -95,6 +96,9 @@ class StoreSettings:
             message = f"{self.url!r} names no folder"
             raise UserError(message, hint="Write file://folder or file:///folder.")
         absolute = os.path.abspath(folder / path)  # noqa: PTH100 - Path.resolve would also follow links
+        if in_utf8(absolute) != absolute:
+            message = f"{self.url!r} lies at {in_utf8(absolute)}, and that name is not UTF-8"
+            raise UserError(message, hint="Rename the folder: the state and the clusters keep their locations as text.")
         return replace(self, url=_FILE + absolute)
 
     @property

@@ -40,6 +40,13 @@ def test_a_folder_without_a_name_is_refused() -> None:
         StoreSettings.resolve("file://", folder=Path("/w"))
 
 
+def test_a_folder_whose_name_is_not_utf_8_is_refused_before_anything_is_written_there() -> None:
+    with pytest.raises(
+        UserError, match=r"'file://.reconciler' lies at /w\\udcff/.reconciler, and that name is not UTF-8"
+    ):
+        StoreSettings.resolve("file://.reconciler", folder=Path("/w\udcff"))
+
+
 def test_a_file_location_opens_a_directory(tmp_path: Path) -> None:
     store = open_store(StoreSettings(f"file://{tmp_path}/x"))
     store.put("a", b"1")
