@@ -152,17 +152,36 @@ def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Add
     return ends
 
 
-def address_before(address: Address, moved: Mapping[Address, Address]) -> Address | None:
-    """Return what something was called before the namespace that it lies in moved; `None`: none did."""
+def renamed_namespaces(said: Mapping[Address, Address], *known: Container[Address]) -> Mapping[Address, Address]:
+    """Return what each namespace that moves was called before: `said`, or, where nobody knows that, what moves it.
+
+    Where the namespace around it moves, too, its own `movedFrom` may be an older one, or name the new namespace around
+    it. What is in the first of `known` counts most.
+    """
+    found = dict(said)
+    for address in sorted(said):
+        names = list(names_before(address, said[address], found))
+        found[address] = next((name for names_there in known for name in names if name in names_there), said[address])
+    return found
+
+
+def names_before(address: Address, said: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
+    """Yield what something may have been called before, the likeliest first; `said` is what its `movedFrom` says."""
+    if said is not None:
+        yield said
+        yield from _before_its_namespaces_moved(said, moved)
+    yield from _before_its_namespaces_moved(address, moved)
+
+
+def _before_its_namespaces_moved(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
     if kind_of(address) not in {"topic", "namespace", "mounting"}:
-        return None
+        return
     cluster, full_name = cluster_of(address) or "", full_name_of(address)
     home = full_name.rpartition(":")[0] if kind_of(address) == "namespace" else split_name(full_name)[0]
     for tier in reversed(tiers_of(home)):
         old = moved.get(address_of("namespace", cluster, tier))
         if old is not None:
-            return Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
-    return None
+            yield Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
 
 
 def _others(addresses: Iterable[Address], ends: Mapping[Address, Address]) -> set[Address]:

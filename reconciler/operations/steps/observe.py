@@ -25,7 +25,7 @@ from reconciler.planning.resolve.mount_sources import (
     nothing_there,
     wanted_name,
 )
-from reconciler.planning.selection import address_before
+from reconciler.planning.selection import names_before, renamed_namespaces
 from reconciler.planning.situation import mounted_by
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -388,11 +388,12 @@ class _Looking:
             for address, declared in desired.items()
             if isinstance(declared.resource, Topic | Namespace) and declared.resource.spec.moved_from is not None
         }
-        self._renamed = {
+        said = {
             address: address_of("namespace", each.cluster, each.spec.moved_from)
             for address, each in ((address, declared.resource) for address, declared in desired.items())
             if isinstance(each, Namespace) and each.spec.moved_from is not None
         }
+        self._renamed = renamed_namespaces(said, record)
         self._listed: dict[str, Sequence[Mountable] | UserError] = {}
         self._by_location: dict[str, Mapping[str, Mountable]] = {}
         self._lying: dict[str, SharedStorage | UserError] = {}
@@ -457,9 +458,10 @@ class _Looking:
 
     def _old_address(self, mounting: Mounting) -> Address | None:
         """Return what a mounting was called before: it says so, or the namespace that it lies in."""
-        if mounting.spec.moved_from is not None:
-            return address_of("mounting", mounting.cluster, mounting.spec.moved_from)
-        return address_before(mounting.address, self._renamed)
+        spec = mounting.spec
+        said = address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
+        names = names_before(mounting.address, said, self._renamed)
+        return next((name for name in names if name in self._record), None)
 
     def _leaves_by(self, mounting: Mounting) -> Address | None:
         """Return the mounting that unmounts what another wants, of a cluster whose topics get a location by that."""

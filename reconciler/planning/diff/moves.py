@@ -32,7 +32,7 @@ from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
-from reconciler.planning.selection import address_before
+from reconciler.planning.selection import names_before, renamed_namespaces
 from reconciler.planning.situation import Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -418,30 +418,41 @@ def with_implied_moves(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
     """Return what is wanted, where what is declared in a moved namespace says what it was called there before."""
-    moved = {
+    said = {
         address: item.moved_from
         for address, item in wanted.items()
         if item.moved_from is not None and isinstance(item.resource, Namespace)
     }
-    if not moved:
+    if not said:
         return wanted
+    moved = renamed_namespaces(said, recorded, observed)
     found = dict(wanted)
     for address, item in wanted.items():
-        old = address_before(address, moved) if item.moved_from is None else None
-        # Where both names are there, and only the new one is recorded, the old one has been used anew since.
-        is_left = old in recorded or (old in observed and address not in observed)
-        if old is not None and is_left and old not in wanted:
+        if item.moved_from in wanted:
+            continue
+        names = [name for name in names_before(address, item.moved_from, moved) if name not in wanted]
+        old = next((name for name in names if name in recorded), None)
+        if old is None and address not in observed:
+            # Where both names are there, and only the new one is recorded, the old one has been used anew since.
+            old = next((name for name in names if name in observed), None)
+        if old is not None:
             found[address] = replace(item, moved_from=old)
     return found
 
 
 def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Refuse to move a namespace whose old name is declared as well; say whether it was."""
-    if old not in situation.wanted or old == sides.address:
+    """Refuse to move a namespace whose old name is declared as well; say whether it was, or that there is none."""
+    source = sides.wanted.source
+    if old == sides.address:
         return False
-    message = f"{old}, which it is moved from, is declared too"
-    decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
-    return True
+    if old in situation.wanted:
+        message = f"{old}, which it is moved from, is declared too"
+        decision.refuse(sides.address, source, message, "Remove movedFrom, or one of the two.")
+        return True
+    if sides.before is None and sides.last is None and not (old in situation.observed or old in situation.recorded):
+        message = f"{old}, which it is moved from, is not there"
+        decision.warn(sides.address, source, message, "Nothing moves into it. Correct movedFrom if something should.")
+    return False
 
 
 # What mounting has to wait for, and what waits for it: names are freed first, readers go first, changes come after.
