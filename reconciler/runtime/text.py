@@ -142,7 +142,7 @@ _BILLION: Final = 1_000_000_000
 def bytes_text(count: int) -> str:
     """Return a size with one decimal where it says something: `41.2 GiB`."""
     amount, unit = float(count), 0
-    while round(amount, 1) >= _KIB and unit < len(_SIZES) - 1:
+    while float(_short(amount)) >= _KIB and unit < len(_SIZES) - 1:
         amount, unit = amount / _KIB, unit + 1
     return f"{_short(amount)} {_SIZES[unit]}"
 
@@ -154,9 +154,10 @@ def count_text(count: int) -> str:
 
 def rough_count(count: int) -> str:
     """Return a count for orientation: `4.1 M`."""
-    if count >= _BILLION:
-        return f"{_short(count / _BILLION)} G"
-    return f"{_short(count / _MILLION)} M" if count >= _MILLION else count_text(count)
+    if count < _MILLION:
+        return count_text(count)
+    millions = _short(count / _MILLION)
+    return f"{millions} M" if float(millions) < _BILLION / _MILLION else f"{_short(count / _BILLION)} G"
 
 
 def counted(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
@@ -166,20 +167,21 @@ def counted(count: int, noun: str, plural: str | None = None, *, grouping: str =
 
 def about(seconds: float) -> str:
     """Return a time to come: `about 2 min`."""
-    if seconds < _MINUTE:
-        return f"about {max(1, round(seconds))} s"
-    if seconds < _HOUR:
-        return f"about {round(seconds / _MINUTE)} min"
+    if (whole := round(seconds)) < _MINUTE:
+        return f"about {max(1, whole)} s"
+    if (minutes := round(seconds / _MINUTE)) < _HOUR / _MINUTE:
+        return f"about {minutes} min"
     return f"about {_short(seconds / _HOUR)} h" if seconds < 2 * _DAY else f"about {round(seconds / _DAY)} days"
 
 
 def took(seconds: float) -> str:
     """Return a time that has passed: `1.1 s`, `12 min 5 s`."""
-    if seconds < _MINUTE:
-        return f"{_short(seconds)} s"
-    if seconds < _HOUR:
-        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
-    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
+    if float(shown := _short(seconds)) < _MINUTE:
+        return f"{shown} s"
+    whole = max(_MINUTE, int(seconds))
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
 
 
 def _short(amount: float) -> str:

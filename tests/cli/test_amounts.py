@@ -17,6 +17,7 @@ from reconciler.runtime.text import about, bytes_text, counted, rough_count, too
         (1024, "1 KiB"),
         (1536, "1.5 KiB"),
         (1024**2 - 1, "1 MiB"),
+        (1024**2 - 400, "1 MiB"),
         (int(41.2 * 2**30), "41.2 GiB"),
         (2**60, "1024 PiB"),
     ],
@@ -26,7 +27,8 @@ def test_sizes_have_at_most_one_decimal(count: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(999_999, "999,999"), (4_100_000, "4.1 M"), (336_776, "336,776"), (10**9, "1 G")]
+    ("count", "text"),
+    [(999_999, "999,999"), (4_100_000, "4.1 M"), (336_776, "336,776"), (10**9 - 1, "1 G"), (10**9, "1 G")],
 )
 def test_large_counts_are_rounded(count: int, text: str) -> None:
     assert rough_count(count) == text
@@ -40,13 +42,31 @@ def test_one_is_singular() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "about 1 s"), (59, "about 59 s"), (120, "about 2 min"), (5400, "about 1.5 h"), (400_000, "about 5 days")],
+    [
+        (0, "about 1 s"),
+        (59, "about 59 s"),
+        (59.6, "about 1 min"),
+        (3_599, "about 1 h"),
+        (120, "about 2 min"),
+        (5400, "about 1.5 h"),
+        (400_000, "about 5 days"),
+    ],
 )
 def test_times_to_come_are_rough(seconds: float, text: str) -> None:
     assert about(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(1.1, "1.1 s"), (0.04, "0 s"), (725, "12 min 5 s"), (7260, "2 h 1 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1.1, "1.1 s"),
+        (0.04, "0 s"),
+        (59.96, "1 min 0 s"),
+        (725, "12 min 5 s"),
+        (3599.9, "59 min 59 s"),
+        (7260, "2 h 1 min"),
+    ],
+)
 def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
     assert took(seconds) == text
 
