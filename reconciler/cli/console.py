@@ -99,14 +99,14 @@ class Screen:
         if runner is None or self._is_file:
             yield
             return
-        from reconciler.cli.text.job_log import fold
+        from reconciler.cli.text.job_log import Fold
 
-        begin, end = fold(runner, title, time.time())
-        self.command(begin)
+        fold = Fold(runner, title, time.time())
+        self.command(fold.begin)
         try:
             yield
         finally:
-            self.command(end)
+            self.command(fold.end(time.time()))
 
     @property
     def _is_file(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.console import Screen
-from reconciler.cli.text.job_log import at_lines, fold
+from reconciler.cli.text.job_log import Fold, Pipeline, at_lines
 from reconciler.cli.text.remarks import Remark, Remarks
 from tests.cli.conftest import Call, Run
 
@@ -50,12 +50,16 @@ def test_what_others_wrote_ends_no_property_and_no_command() -> None:
 
 
 def test_a_fold_has_its_form_on_each_kind_of_pipeline() -> None:
-    assert fold("github", "Plan", 1.5) == ("::group::Plan\n", "::endgroup::\n")
-    assert fold("gitlab", "Plan", 17.0) == (
-        "\x1b[0Ksection_start:17:plan[collapsed=true]\r\x1b[0KPlan\n",
-        "\x1b[0Ksection_end:17:plan\r\x1b[0K\n",
+    def fold(pipeline: Pipeline) -> tuple[str, str]:
+        made = Fold(pipeline, "The plan", 17.25)
+        return made.begin, made.end(21.0)
+
+    assert fold("github") == ("::group::The plan\n", "::endgroup::\n")
+    assert fold("gitlab") == (
+        "\x1b[0Ksection_start:17:the_plan_17250[collapsed=true]\r\x1b[0KThe plan\n",
+        "\x1b[0Ksection_end:21:the_plan_17250\r\x1b[0K\n",
     )
-    assert fold("other", "Plan", 1.0) == ("", "")
+    assert fold("other") == ("", "")
 
 
 @pytest.fixture

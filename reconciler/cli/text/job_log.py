@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.runtime.text import ended_sentence, visible
@@ -20,22 +21,47 @@ _MOST: Final = 10
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
-def fold(pipeline: Pipeline, title: str, seconds: float) -> tuple[str, str]:
-    """Return what begins and what ends a fold, both empty where a log has none; `seconds` is the time since 1970.
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A fold in a log; both of its ends are empty where a log has none. Times are seconds since 1970.
 
     Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
     """
-    match pipeline:
-        case "github":
-            return f"::group::{_data(title)}\n", "::endgroup::\n"
-        case "gitlab":
-            name = re.sub(r"[^a-z0-9_]", "_", title.lower())
-            begin = f"\x1b[0Ksection_start:{seconds:.0f}:{name}[collapsed=true]{_ERASE}{visible(title)}\n"
-            return begin, f"\x1b[0Ksection_end:{seconds:.0f}:{name}{_ERASE}\n"
-        case "other":
-            return "", ""
-        case _:
-            assert_never(pipeline)
+
+    pipeline: Pipeline
+    title: str
+    began: float
+
+    @property
+    def begin(self) -> str:
+        """What begins it."""
+        match self.pipeline:
+            case "github":
+                return f"::group::{_data(self.title)}\n"
+            case "gitlab":
+                start = f"section_start:{self.began:.0f}:{self._name}[collapsed=true]"
+                return f"\x1b[0K{start}{_ERASE}{visible(self.title)}\n"
+            case "other":
+                return ""
+            case _:
+                assert_never(self.pipeline)
+
+    def end(self, ended: float) -> str:
+        """Return what ends it; GitLab shows how long that took."""
+        match self.pipeline:
+            case "github":
+                return "::endgroup::\n"
+            case "gitlab":
+                return f"\x1b[0Ksection_end:{ended:.0f}:{self._name}{_ERASE}\n"
+            case "other":
+                return ""
+            case _:
+                assert_never(self.pipeline)
+
+    @property
+    def _name(self) -> str:
+        """GitLab tells sections of a job apart by their names: two commands may have one of the same title."""
+        return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.began * 1000:.0f}")
 
 
 def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
