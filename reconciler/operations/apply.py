@@ -54,7 +54,7 @@ from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
     from reconciler.forges.environment import Asked
-    from reconciler.planning.actions import Transition
+    from reconciler.planning.actions import Action, Transition
     from reconciler.state.journal import StateAdvance
     from reconciler.state.snapshots import Snapshot
 
@@ -241,11 +241,12 @@ class _Applying:
             self._check_errors(planned)
             before = () if basis.settled is None else basis.settled.run.file.approved_by
             if basis.is_again:
-                agreed = found[-1][0].plan.actions if approved is not None or not self._options.yes else None
+                doubtful = basis.settled.doubtful if basis.settled is not None else frozenset()
+                planned = _limited(planned, [each for each in planned.plan.actions if each.address in doubtful])
                 if self._options.resumes and basis.settled is not None:
-                    agreed = basis.settled.run.actions
-                if agreed is not None:
-                    planned = replace(planned, plan=limited_to(planned.plan, agreed))
+                    planned = _limited(planned, basis.settled.run.actions)
+                elif approved is not None or not self._options.yes:
+                    planned = _limited(planned, found[-1][0].plan.actions)
                 try:
                     _check_blocked(planned)
                     self._check_approvers(planned, before)
@@ -344,6 +345,10 @@ def _found(decided: Decided) -> RestOfRun:
 
 
 _NOT_ALL_DONE: Final = "the plan was applied, and not what came up in what the run before had left in doubt: "
+
+
+def _limited(planned: Planned, agreed: Sequence[Action]) -> Planned:
+    return replace(planned, plan=limited_to(planned.plan, agreed))
 
 
 def _check_blocked(planned: Planned) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -302,20 +303,36 @@ def test_a_run_that_was_killed_is_finished_with_the_same_digest_also_after_anoth
     assert bench.plan().plan.is_empty
 
 
+def keep_a_record_for_ever(bench: Bench, topic: str) -> Callable[[Event], None]:
+    """Let somebody do that once the plan is done: to set it back would lose the record."""
+
+    def keep(event: Event) -> None:
+        if isinstance(event, Summary):
+            cluster = opened(DirectoryStore(bench.folder / ".clusters/west"))
+            cluster.alter_topic(topic, configs={"retention.ms": "-1"})
+            with cluster.producer() as producer:
+                producer.send(topic, "an order")
+
+    return keep
+
+
 def test_a_second_look_does_nothing_that_too_few_people_approved(bench: Bench) -> None:
     ask_for(bench, "{data-loss: 1}")
     die_at(bench, "ActionStarted", TOPIC)
     create_topic(bench)
     unlock(bench)
     bench.write("manifests/refunds.yaml", REFUNDS)
-
-    def keep_an_old_record(event: Event) -> None:
-        if isinstance(event, Summary):
-            cluster = opened(DirectoryStore(bench.folder / ".clusters/west"))
-            cluster.alter_topic("shop:orders", configs={"retention.ms": "-1"})
-            with cluster.producer() as producer:
-                producer.send("shop:orders", "an order")
-
     with pytest.raises(BlockedError, match=f"^the plan was applied, and not {MORE}: 1 person must have approved"):
-        bench.apply(Select(allow=(f"update:{ORDERS}",)), report=keep_an_old_record)
+        bench.apply(Select(allow=(f"update:{ORDERS}",)), report=keep_a_record_for_ever(bench, "shop:orders"))
     assert [action.id for action in bench.plan().plan.actions] == [f"update:{ORDERS}"]
+
+
+def test_a_second_look_is_not_refused_for_what_it_would_not_do(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    create_topic(bench)
+    unlock(bench)
+    bench.write(
+        "manifests/refunds.yaml", REFUNDS.replace("partitions: 1", "partitions: 1, configs: {retention.ms: 1d}")
+    )
+    assert bench.apply(report=keep_a_record_for_ever(bench, "shop:refunds")).verdict is None
+    assert [action.blocked is not None for action in bench.plan().plan.actions] == [True]
