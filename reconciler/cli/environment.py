@@ -18,7 +18,7 @@ from reconciler import __version__
 from reconciler.cli.console import err
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import UsageError, UserError
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import in_utf8, visible
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
@@ -106,7 +106,7 @@ def _new_run() -> str:
 
 def _who(environ: Mapping[str, str]) -> str:
     user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _user()
-    return f"{user}@{socket.gethostname()}"
+    return in_utf8(f"{user}@{socket.gethostname()}")
 
 
 def _user() -> str:
@@ -121,8 +121,9 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
     """Return the page of the pipeline run we are part of, in the words of the pipelines that have one."""
     server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repository and run:
-        return f"{server}/{repository}/actions/runs/{run}"
-    return environ.get("CI_JOB_URL") or environ.get("BUILD_URL")
+        return in_utf8(f"{server}/{repository}/actions/runs/{run}")
+    page = environ.get("CI_JOB_URL") or environ.get("BUILD_URL")
+    return page and in_utf8(page)
 
 
 # `--verbose`: one JSON object a line on standard error, for people and for the process that collects them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
 from reconciler.cli.text.lines import line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
+from reconciler.runtime.text import in_utf8
 
 if TYPE_CHECKING:
     from reconciler.forges.environment import Asked
@@ -123,6 +124,8 @@ class Files:
         """Say it in the words of the workflow."""
         from reconciler.operations.steps.invocation import Select
 
+        typed = self.typed()
+        _check_text((*typed.environment, *typed.variables, *typed.part))
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
         )
@@ -162,6 +165,7 @@ class Chosen(Files):
         """Say it in the words of the workflow."""
         from dataclasses import replace
 
+        _check_text(tuple(_each("--allow", self.allow)))
         return replace(
             Files.select(self),
             targets=tuple(self.target or ()),
@@ -184,6 +188,17 @@ class Chosen(Files):
                 )
             )
         )
+
+
+def _check_text(typed: Sequence[str]) -> None:
+    """Refuse the value of an option that is not UTF-8: runs and saved plans keep what was typed.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for option, value in zip(typed[::2], typed[1::2], strict=True):
+        if (shown := in_utf8(value)) != value:
+            raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
 
 
 def _each(option: str, values: Iterable[object] | None) -> Iterator[str]:

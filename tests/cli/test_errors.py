@@ -68,6 +68,20 @@ def test_an_error_as_json_writes_out_what_is_not_utf_8_in_the_name_of_a_folder(
         assert r"w\\udcff or any folder above it" in said.out
 
 
+@pytest.mark.parametrize("option", ["--var", "--var-file", "--target", "--exclude", "--label", "--allow"])
+def test_what_runs_and_saved_plans_keep_of_a_command_line_has_to_be_utf_8(call: Call, option: str) -> None:
+    said = call("apply", "--yes", option, "a=\udcff")
+    assert (said.code, said.err.splitlines()[0]) == (64, rf"Error: {option} a=\udcff is not UTF-8")
+    assert call("state", "history").out == "There is no state yet.\n"
+
+
+def test_a_name_of_a_user_that_is_not_utf_8_is_written_out(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTOR", "jos\udce9")
+    monkeypatch.setenv("BUILD_URL", "https://ci.example/jos\udce9/7")
+    assert call("apply", "--yes").code == 0
+    assert r"jos\udce9@" in call("state", "history").out
+
+
 def test_pending_changes_are_no_error_to_talk_about(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code_of(errors.PendingError("2 changes are pending", hint="Apply."), is_verbose=False)
     assert capsys.readouterr().err == ""
