@@ -507,7 +507,12 @@ def _opened(settings: StoreSettings, place: Place) -> Opened:
     return Opened(_client(complete, place, is_once=False), _client(complete, place, is_once=True), complete)
 
 
-def _certificates(path: str, url: str) -> bytes:
+def certificates(path: str, url: str) -> bytes:
+    """Return the authorities to trust beside those of the machine.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -534,7 +539,7 @@ def _client(settings: StoreSettings, place: Place, *, is_once: bool) -> GCSStore
     if patience.idle_ms is not None:
         client["pool_idle_timeout"] = timedelta(milliseconds=patience.idle_ms)
     if settings.trust_file is not None:
-        client["root_certificate"] = _certificates(settings.trust_file, settings.url)
+        client["root_certificate"] = certificates(settings.trust_file, settings.url)
     retries: Any = {
         "max_retries": attempts - 1,
         "retry_timeout": timedelta(seconds=_WHOLE_SECONDS),

@@ -28,6 +28,7 @@ from reconciler.objectstore.base import (
 )
 from reconciler.objectstore.cloud_client import (
     CloudClients,
+    certificates,
     cloud_faults,
     is_beyond,
     is_fault,
@@ -98,13 +99,13 @@ class CloudStore:
 
     def clock_ms(self) -> int:
         """Return what time the store has, to the second: the date of an answer to a request without credentials."""
-        import ssl  # noqa: PLC0415 - only who asks for it pays
-
-        import httpx  # noqa: PLC0415 - as above
+        import httpx  # noqa: PLC0415 - only who asks for it pays
 
         endpoint, trusted = self._clients.endpoint, self._clients.settings.trust_file
+        verify = httpx.create_ssl_context()
+        if trusted is not None:
+            verify.load_verify_locations(cadata=certificates(trusted, self.url).decode("ascii", "ignore"))
         try:
-            verify = True if trusted is None else ssl.create_default_context(cafile=trusted)
             answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)
             if answer.status_code >= _SERVER_ERROR:
                 answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)

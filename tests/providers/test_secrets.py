@@ -173,6 +173,25 @@ def test_only_the_authority_of_the_trust_file_is_believed(
 
 
 @pytest.mark.thorough
+def test_azure_says_the_time_also_where_the_machine_trusts_it_and_not_the_trust_file(
+    az_server: CloudServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other", name="others")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    with Relay(authority.issued("store")) as relay:
+        relay.lead_to(urlsplit(az_server.endpoint).port or 0)
+        location = LocationSpec(url=az_server.url("both"), endpoint=f"https://{relay.address}/{ACCOUNT}")
+        keys = {AZURE_ACCOUNT: ACCOUNT, AZURE_KEY: "${env:RECONCILER_AZURE}", TRUST_FILE: str(other.ca)}
+        store = reached(tmp_path, location, keys, {**environ_of(), "RECONCILER_AZURE": KEY})
+        assert store.get("a") is None
+        assert store.clock_ms() > 0
+        other.ca.unlink()
+        with pytest.raises(UserError, match=r"the certificates in .* cannot be read"):
+            store.clock_ms()
+
+
+@pytest.mark.thorough
 @pytest.mark.usefixtures("no_aws")
 @pytest.mark.parametrize("scheme", ["s3", "az", "gs"])
 def test_a_connection_that_was_idle_for_longer_is_not_used_again(
