@@ -120,6 +120,7 @@ class Replicas:
                 self.catalog.commit(lambda draft: follow_replica(draft, topic.id, source.partitions, None))
             except QuotaExceededError as error:
                 failed = error  # Those that there is room for follow all the same.
+                self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, None))
         partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 
         def brought(number: int) -> bool | ReconcilerError:

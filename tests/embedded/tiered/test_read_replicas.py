@@ -410,6 +410,26 @@ def test_a_source_whose_description_comes_back_is_followed_again(quick: Pair) ->
     assert quick.east.topic(COPY).replica == replace(quick.east.topic(COPY).replica, trouble=None)  # type: ignore[type-var]
 
 
+def test_a_source_that_comes_back_is_not_called_deleted_though_there_is_no_room_for_its_new_partitions(
+    quick: Pair,
+) -> None:
+    name = f"shop:{COPY}"
+    quick.upload(4)
+    quick.east.create_namespace("shop", quotas=QuotaEntry(partitions=2))
+    quick.east.replicate_topic(name, quick.location)
+    quick.west.cluster.alter_topic(TOPIC, partitions=4)
+    quick.upload(4)
+    where = TopicLocation.parse(quick.location)
+    key = topic_manifest_key(where.cluster_id, where.revision)
+    there = quick.west.storage.get(key)
+    assert there is not None
+    quick.west.storage.delete([key])
+    assert SOURCE_GONE in str(quick.follow())
+    quick.west.storage.put(key, there.body)
+    assert isinstance(quick.follow(), QuotaExceededError)
+    assert quick.east.topic(name).replica.trouble is None  # type: ignore[union-attr]
+
+
 def test_another_bucket_says_nothing_of_the_source(quick: Pair) -> None:
     quick.upload(4)
     quick.east.replicate_topic(COPY, quick.location)
