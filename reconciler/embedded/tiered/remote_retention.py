@@ -373,10 +373,10 @@ def agreeing_to(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) 
     """Return how far entries are the same from `start` on: base, last, digest, and when tombstones may go. Pure."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
-        if (mine.base, mine.last, mine.digest) != (theirs.base, theirs.last, theirs.digest):
-            break
-        if mine.horizon_ms != theirs.horizon_ms:
-            break  # Compaction goes by it where the segment lies in object storage alone.
+        # Compaction goes by when tombstones may go where the segment lies in object storage alone.
+        ours = mine.base, mine.last, mine.digest, mine.horizon_ms
+        if ours != (theirs.base, theirs.last, theirs.digest, theirs.horizon_ms):
+            return max(reached, min(mine.base, theirs.base))  # Neither has anything below.
         reached = mine.last + 1
     return reached
 

@@ -127,6 +127,7 @@ def test_copies_agree_as_far_as_base_last_and_digest_are_the_same() -> None:
     assert agreeing_to(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
     assert agreeing_to([local[0], local[2]], remote, start=0) == 10
     assert agreeing_to([], remote, start=5) == 5
+    assert agreeing_to(local[1:], [replace(remote[1], last=29)], start=5) == 10  # what lay below was compacted away
 
 
 # -- a cluster that has too much
