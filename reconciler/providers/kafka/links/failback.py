@@ -26,6 +26,7 @@ from reconciler.providers.kafka.ledger import (
 )
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
+from reconciler.providers.kafka.translate import own_values
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
 from reconciler.resources.measures import check_approved, diverged_error
 from reconciler.resources.mirrors import (
@@ -244,21 +245,12 @@ class Failback:
 
     def _keep(self, full_name: str, found: Iterable[Diverged], *, partitions: int, link: str, operation: str) -> None:
         """Copy what diverged into a topic of its own, exactly once; goes on where a process before this one stopped."""
-        from reconciler.providers.kafka.mounts import filling  # noqa: PLC0415 - few keep anything
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
-        side = side_topic(full_name)
-        topic, seen = self.site.topic(side)
-        if seen is None:
-            # Whatever brokers do by themselves: nothing of it expires or is compacted, and it takes every record.
-            made = self.site.make({side: (partitions, filling(self.site.capabilities().configs))}, self.may_go_on)[side]
-            if not isinstance(made, str):
-                raise made
-            topic, seen = self.site.topic(side)
-        topic_id = None if seen is None else seen.id
+        topic, topic_id = self._side(side_topic(full_name), partitions)
         log = self.log(full_name)
         bounds = log.bounds()
         for each in found:
@@ -272,6 +264,28 @@ class Failback:
             sink = CopySink(target, source=SourceSeen(log.topic_id, {each.partition: bounds[each.partition]}))
             for _ in sink.copy_range(each.partition, log, OffsetRange(each.start, each.stop)):
                 self.may_go_on()
+
+    def _side(self, side: str, partitions: int) -> tuple[str, str | None]:
+        """Return the topic that takes what diverged, and its id; it is made, or brought to what that needs.
+
+        Whatever brokers do by themselves, nothing of it expires or is compacted, and it takes every record. What a
+        person has set there stays.
+        """
+        from reconciler.providers.kafka.mounts import filling  # noqa: PLC0415 - few keep anything
+
+        topic, seen = self.site.topic(side)
+        wanted = filling(self.site.capabilities().configs)
+        if seen is None:
+            made = self.site.make({side: (partitions, wanted)}, self.may_go_on)[side]
+            if not isinstance(made, str):
+                raise made
+            return topic, made
+        ((_, configs),) = self.site.client.configs([topic])
+        if not isinstance(configs, int):
+            own, has = own_values(configs), len(seen.replicas)
+            missing = {key: value for key, value in wanted.items() if key not in own}
+            self.site.shape(side, (has, own), (max(has, partitions), missing), self.may_go_on)
+        return topic, seen.id
 
     def _forget_earlier(self, place: tuple[str, int], link: str, start: int) -> None:
         """Forget how far an earlier restore has kept what diverged then: that lies before what is kept now."""

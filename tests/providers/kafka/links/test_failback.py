@@ -196,6 +196,21 @@ def test_what_diverged_is_kept_however_large_it_is_and_whatever_brokers_keep_by_
     assert own_values(configs).items() >= {"retention.bytes": "-1", "cleanup.policy": "delete"}.items()
 
 
+def test_a_topic_that_an_earlier_version_made_for_what_diverged_takes_every_record_as_well(pair: Pair) -> None:
+    pair.failed_over(diverged=0)
+    client, side = pair.at["west"]._client, f"{pair.name}.diverged"
+    configure(client, pair.name, {"max.message.bytes": "3000000"})
+    producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "message.max.bytes": 3_000_000})
+    producer.produce(pair.name, secrets.token_hex(1_000_000), partition=0)
+    assert producer.flush(60) == 0
+    Place(pair.west, pair.prefix)._made(side, 1, {"retention.ms": "-1", "retention.bytes": "123456789"})
+    pair.driver.restore("west", pair.name, "keep")
+    assert len(pair.read(pair.west, side)) == 1
+    ((_, configs),) = client.configs([side])
+    assert isinstance(configs, dict)
+    assert own_values(configs)["retention.bytes"] == "123456789", "what a person has set stays"
+
+
 def test_records_written_to_the_old_side_once_a_restore_has_begun_are_not_lost_silently(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
