@@ -230,25 +230,25 @@ class Changing:
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
             try:
-                self._shut(link, self._write(link, names, topics, decide, found))
+                self._shut(link, self._write(link, names, topics, decide, found), topics)
             except LeaseError:
                 raise
             except ReconcilerError as error:
                 found |= dict.fromkeys(names, error)
         return found
 
-    def _shut(self, link: str, shut: Mapping[str, KeptMirror]) -> None:
+    def _shut(self, link: str, shut: Mapping[str, KeptMirror], before: Mapping[str, TopicSeen]) -> None:
         """Shut out the copiers of mirrors of which it is written, and open those whose mirroring is over."""
         self.may_go_on()
-        # After it was written: who copies to a partition that came meanwhile may have looked before.
-        topics = self.site.seen(shut)
+        # After it was written: who copies to a partition that came meanwhile may have looked before. The broker that
+        # answers now may lag behind the one that was asked then, so what that one knew counts as well.
+        now = self.site.seen(shut)
         fence(
             self.site.client,
             [
                 copier_of(kept.entry.link_id, topic, number)
                 for topic, kept in shut.items()
-                if topic in topics
-                for number in range(len(topics[topic].replicas))
+                for number in range(max(len(seen[topic].replicas) for seen in (before, now) if topic in seen))
             ],
         )
         self._open(link, [topic for topic, kept in shut.items() if kept.opening is not None])

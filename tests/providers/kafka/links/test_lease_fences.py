@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from threading import Thread
 
 import pytest
@@ -14,6 +15,7 @@ from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
 from reconciler.providers.kafka.ledger import PROGRESS, Ledger, copier_of, writer_of
 from reconciler.providers.kafka.links.link_changes import Changing, Making
+from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.records import copy_transaction as module
 from reconciler.resources.mirrors import SourceTopic
 from tests.providers.kafka.links.linked import Linked
@@ -88,6 +90,29 @@ def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_aft
     with pytest.raises(KafkaException):
         copiers[0].commit_transaction(30)
     assert linked.values(linked.mirror, partition=1) == []
+
+
+def test_a_copier_is_shut_out_also_where_the_broker_that_is_asked_again_lags_behind(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = {"bootstrap.servers": linked.broker.bootstrap()}
+    copier = Producer({**how, "transactional.id": copier_of(linked.link_id, linked.mirror, 0)})
+    copier.init_transactions(30)
+    copier.begin_transaction()
+    copier.produce(linked.mirror, b"late", partition=0)
+    copier.flush(30)
+    asked = count()
+
+    def lag() -> None:
+        """Let the look that follows the new state be answered by a broker that does not know the topic yet."""
+        if next(asked) == 1:
+            monkeypatch.setattr(Site, "seen", lambda *_: {})
+
+    Changing(linked.other().site, lag).ask({linked.mirror: linked.link}, "failover")
+    monkeypatch.undo()
+    with pytest.raises(KafkaException):
+        copier.commit_transaction(30)
+    assert linked.values(linked.mirror) == []
 
 
 def test_whoever_looks_after_a_failover_finds_no_mirror_to_copy_to(linked: Linked) -> None:
