@@ -321,7 +321,11 @@ class KafkaProvider:
             if name in sealed or name in filled:
                 inventory[address] = replace(there, is_sealed=name in sealed, filled=filled.get(name))
         if self._declared.spec.object_storage is not None:
-            return self._mountings.laid_over(inventory, wanted)
+            try:
+                return self._mountings.laid_over(inventory, wanted)
+            except NotAuthorizedError:
+                if needs_ledger(self._known):
+                    raise
         return inventory
 
     def unplaced(self) -> Sequence[Binding]:

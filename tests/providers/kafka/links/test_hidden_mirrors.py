@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Edge, Failed, MountJob, Scope
 from reconciler.resources.acls import Binding
+from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
@@ -75,13 +76,13 @@ def bind(linked: Linked, *rules: Binding) -> None:
     linked.wait(lambda: set(rules) <= set(read_bindings(linked.site.client)[0]))
 
 
-def hers(linked: Linked) -> Linked:
+def hers(linked: Linked, **more: object) -> Linked:
     """Return the same as a process of alice's sees it."""
-    east, west = (provider_of_alice(linked, name) for name in (EAST, WEST))
+    east, west = (provider_of_alice(linked, name, more) for name in (EAST, WEST))
     return Linked(linked.broker, linked.topic, linked.link, east, west, linked.declared)
 
 
-def provider_of_alice(linked: Linked, name: str) -> KafkaProvider:
+def provider_of_alice(linked: Linked, name: str, more: Mapping[str, object]) -> KafkaProvider:
     security = {
         "protocol": "SASL_PLAINTEXT",
         "allowPlaintextPasswords": True,
@@ -92,6 +93,7 @@ def provider_of_alice(linked: Linked, name: str) -> KafkaProvider:
     spec = {
         "provider": "kafka",
         "kafka": {"bootstrapServers": [linked.broker.bootstrap("LOGIN")], "security": security},
+        **more,
     }
     declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": name}, "spec": spec})
     edge = Edge(Path.cwd(), {"PASSWORD": "wonder"}, lambda: secrets.token_hex(16), lambda: NOW_MS)
@@ -107,16 +109,10 @@ def kept(linked: Linked) -> Entries:
     return found
 
 
-@pytest.fixture
-def unlisted(linked: Linked) -> Iterator[Linked]:
-    """Return a mirror on a cluster where alice may not describe the ledger."""
-    yield from without(linked, rule("topics", LEDGER, "describe", "deny"))
-
-
-@pytest.fixture
-def unread(linked: Linked) -> Iterator[Linked]:
-    """Return a mirror on a cluster where alice sees the ledger, and may not read it."""
-    yield from without(linked, rule("topics", LEDGER, "read", "deny"))
+@pytest.fixture(params=["describe", "read"])
+def without_ledger(request: pytest.FixtureRequest, linked: Linked) -> Iterator[Linked]:
+    """Return a mirror on a cluster where alice may not describe the ledger, or not read it."""
+    yield from without(linked, rule("topics", LEDGER, request.param, "deny"))
 
 
 @pytest.fixture
@@ -132,19 +128,6 @@ def without(linked: Linked, denial: Binding) -> Iterator[Linked]:
     linked.wait(lambda: denial not in read_bindings(linked.site.client)[0])
 
 
-def test_a_mirror_that_may_not_be_described_is_hidden_from_plans(hidden: Linked) -> None:
-    recorded = frozenset({hidden.address, hidden.resource.address})
-    there = hers(hidden).east.observe(Scope(recorded=recorded))
-    assert isinstance(there[hidden.address].hidden, NotAuthorizedError)
-    assert there[hidden.resource.address].hidden is None
-
-
-def test_without_the_ledger_a_mirror_is_no_ordinary_topic(unlisted: Linked) -> None:
-    recorded = frozenset({unlisted.address, unlisted.resource.address})
-    with pytest.raises(NotAuthorizedError, match=LEDGER):
-        hers(unlisted).east.observe(Scope(recorded=recorded))
-
-
 @pytest.mark.parametrize(
     "look",
     [
@@ -154,9 +137,9 @@ def test_without_the_ledger_a_mirror_is_no_ordinary_topic(unlisted: Linked) -> N
     ],
 )
 def test_who_has_no_links_looks_at_a_cluster_without_reading_the_ledger(
-    unread: Linked, look: Callable[[KafkaProvider], object]
+    without_ledger: Linked, look: Callable[[KafkaProvider], object]
 ) -> None:
-    assert look(hers(unread).east)
+    assert look(hers(without_ledger).east)
 
 
 def test_a_group_that_may_not_be_described_is_left_out_of_metrics_and_of_what_links_bring(linked: Linked) -> None:
@@ -280,3 +263,13 @@ def test_a_mirror_that_may_not_be_described_is_hidden_and_not_missing(hidden: Li
     found = hers(hidden).east.observe(scope).get(hidden.address)
     assert found is not None
     assert found.hidden is not None
+
+
+def test_links_are_not_missing_where_the_ledger_may_not_be_seen(without_ledger: Linked) -> None:
+    with pytest.raises(NotAuthorizedError, match=LEDGER):
+        hers(without_ledger).east.observe(Scope(recorded=frozenset({without_ledger.resource.address})))
+
+
+def test_a_workspace_without_links_and_mountings_plans_without_the_ledger(without_ledger: Linked) -> None:
+    seen = hers(without_ledger, objectStorage={"url": "memory://archive"}).east.observe(Scope())
+    assert address_of("topic", EAST, without_ledger.topic) in seen
