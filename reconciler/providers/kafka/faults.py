@@ -183,8 +183,11 @@ def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerE
     what = f"cluster {cluster}: {doing}"
     if (code := _code_of(error)) is not None:
         return of_code(code, _said(error), what=what)
-    if type(error).__name__ == "NodeNotReadyError" and str(error).strip().isdecimal():
-        return RetryableError(f"{what}: broker {str(error).strip()} cannot be reached", hint=_ALIVE)
+    if type(error).__name__ == "NodeNotReadyError":
+        if _said(error) == _NOBODY:
+            return RetryableError(f"{what}: {TRANSIENT[5]}", hint=_ALIVE)
+        if _said(error).isdecimal():
+            return RetryableError(f"{what}: broker {_said(error)} cannot be reached", hint=_ALIVE)
     if "Timeout" in type(error).__name__:
         return RetryableError(f"{what}: {OURS[-185]}", hint=_ALIVE)
     return RetryableError(f"{what}: {_said(error) or type(error).__name__}", hint=_ALIVE)
@@ -234,6 +237,8 @@ _PREFIX: Final = "Broker: "
 _OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
+_NOBODY: Final = "-1"
+"""The broker that leads a partition that has no leader."""
 
 
 def _code_of(error: BaseException) -> int | None:

@@ -164,6 +164,7 @@ _DEFAULT: Final = 5
 """Source of a config that nobody has set (6.1)."""
 _UNAUTHORIZED: Final = 29
 _MARK_BYTES: Final = 8
+_LEADERLESS: Final = "no leader"
 
 
 def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: Ledger) -> dict[str, SourceTopic]:
@@ -204,11 +205,20 @@ def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offere
 
 
 def marks(site: Site) -> dict[str, Marked]:
-    """Return every topic by full name, and what changes whenever one of its partitions does: four requests."""
+    """Return every topic by full name, and what changes whenever one of its partitions does: four requests.
+
+    Of a partition without a leader nobody tells offsets. Its mark is never that of a copy, so whoever follows it looks,
+    and fails alone.
+    """
     there = {name: each for name, each in site.seen().items() if not is_internal(each)}
-    places = [(name, number) for name, each in there.items() for number in range(len(each.replicas))]
+    places = [
+        (name, number) for name, each in there.items() for number, leader in enumerate(each.leaders) if leader >= 0
+    ]
     starts, ends = (offsets_at(site.client, places, spec) for spec in (EARLIEST, LATEST))
-    found: dict[str, dict[int, str]] = {name: {} for name in there}
+    found: dict[str, dict[int, str]] = {
+        name: {number: _LEADERLESS for number, leader in enumerate(each.leaders) if leader < 0}
+        for name, each in there.items()
+    }
     for name, number in places:
         if ends[name, number]:
             found[name][number] = f"{starts[name, number]}-{ends[name, number]}"

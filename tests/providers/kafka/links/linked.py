@@ -35,7 +35,7 @@ OPENED: list[KafkaProvider] = []
 
 def provider_of(broker: Kafka, name: str, clock: Any = None) -> KafkaProvider:
     """Return a provider as a process of its own has it."""
-    spec = {"provider": "kafka", "kafka": {"bootstrapServers": [broker.bootstrap()]}}
+    spec = {"provider": "kafka", "kafka": {"bootstrapServers": broker.bootstrap().split(",")}}
     declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": name}, "spec": spec})
     ticks = clock or count(NOW_MS)
     edge = Edge(Path.cwd(), {}, lambda: secrets.token_hex(16), lambda: next(ticks))
