@@ -143,7 +143,9 @@ def list_below(store: ObjectStore, prefix: str) -> Stored:
 
 
 def _hash(key: str) -> bytes:
-    return blake2b(key.encode(), digest_size=8).digest()
+    # Whatever the case: on some file systems a folder is listed as it was called first, `Orders` for `orders`. No two
+    # objects differ in nothing else, for each has random digits in its name.
+    return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
 # Partitions of topics that have objects and no head: a first append has died, or somebody removed the head.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
 
@@ -15,6 +16,7 @@ from reconciler.embedded.segments.head import PRODUCERS, Head, head_register
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.wrappers import WrappedStore
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,
@@ -33,7 +35,9 @@ from tests.embedded.samples import ids
 from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.objectstore.base import Listed, ObjectStore
 
 ORPHANS = (
     "topics/orders_0/0123456789abcdef.parquet",
@@ -175,6 +179,28 @@ def test_below_the_start_a_page_names_nothing_any_more() -> None:
     live = named_in(cluster)
     assert sweep_in(late(store)).objects == 70 - len(live)
     assert parts_in(store) == live
+
+
+class CaseKeeping(WrappedStore):
+    """A file system that does not tell names by their case, and lists them as they were written first."""
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        for listed in self.inner.list(prefix):
+            yield replace(listed, key=listed.key.replace("topics/orders_", "topics/Orders_"))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.inner.delete(key.replace("topics/Orders_", "topics/orders_") for key in keys)
+
+
+def test_what_is_listed_in_another_case_than_it_is_named_stays() -> None:
+    store = CaseKeeping(MemoryStore())
+    cluster, _ = clocked(store)
+    with_topic(cluster)
+    append_parts(cluster, 3)
+    before = held(cluster)
+    store.put(ORPHANS[0], b"x")
+    assert sweep_in(late(store)).objects == 1
+    assert held(cluster) == before
 
 
 def test_at_an_interval_it_looks_now_and_then_only() -> None:
