@@ -296,6 +296,11 @@ def from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
             f"{where}: this file system cannot lock or link files ({_reason(error)})",
             hint="Use a local disk, an NFS mount with locks, or s3://.",
         )
+    if code == errno.EXDEV:
+        return UserError(
+            f"{where}: its folder and its root lie on different file systems",
+            hint="Mount one file system at the root, and nothing below it: objects are renamed into place.",
+        )
     if code in _BAD_NAME:
         return UserError(f"{where}: {_reason(error)}", hint="Use a shorter or simpler path.")
     if code in _TOO_MANY:

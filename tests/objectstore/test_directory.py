@@ -363,6 +363,14 @@ def test_a_file_system_without_hard_links_is_said_so(
         DirectoryStore(tmp_path).probe()
 
 
+def test_a_root_of_several_file_systems_is_said_so(tmp_path: Path, shared: Path) -> None:
+    if tmp_path.stat().st_dev == shared.stat().st_dev:
+        pytest.skip("there is one file system here")
+    (tmp_path / "topics").symlink_to(shared)
+    with pytest.raises(UserError, match=r"on different file systems\. .*Mount one file system at the root"):
+        DirectoryStore(tmp_path).put("topics/a", b"1")
+
+
 LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
