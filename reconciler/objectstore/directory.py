@@ -57,6 +57,8 @@ LOCK_SECONDS: Final = 12.0
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
+_CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.EBADF})
+"""What a file system says that has no fsync for folders."""
 _NO_KERNEL_COPY: Final = frozenset(
     {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 )
@@ -224,6 +226,10 @@ def sync_folder(folder: str) -> None:
         return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in _CANNOT_SYNC:
+            raise OSError(errno.EOPNOTSUPP, "it cannot make names durable") from error
+        raise
     finally:
         os.close(descriptor)
 

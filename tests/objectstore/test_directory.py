@@ -27,6 +27,7 @@ from reconciler.objectstore.directory import (
     from_os_error,
     is_exclusive,
     locked,
+    sync_folder,
 )
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Register
@@ -361,6 +362,16 @@ def test_a_file_system_without_hard_links_is_said_so(
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(UserError, match=r"cannot lock or link files \(.*\)\. .*Use a local disk"):
         DirectoryStore(tmp_path).probe()
+
+
+def test_a_file_system_that_cannot_make_names_durable_is_said_so() -> None:
+    if not Path("/proc/self").is_dir():
+        pytest.skip("there is no file system here that has no fsync for folders")
+    with (
+        pytest.raises(UserError, match=r"cannot lock or link files \(it cannot make names durable\)\. .*local disk"),
+        file_faults("write", "/proc/self"),
+    ):
+        sync_folder("/proc/self")
 
 
 def test_a_root_of_several_file_systems_is_said_so(tmp_path: Path, shared: Path) -> None:
