@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -78,20 +78,27 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
     return Forge(f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/")
 
 
-def changed_since(folder: Path, environ: Mapping[str, str], revision: str) -> tuple[str, ...]:
-    """Return the files below `folder`, relative to it, that differ from where this branch left `revision`.
+def changed_since(
+    folder: Path, environ: Mapping[str, str], revision: str, beside: Iterable[Path] = ()
+) -> tuple[str, ...]:
+    """Return the files of a workspace that differ from where this branch left `revision`.
 
-    What is not committed yet counts as changed, files git does not know yet too.
+    Those below `folder` are named relative to it; of what lies `beside` it, files and folders, in full. What is not
+    committed yet counts as changed, files git does not know yet too.
 
     Raises:
         UserError: There is no git, no repository, no such revision, or no common ancestor.
     """
     try:
-        _root(folder, environ)
+        root = _root(folder, environ)
+        places = {folder.resolve(): Path(), **{place.resolve(): place for place in beside}}
+        asked = [str(real) for real in places if real.is_relative_to(root)]
         commit = _commit(folder, environ, revision)
         base = _git(folder, environ, "merge-base", "HEAD", commit).strip()
-        changed = _git(folder, environ, "diff", "--name-only", "--no-renames", "--relative", "-z", base, "--", ".")
-        unknown = _git(folder, environ, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+        diff = ("-c", "diff.relative=false", "diff", "--name-only", "--no-renames", "-z", base, "--", *asked)
+        changed = _git(root, environ, "--literal-pathspecs", *diff)
+        listed = ("ls-files", "--others", "--exclude-standard", "-z", "--", *asked)
+        unknown = _git(root, environ, "--literal-pathspecs", *listed)
     except FileNotFoundError as error:
         raise UserError("--changed-since needs git, which is not installed", hint="Install git") from error
     except (OSError, subprocess.SubprocessError) as error:
@@ -100,7 +107,11 @@ def changed_since(folder: Path, environ: Mapping[str, str], revision: str) -> tu
             hint="Name a commit, branch or tag of this repository that HEAD has an ancestor in common with; "
             "in a pipeline fetch the whole history (fetch-depth: 0)",
         ) from error
-    return tuple(sorted({path for path in (changed + unknown).split("\0") if path}))
+    found = [root / path for path in (changed + unknown).split("\0") if path]
+    named = (
+        name / path.relative_to(real) for path in found for real, name in places.items() if path.is_relative_to(real)
+    )
+    return tuple(sorted({str(path) for path in named}))
 
 
 def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:

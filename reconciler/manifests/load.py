@@ -53,9 +53,19 @@ class Loaded:
 
         Values do, what overlays the base, and what names both.
         """
-        values = {normpath(name) for name in self.workspace.spec.values} | self.values.origins
+        values = map(self._place, (*self.workspace.spec.values, *self.values.origins))
         is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
-        return file == WORKSPACE_FILE or file in values or is_overlay
+        return file == WORKSPACE_FILE or self._place(file) in values or is_overlay
+
+    @property
+    def beside(self) -> tuple[Path, ...]:
+        """The files and folders outside of the workspace's own that it reads, sorted."""
+        spec = self.workspace.spec
+        places = set(map(self._place, (*spec.manifests, *spec.values, *self.values.origins)))
+        return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
+
+    def _place(self, name: str) -> Path:
+        return Path(normpath(self.folder / name))
 
 
 def load(

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.cli.git import changed_since, commit_of
 from reconciler.errors import UserError
+from tests.cli.conftest import Call
 
 ENVIRON = {
     **os.environ,
@@ -59,6 +60,44 @@ def test_changed_is_what_this_branch_changed_and_what_is_not_committed_yet(repos
     (folder / "né w.yaml").write_text("a: 1\n")
     (folder / "kept.yaml").write_text("a: 3\n")
     assert changed_since(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml", "kept.yaml", "né w.yaml")
+
+
+def test_what_a_workspace_reads_beside_its_folder_counts_as_changed_and_nothing_else_there(repository: Path) -> None:
+    folder, common = repository / "shop", repository / "common"
+    common.mkdir()
+    (common / "new[1].yaml").write_text("a: 1\n")
+    beside = (common, repository / "outside.yaml", repository.parent / "elsewhere")
+    found = (str(common / "new[1].yaml"), str(repository / "outside.yaml"), "changed.yaml", "deleted.yaml")
+    assert changed_since(folder, ENVIRON, "main", beside) == found
+    assert changed_since(folder, ENVIRON, "main", beside[1:]) == found[1:]
+
+
+def test_a_changed_file_that_a_workspace_reads_beside_its_folder_is_part_of_the_plan(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, common, values = (tmp_path / name for name in ("shop", "common.yaml", "values.yaml"))
+    folder.mkdir()
+    for name in ("reconciler.yaml", "manifests"):
+        (tmp_path / name).rename(folder / name)
+    settings = folder / "reconciler.yaml"
+    listed = "manifests: [manifests, ../common.yaml]\n  values: [../values.yaml]"
+    settings.write_text(settings.read_text().replace("manifests: [manifests]", listed))
+    topic = "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: common, namespace: shop, cluster: west}\nspec: "
+    common.write_text(f'{topic}{{partitions: "${{var.n}}"}}\n')
+    values.write_text("n: 1\n")
+    monkeypatch.chdir(folder)
+    _git(tmp_path, "init", "-q", "-b", "main")
+    _commit(tmp_path)
+    assert call("apply", "--yes").code == 0
+    for changed, text in (
+        (common, f'{topic}{{partitions: "${{var.n}}", configs: {{retention.ms: 1d}}}}\n'),
+        (values, "n: 2\n"),
+    ):
+        before = changed.read_text()
+        changed.write_text(text)
+        assert "topic/west/shop:common" in call("plan", "--changed-since", "main").out
+        changed.write_text(before)
+    assert "nothing to do" in call("plan", "--changed-since", "main").out
 
 
 @pytest.mark.parametrize("revision", ["nope", "--output=x", "-h", "", "HEAD:shop"])

@@ -36,7 +36,7 @@ def no_commit(_folder: Path) -> str | None:
     return None
 
 
-def no_changes(_folder: Path, _revision: str) -> tuple[str, ...]:
+def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
     """Return no files: nothing changed since that revision."""
     return ()
 
@@ -73,8 +73,8 @@ class Invocation:
     """Who acts, as others read it in the lease: `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
-    changed_files: Callable[[Path, str], tuple[str, ...]] = no_changes
-    """Files below a folder, relative to it, that changed since a revision."""
+    changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
+    """Files below a folder, relative to it, and others beside it that changed since a revision."""
     base_files: Callable[[Path], Base | None] = no_base
     """Of a pull request: what its base has of a folder and around it; `None`: this is none."""
     read_limit: Callable[[Path], Path | None] = no_limit

@@ -59,7 +59,7 @@ def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selecti
     """
     changed = None
     if select.changed_since is not None:
-        changed = tuple(sorted(invocation.changed_files(loaded.folder, select.changed_since)))
+        changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.beside, select.changed_since)))
         changed = None if any(map(loaded.may_touch_all, changed)) else changed
     return Selection(
         targets=select.targets,
