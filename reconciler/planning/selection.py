@@ -122,7 +122,8 @@ def _changed(
     """Return what the changed files may touch; `None`: anything.
 
     What has left the files left them by a change of some file; what moved goes with its new name. What lies in a
-    changed namespace may have a config of it. What a changed policy took away, nobody knows.
+    changed namespace may have a config of it, and a mirror there another writer. What a changed policy took away,
+    nobody knows.
     """
     files = selection.changed_files
     if files is None:
@@ -137,7 +138,8 @@ def _changed(
         touched |= {
             address
             for address in {*wanted, *recorded}
-            if kind_of(address) in {"topic", "namespace"} and not namespaces.isdisjoint(leans_on(address, None))
+            if kind_of(address) in {"topic", "namespace", "mirror"}
+            and not namespaces.isdisjoint(leans_on(address, None))
         }
     return touched
 
