@@ -419,7 +419,10 @@ class _Carrying:
     def transitions(self, asked: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
         """Pause, resume and fail over mirrors; what needs both clusters is driven by who knows both."""
         found: dict[str, str | ReconcilerError] = {}
-        of = {kept.name: kept.link for kept in self._site.states().mirrors.values()} if asked else {}
+        try:
+            of = {kept.name: kept.link for kept in self._site.states().mirrors.values()} if asked else {}
+        except ReconcilerError as error:
+            return {action.id: error for action in asked}
         for verb in sorted({action.verb for action in asked}):
             some = {full_name_of(action.address): action for action in asked if action.verb == verb}
             if verb not in ONE_SIDED:

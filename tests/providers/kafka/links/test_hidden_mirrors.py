@@ -273,3 +273,11 @@ def test_links_are_not_missing_where_the_ledger_may_not_be_seen(without_ledger: 
 def test_a_workspace_without_links_and_mountings_plans_without_the_ledger(without_ledger: Linked) -> None:
     seen = hers(without_ledger, objectStorage={"url": "memory://archive"}).east.observe(Scope())
     assert address_of("topic", EAST, without_ledger.topic) in seen
+
+
+def test_mirrors_that_cannot_be_paused_for_want_of_the_ledger_fail_alone(without_ledger: Linked) -> None:
+    topic = without_ledger.site._topic(f"{without_ledger.topic}-new", 1, {})
+    pause, create = without_ledger.transition("pause"), Create(address=topic.address, after=topic)
+    paused, made = hers(without_ledger).apply(pause, create)
+    assert isinstance(paused, Failed)
+    assert isinstance(made, Done)
