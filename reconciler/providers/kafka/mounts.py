@@ -221,8 +221,10 @@ class KafkaCopyMoves:
         """Give back the configs, then keep where the old topic ended and forget how the new one was filled."""
         name, kept = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
         if kept is not None:
-            wanted: dict[str, str | None] = {**dict.fromkeys(filling(self.capabilities().configs)), **kept["configs"]}
-            admin.configure(self.client, name, wanted)
+            own, before, filled = self._own(name), kept["configs"], filling(self.capabilities().configs)
+            # A broker may lag behind; any other value than these is one that somebody has set meanwhile.
+            ours = {key for key, value in filled.items() if own.get(key) in {None, value, before.get(key)}}
+            admin.configure(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
         changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": kept_ends, "new": name}}
         self._write(changes, FILLED, LEFT)

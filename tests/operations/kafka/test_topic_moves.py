@@ -182,6 +182,18 @@ def test_a_topic_that_a_killed_move_was_filling_has_its_own_configs_once_the_mov
     assert own == {"retention.ms": str(10_000 * 86_400_000)}
 
 
+def test_configs_that_a_person_changes_while_a_topic_is_filled_stay_so(site: Site) -> None:
+    new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
+    make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
+    copies = site.live.migrations.copies
+    move = copies.move(site.topic, None, new, is_keyed=False)
+    copies.begin(move)
+    configure(copies.client, name, {"retention.ms": "7200000", "segment.bytes": None})
+    wait_for_configs(copies, name, lambda own: "segment.bytes" not in own)
+    copies.end(move, {})
+    wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456", "retention.ms": "7200000"})
+
+
 def wait_for_configs(copies: KafkaCopyMoves, name: str, until: Callable[[dict[str, str]], bool]) -> None:
     deadline = monotonic() + 10
     while not until(own := copies._own(name)):
