@@ -82,6 +82,8 @@ class Seals:
     def take_off(self, topic_id: str) -> None:
         """Let producers in again: the topic says what it said before. One without a seal, or gone, is let be.
 
+        What somebody set in place of a part of the seal stays.
+
         Raises:
             RetryableError: A broker does not answer.
             UserError: The cluster refuses to change configs.
@@ -91,8 +93,9 @@ class Seals:
             return
         seen = self.client.topic(kept.topic)
         if seen is not None and seen.id == topic_id:
-            admin.configure(self.client, kept.topic, kept.own)
-            self._wait_until_shown(kept.topic, topic_id, kept.own)
+            own = _opened(kept, *self._said(kept.topic))["own"]
+            admin.configure(self.client, kept.topic, own)
+            self._wait_until_shown(kept.topic, topic_id, own)
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
 
     def _said(self, name: str) -> tuple[dict[str, str | None], dict[str, str]]:

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
-from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
@@ -102,16 +101,34 @@ def test_a_seal_of_which_somebody_changed_one_half_gives_back_the_other_half(sit
     say(site)
     known = topic_id(site)
     seals(site).put(site.physical, known, lambda: None)
-    expected = {**SAID, **SEAL, key: value}
+    set_by_hand(site, {key: value})
+    seals(site).put(site.physical, known, lambda: None)
+    seals(site).take_off(known)
+    assert own_configs(site) == {**SAID, key: value}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"max.message.bytes": "654321"}, {"max.message.bytes": "654321", "compression.type": "zstd"}],
+    ids=["one half", "both"],
+)
+def test_what_somebody_set_in_place_of_a_seal_stays_when_it_is_taken_off(site: Site, changed: dict[str, str]) -> None:
+    say(site)
+    known = topic_id(site)
+    seals(site).put(site.physical, known, lambda: None)
+    set_by_hand(site, changed)
+    seals(site).take_off(known)
+    assert own_configs(site) == {**SAID, **changed}
+
+
+def set_by_hand(site: Site, configs: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap()})
-    for done in admin.incremental_alter_configs([resource(site, (key, value))]).values():
+    expected = {**own_configs(site), **configs}
+    for done in admin.incremental_alter_configs([resource(site, *configs.items())]).values():
         done.result(30)
     deadline = monotonic() + 30
     while own_configs(site) != expected:
         assert monotonic() < deadline
-    seals(site).put(site.physical, known, lambda: None)
-    seals(site).take_off(known)
-    assert own_configs(site) == {**SAID, key: value}
 
 
 def test_a_transaction_that_is_open_when_a_topic_is_sealed_still_ends_and_is_waited_for(site: Site) -> None:
