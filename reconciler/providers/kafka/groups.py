@@ -207,8 +207,8 @@ class KafkaGroups:
 
     def _places(self, full_name: str) -> list[Place]:
         name = self.naming.physical(full_name)
-        seen = self.client.topics([name]).get(name)
-        if seen is None or seen.error:
+        seen = self.client.topic(name)
+        if seen is None:
             raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
         return [(name, number) for number in range(len(seen.replicas))]
 

@@ -722,6 +722,8 @@ class KafkaProvider:
         names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
         there = self._client.topics(sorted(set(names.values())))
         for topic, name in names.items():
+            if name in there and there[name].error == UNAUTHORIZED:
+                raise self._client.hidden(name)
             if name not in there or there[name].error:
                 message = f"{topic}: topic {full_name_of(topic)} does not exist"
                 raise UserError(message, hint="See which there are: reconciler topic list")

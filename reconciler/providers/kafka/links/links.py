@@ -146,6 +146,7 @@ class KafkaLinks:
         """Return how far the partitions of a mirror have come, in offsets of its source; else where a topic stands."""
         found = self.positions_of([full_name])
         if full_name not in found:
+            self.site.topic(full_name)  # refuses who may not know whether it is there
             raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
         return found[full_name]
 

@@ -23,7 +23,7 @@ from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Edge, Failed, MountJob, Scope
 from reconciler.resources.acls import Binding
-from reconciler.resources.address import address_of
+from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
@@ -281,3 +281,21 @@ def test_mirrors_that_cannot_be_paused_for_want_of_the_ledger_fail_alone(without
     paused, made = hers(without_ledger).apply(pause, create)
     assert isinstance(paused, Failed)
     assert isinstance(made, Done)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda east, topic: east.log(topic),
+        lambda east, topic: east.standing(topic),
+        lambda east, topic: list(east.storages([topic])),
+        lambda east, topic: east.groups.commit("readers", {(full_name_of(topic), 0): 1}),
+        lambda east, topic: east.links.positions(full_name_of(topic)),
+    ],
+    ids=["records", "offsets", "sizes", "groups", "positions"],
+)
+def test_who_asks_for_a_topic_that_may_not_be_described_is_not_told_that_it_does_not_exist(
+    hidden: Linked, ask: Callable[[KafkaProvider, Address], object]
+) -> None:
+    with pytest.raises(NotAuthorizedError, match="may not describe"):
+        ask(hers(hidden).east, address_of("topic", EAST, hidden.mirror))
