@@ -12,7 +12,7 @@ import pytest
 from reconciler.cli.json.inventory_json import ShownPart
 from reconciler.cli.text.runs_text import upkeep_text
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, StalePlanError, UserError
+from reconciler.errors import BlockedError, RetryableError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -279,6 +279,28 @@ def test_who_is_too_late_on_one_cluster_gives_back_what_it_took_on_another(
     with pytest.raises(StalePlanError, match=f"{TOPIC} is owned by workspace 'first'"):
         second.apply()
     assert "topic/orders" not in cluster.catalog.read().owners
+
+
+def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_on_another(
+    applied: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied.write("manifests/east.yaml", CLUSTER.replace("west", "east") % applied.folder)
+    assert applied.apply().verdict is None
+    more = ORDERS.replace("orders", "more")
+    applied.write("manifests/more.yaml", f"{more}---\n{more.replace('west', 'east').replace(', namespace: shop', '')}")
+    own = EmbeddedProvider.own
+
+    def own_until_gone(self: EmbeddedProvider, change: OwnerChange) -> object:
+        if "topic/shop:more" in change.take:  # the one about east was before: clusters come by their names
+            raise RetryableError("its store does not answer", hint="Try again.")
+        return own(self, change)
+
+    monkeypatch.setattr(EmbeddedProvider, "own", own_until_gone)
+    with pytest.raises(RetryableError):
+        applied.apply()
+    on_east = DirectoryStore(applied.folder / ".clusters/east")
+    cluster = EmbeddedCluster.open(on_east, now_ms=applied.invocation.now_ms, new_id=applied.invocation.new_id)
+    assert "topic/more" not in cluster.catalog.read().owners
 
 
 @pytest.mark.parametrize("options", [ApplyOptions(yes=True), ApplyOptions()], ids=["yes", "asked"])

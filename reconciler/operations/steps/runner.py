@@ -235,7 +235,7 @@ class _Owning:
                     for cluster, keys in sorted(_taken(todo).items()):
                         if cluster not in made:
                             self._take(cluster, keys, basis.snapshot.record)
-                except StalePlanError:
+                except ReconcilerError:
                     self.settle(basis.snapshot.record)
                     raise
             return todo
