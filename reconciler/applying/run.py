@@ -432,23 +432,21 @@ class Run:
             else:
                 self._tell_nothing(lease, run)
             return None
-        if not self._wish.options.leaves_jobs:
-            await self._check_jobs(todo, basis)
         file = self._run_file(run, todo, basis, lease)
-        await lease.begin(file)
+        try:
+            if not self._wish.options.leaves_jobs:
+                await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
+            await lease.begin(file)
+        except LeaseError:
+            raise  # What another run takes meanwhile is not ours to let go of.
+        except ReconcilerError:  # What was taken for the run is not changed by it.
+            await self._let_go(basis)
+            raise
         journal = Journal(lease, self._effects, run)
         result = await self._do(lease, journal, todo, basis.snapshot.record)
         keeps_lease = not basis.is_again and self._has_to_look_again(result, basis.settled)
         ending = Ending(self._setting, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
-
-    async def _check_jobs(self, todo: ToDo, basis: Basis) -> None:
-        """Return if jobs find what they need here; else what was taken for the run is let go."""
-        try:
-            await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
-        except ReconcilerError:
-            await self._let_go(basis)
-            raise
 
     async def _let_go(self, basis: Basis) -> None:
         """Let clusters say that nothing is ours but what was before; a stop is not held up by it."""

@@ -9,12 +9,14 @@ import pytest
 
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
-from reconciler.errors import IncompleteError, ReconcilerError
+from reconciler.errors import IncompleteError, MendFirstError, ReconcilerError
+from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
 from reconciler.planning.actions import Action
 from reconciler.providers.protocol import Scope
 from reconciler.resources.inventory import Inventory, Record
+from reconciler.state.journal import run_key
 from tests.applying.platform import Platform, Works, create, refusal
 from tests.simulation.world import KeptHere
 from tests.state.leftovers import left
@@ -40,9 +42,10 @@ def run_after_a_dead_one(
     settle: Callable[[Record], None] = lambda _record: None,
     stop: Stop | None = None,
     on_second: Callable[[], None] = lambda: None,
+    store: MemoryStore | None = None,
 ) -> Ended:
     """Let a run do `first`, and then of what is planned `then` what was in doubt since the run before it."""
-    store = MemoryStore()
+    store = store or MemoryStore()
     left(store, "dead", "a", done=[])
     setting = Setting(
         state=store,
@@ -79,6 +82,22 @@ def test_what_is_planned_besides_at_the_second_look_is_let_go_of() -> None:
     told: list[Record] = []
     run_after_a_dead_one(Empty(refuses={B.id: refusal()}), B, then=(B,), settle=told.append)
     assert len(told) == 2
+
+
+class Full(MemoryStore):
+    """A store that takes nothing of what a run is about to do."""
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        if key == run_key("one"):
+            raise MendFirstError("the disk is full", hint="Make room.")
+        return super().swap(key, body, expected=expected)
+
+
+def test_what_was_taken_for_a_run_that_cannot_be_written_down_is_let_go_of() -> None:
+    told: list[Record] = []
+    with pytest.raises(MendFirstError):
+        run_after_a_dead_one(Empty(), A, settle=told.append, store=Full())
+    assert told == [{}]
 
 
 def test_a_stop_at_the_second_look_does_not_say_that_nothing_was_changed() -> None:
