@@ -234,7 +234,7 @@ class Changing:
             except LeaseError:
                 raise
             except ReconcilerError as error:
-                found |= dict.fromkeys(names, error)
+                found |= {name: error for name in names if not isinstance(found.get(name), ReconcilerError)}
         return found
 
     def _shut(self, link: str, shut: Mapping[str, KeptMirror], before: Mapping[str, TopicSeen]) -> None:

@@ -10,7 +10,8 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.planning.diff.converge import UNSEAL
 from reconciler.providers.kafka import seal
-from reconciler.providers.kafka.links.link_changes import Making
+from reconciler.providers.kafka.links import link_changes
+from reconciler.providers.kafka.links.link_changes import Changing, Making
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import Done, Failed
@@ -351,3 +352,14 @@ def test_a_seal_that_brokers_do_not_lift_in_time_fails_alone(linked: Linked, mon
     assert isinstance(opened.error, RetryableError)
     assert isinstance(made, Done)
     linked.done(unseal)
+
+
+def test_why_a_verb_is_refused_is_told_also_where_copiers_of_another_mirror_cannot_be_shut_out(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked.make_mirror()
+    silent = RetryableError("the coordinator does not answer", hint="Try again.")
+    monkeypatch.setattr(link_changes, "fence", lambda *_: (_ for _ in ()).throw(silent))
+    found = Changing(linked.site).ask({linked.mirror: linked.link, "nothing": linked.link}, "pause")
+    assert found[linked.mirror] is silent
+    assert "topic nothing is not mirrored" in str(found["nothing"])
