@@ -99,10 +99,11 @@ def messages_of(
 def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
     """Return the map of a partition from the ledger's entries of the kinds `PROGRESS` and `MAP`.
 
-    Chunks behind the last one that the progress names are of a topic that had the name before.
+    Chunks behind the last one that the progress names are of a topic that had the name before, as are all of them
+    where no record was copied yet.
     """
     known = entries.get(progress_key(topic, partition), {})
-    last = known.get("chunk", -1)
+    last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
     kept = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
     chunks = [chunk_of(number, value) for number, value in kept.items() if number <= last]
     return OffsetMap(chunks, known.get("through", 0))
@@ -137,7 +138,8 @@ class Ledgers:
         if found is None:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
-        last = self._last.get(partition, _NOTHING)
+        # Where no record was copied yet, what is read last is of a topic that had the name before.
+        last = _NOTHING if found.get("commits") == 0 else self._last.get(partition, _NOTHING)
         return Progress(
             found["through"],
             found["topic_id"],

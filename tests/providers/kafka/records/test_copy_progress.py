@@ -61,3 +61,17 @@ def test_a_restored_mirror_that_was_emptied_adds_nothing_to_the_map_it_had_befor
     assert known is not None
     _, written = advanced(known, 8, [Piece(0, 100, 8)], SOURCE)
     assert written == [Chunk(0, (Piece(0, 100, 8),))]
+
+
+def test_a_copy_that_has_no_record_yet_has_no_piece_of_one_that_had_its_name_before() -> None:
+    before, chunks = advanced(Progress(copy_id="deleted", commits=0), 5_000, gapped(3), SOURCE)
+    begun, none = advanced(Progress(copy_id="there", commits=0), 4, [], SOURCE)
+    assert not none
+    assert not list(map_of({**entries_of(before, *chunks), **entries_of(begun)}, TOPIC, 0))
+    told = Written(*messages_of(TOPIC, 0, before, chunks), *messages_of(TOPIC, 0, begun, none))
+    ledgers = Ledgers(cast("Tail", told), TOPIC)
+    ledgers.read()
+    known = ledgers.of(0)
+    assert known is not None
+    _, written = advanced(known, 8, [Piece(4, 0, 4)], SOURCE)
+    assert written == [Chunk(0, (Piece(4, 0, 4),))]
