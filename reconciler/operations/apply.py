@@ -48,7 +48,8 @@ from reconciler.operations.steps.workspace import Work, open_state, open_work
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
-from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
+from reconciler.planning.settle import scope_of
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 
@@ -286,8 +287,9 @@ class _Applying:
         return Applied(planned, result, held.difference.not_needed, verdict, held.advance)
 
     def _drives(self, action: Transition) -> bool:
-        """Tell whether to end what was begun: not where the files want it failed over, or no longer (un)mounted."""
-        if self._options.leaves_jobs:
+        """Tell whether to end what was begun: not what is excluded, is to be failed over, or no longer (un)mounted."""
+        named = (*scope_of(action), self._entry_of(action))
+        if self._options.leaves_jobs or any(matches(each, at) for each in self._work.select.excludes for at in named):
             return False
         if is_archived(action):
             wanted = self._work.loaded.desired.get(action.address)
@@ -296,8 +298,12 @@ class _Applying:
             return isinstance(mounting, Mounting) and mounting.spec.state == state
         return self._role_of(action) != "failed-over"
 
+    @staticmethod
+    def _entry_of(action: Transition) -> Address:
+        return Address(str(action.parameters.get("entry", action.address)))
+
     def _role_of(self, action: Transition) -> str | None:
-        entry = action.parameters.get("entry", action.address)
+        entry = self._entry_of(action)
         links = (found.resource for found in self._work.loaded.desired.values())
         mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
         return next((mirror.state for mirror in mirrors if mirror.address == entry), None)

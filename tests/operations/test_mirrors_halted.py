@@ -192,6 +192,17 @@ def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: 
     assert planned(shop) == []
 
 
+def test_a_promotion_that_died_is_left_where_it_stands_by_an_apply_that_excludes_it(shop: Bench) -> None:
+    want(shop, "promoted")
+    die(shop, "aim", "after")
+    assert shop.apply(Select(excludes=(MIRROR,))).verdict is None
+    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    assert recovered.settled == {f"promote:{MIRROR}": "under way"}
+    assert status(shop) == "PENDING_STOPPED"
+    assert upkeep(shop, "mirror").verdict is None
+    assert status(shop) == "STOPPED"
+
+
 def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> None:
     want(shop, "reversed")
     die(shop, "join", "after")
