@@ -27,6 +27,8 @@ _MOST: Final = 1 << 30
 """Bytes of a document: far more than a plan has."""
 _IN_LINES: Final = ("records as JSON", "Parquet", "values")
 """Kinds whose first line tells."""
+_REPORTS: Final = ("reconciler.plan/", "reconciler.drift/", "reconciler.validate/", "reconciler.error/")
+"""The formats of reports as JSON."""
 _MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
 """What a report as JUnit or as a page has in it."""
 _MANIFESTS: Final = (".yaml", ".yml")
@@ -140,7 +142,7 @@ def _is_records(line: bytes) -> bool:
 def _is_report(body: bytes) -> bool:
     if document := _document(body):
         is_of_gitlab = document.keys() == {"create", "update", "delete"}
-        return is_of_gitlab or str(document.get("format")).startswith("reconciler.") or _is_sarif(document)
+        return is_of_gitlab or str(document.get("format")).startswith(_REPORTS) or _is_sarif(document)
     return body.startswith(b"<!-- reconciler:") or any(each in body for each in _MARKUP)
 
 

@@ -39,6 +39,7 @@ VICTIMS: Final = {
     "somebody's notes": "notes.txt",
     "somebody's JSON": "package.json",
     "somebody's page": "index.html",
+    "a copy of the state": "backup.json",
     "a link to the state": "link.json",
     "a link to a manifest": "link.txt",
     "a folder": "manifests",
@@ -73,6 +74,7 @@ def applied(call: Call, tmp_path: Path) -> Call:
     (tmp_path / "index.html").write_text("<!doctype html>\n<p>Our topics are kept by reconciler.</p>\n")
     (tmp_path / "link.json").symlink_to(".reconciler/lockfile.json")
     (tmp_path / "link.txt").symlink_to(next(path.relative_to(tmp_path) for path in tmp_path.glob("manifests/*.yaml")))
+    (tmp_path / "backup.json").write_bytes((tmp_path / ".reconciler/lockfile.json").read_bytes())
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("[core]\n")
     return call
