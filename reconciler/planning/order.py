@@ -46,6 +46,8 @@ class Needs:
         self._mounting = MountOrder(actions, situation)
         self._at: dict[Address, list[Action]] = {}
         self._inside: dict[Address, list[str]] = {}
+        self._leaving: dict[Address, list[str]] = {}
+        """What takes a topic away from a name."""
         self._followed: dict[Address, list[str]] = {}
         """What takes the record of an address along: it is not forgotten before that."""
         for action in actions:
@@ -61,6 +63,7 @@ class Needs:
                 self._inside.setdefault(_home_of(topic), []).append(action.id)
             elif (old := moved_from(action)) is not None:
                 self._inside.setdefault(_home_of(old), []).append(action.id)
+                self._leaving.setdefault(old, []).append(action.id)
 
     def _put_inside(self, action: Delete | Forget) -> None:
         holders = list(self._holders(action))
@@ -140,7 +143,7 @@ class Needs:
         yield from self._changing(cluster_address(cluster))
 
     def _cleared(self, address: Address) -> Iterator[str]:
-        """Yield the delete of what has the same name on the platform: a topic before a mirror, and the reverse."""
+        """Yield what takes away what has the same name on the platform: a topic before a mirror, and the reverse."""
         kind, name = kind_of(address), address.partition("/")[2]
         # A mirror that failed for good is deleted and made afresh under its own address.
         # So is a topic that becomes a read replica, or is none any more.
@@ -148,6 +151,7 @@ class Needs:
         for other in named:
             found = self._at.get(Address(f"{other}/{name}"), ())
             yield from (action.id for action in found if isinstance(action, Delete))
+            yield from self._leaving.get(Address(f"{other}/{name}"), ())
 
     def _freed(self, address: Address) -> Iterator[str]:
         """Yield what makes an ordinary topic of a mirror before the topic is owned or changed as one."""
