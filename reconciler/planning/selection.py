@@ -207,8 +207,8 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
 
 def check_left_out(situation: Situation) -> Iterator[Finding]:
     """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
-    if not situation.given.selection.excludes:
-        return
+    if not situation.given.selection.excludes or situation.given.is_only_drift:
+        return  # to set drift back makes nothing of that
     for address, item in sorted(situation.wanted.items()):
         if address in situation.observed or not situation.is_decidable(address):
             continue
@@ -240,6 +240,15 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
     is_there = address in situation.observed or address in situation.given.hidden
     is_rule = kind_of(address) == "namespace" and situation.capabilities(cluster).namespaces_are_rules
     return not is_there and not is_rule
+
+
+def way_in(addresses: Collection[Address], selection: Selection) -> str:
+    """Return how the command line takes in what it leaves out of a plan; a target takes no exclusion or label back."""
+    if selection.labels:
+        return "leave out --label"
+    if not selection.targets or _any_matches(selection.excludes, addresses):
+        return "leave out the --exclude that names it"
+    return f"add {' '.join(f'--target {address}' for address in addresses)}"
 
 
 def warnings_of_selection(review: Review) -> Iterator[Finding]:

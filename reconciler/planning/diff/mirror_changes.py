@@ -44,6 +44,7 @@ from reconciler.planning.resolve.mirror_sources import (
     taken_from_source,
     way_of,
 )
+from reconciler.planning.selection import way_in
 from reconciler.planning.situation import COPYING, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed, Recorded
@@ -114,7 +115,8 @@ def _is_deleted(address: Address, there: Observed, situation: Situation) -> bool
 def _left_out(address: Address, situation: Situation) -> str | None:
     """Return what to do about what has left the files and was not selected; `None`: that is not why it stays."""
     is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
-    return f"Its delete is not part of this plan: take it in with --target {address}." if is_out else None
+    way = way_in([address], situation.given.selection)
+    return f"Its delete is not part of this plan: {way}." if is_out else None
 
 
 def _look_at_topic(sides: AddressView, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:

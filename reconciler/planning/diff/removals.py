@@ -31,6 +31,7 @@ from reconciler.planning.diff.mirror_changes import (
 from reconciler.planning.diff.moves import moved_from, unmounted_by
 from reconciler.planning.plan import Finding, Waiting
 from reconciler.planning.resolve.mirror_sources import is_left
+from reconciler.planning.selection import way_in
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_live, mirror_at
 from reconciler.resources.address import (
     Address,
@@ -287,10 +288,9 @@ class Holding:
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
-        if left and self._situation.given.selection.targets:
-            allow = " ".join((*(f"--target {mirror}" for mirror in left), allow))
+        way = f"{way_in(left, self._situation.given.selection)}, and add " if left else ""
         message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
-        hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {allow}"
+        hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
         if strange:
             hint = (
