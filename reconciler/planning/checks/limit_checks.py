@@ -130,20 +130,25 @@ class NamespaceUsage:
 
     before: dict[Address, int] = field(default_factory=dict)
     after: dict[Address, int] = field(default_factory=dict)
-    moved: Mapping[Address, Address] = field(default_factory=dict)
-    """What topics that move are called now, by their new names."""
+    moved: Mapping[Address, Address | None] = field(default_factory=dict)
+    """What topics that move are called now, by their new names; what is made under an old name is none of them."""
 
     @property
     def grows(self) -> bool:
         """Tell whether anything is made, moved in or given partitions; what only moves within it adds nothing."""
-        return any(
-            partitions > self.before.get(self.moved.get(topic, topic), 0) for topic, partitions in self.after.items()
-        )
+        return any(partitions > self._held_now(topic) for topic, partitions in self.after.items())
 
     @property
     def staying(self) -> list[Address]:
         """The topics that lie in it before and after, by the names they have now."""
-        return sorted({self.moved.get(topic, topic) for topic in self.after} & self.before.keys())
+        return sorted(each for each in map(self._name_now, self.after) if each is not None and each in self.before)
+
+    def _held_now(self, topic: Address) -> int:
+        name = self._name_now(topic)
+        return 0 if name is None else self.before.get(name, 0)
+
+    def _name_now(self, topic: Address) -> Address | None:
+        return self.moved.get(topic, topic)
 
 
 @dataclass(slots=True)
@@ -219,7 +224,8 @@ def _held(
         if kind_of(address) in {"topic", "mirror"}
     }
     after = _afterwards(actions, before)
-    moved = {_as_topic(action.address): old for action in actions if (old := moved_from(action)) is not None}
+    olds = {_as_topic(action.address): old for action in actions if (old := moved_from(action)) is not None}
+    moved: dict[Address, Address | None] = {**dict.fromkeys(olds.values()), **olds}
     held: defaultdict[Address, NamespaceUsage] = defaultdict(lambda: NamespaceUsage(moved=moved))
     for topics, name in ((before, "before"), (after, "after")):
         for topic, partitions in topics.items():
