@@ -62,6 +62,8 @@ class Shown:
     """The workspace that owns it, as its cluster says; `None`: nobody does."""
     is_ours: bool = False
     """Whether `owner` is this workspace."""
+    is_rule: bool = False
+    """Of a namespace: that its platform has none, so that only the topics in it have its configs."""
 
     @property
     def is_known(self) -> bool:
@@ -120,6 +122,7 @@ def sides_of(
     item = desired.get(address)
     is_there = address in seen.inventory or address in seen.hidden
     owner = _owner(address, item.resource if item else None, recorded, seen)
+    platform = seen.capabilities.get(cluster_of(address) or "")
     return Shown(
         address,
         item.resource if item else None,
@@ -130,6 +133,7 @@ def sides_of(
         None if is_there else unmounted.get(address),
         owner,
         owner is not None and owner.is_same(me),
+        kind_of(address) == "namespace" and platform is not None and platform.namespaces_are_rules,
     )
 
 

@@ -172,6 +172,14 @@ def test_a_config_that_was_taken_away_on_the_cluster_differs_on_the_page_of_what
     assert ["~", "configs.retention.ms", "7d", "7d", None] in row["fields"]
 
 
+def test_a_config_that_is_unset_as_declared_is_in_step_on_the_page_of_what_is_there(call: Call, tmp_path: Path) -> None:
+    with (tmp_path / "manifests/example.yaml").open("a") as file:
+        file.write("  configs: {retention.ms: default}\n")
+    assert call("apply", "--yes").code == 0
+    (row,) = rows_of(call("show", "topic/west/shop:orders", "--format", "html").out)
+    assert row["verb"] == "in step"
+
+
 def test_a_saved_plan_makes_the_page_that_the_plan_made(call: Call) -> None:
     made = call("plan", "--out", "plan.json", "--format", "html")
     assert made.code == 0

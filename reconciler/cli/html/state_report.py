@@ -97,7 +97,7 @@ def _sides(shown: Shown) -> Iterator[Cells]:
     ]
     for path in sorted({path for side in sides for path in side if side[path] not in ([], None)}):
         sign, *rest = cells(path, [value_text(path, side[path]) if path in side else None for side in sides])
-        if differs_there(path, sides, is_there=shown.observed is not None):
+        if differs_there(path, shown, sides):
             sign = "~"
         yield (NEUTRAL if path == MIRRORS else sign, *rest)
 

@@ -15,7 +15,7 @@ from reconciler.operations.steps.effective import TieringRow, rules_of
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
 from reconciler.resources.acls import ACLS
-from reconciler.resources.configs import show_value
+from reconciler.resources.configs import DEFAULT, show_value
 from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import visible
 
@@ -53,8 +53,7 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
     paths = sorted({path for side in sides for path in side if side[path] != []})
     headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
-    is_there = shown.observed is not None
-    rows = [_field(path, sides, origins, is_there=is_there) for path in paths]
+    rows = [_field(path, shown, sides, origins) for path in paths]
     return [
         line(Span(shown.address, Tone.STRONG)),
         *_facts(shown),
@@ -135,22 +134,24 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield path, inside
 
 
-def differs_there(path: str, sides: Sequence[Mapping[str, Any]], *, is_there: bool) -> bool:
+def differs_there(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the cluster has another value than files and state want, or lacks a config or access rule.
 
-    `sides`: files, state, cluster. `is_there`: the cluster has the resource. Of other fields it need not tell all.
+    `sides`: files, state, cluster. Of other fields the cluster need not tell all.
     """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
-    if wanted is None or not is_there or path == MIRRORS:
+    if wanted is None or shown.observed is None or path == MIRRORS:
         return False
-    is_told = path.startswith((CONFIGS, ACLS))
-    return sides[2][path] != wanted if path in sides[2] else is_told
+    is_config = path.startswith(CONFIGS)
+    if path not in sides[2]:
+        return path.startswith(ACLS) or (is_config and wanted != DEFAULT and not shown.is_rule)
+    return bool(sides[2][path] != wanted)
 
 
 def _field(
-    path: str, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None, *, is_there: bool
+    path: str, shown: Shown, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None
 ) -> list[str | Span]:
-    differs = differs_there(path, sides, is_there=is_there)
+    differs = differs_there(path, shown, sides)
     cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
     cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
     if origins is not None:

@@ -20,6 +20,7 @@ from kafka.admin import (
 from kafka.admin import ACLResourcePatternType as PatternType
 
 from tests.cli.kafka.conftest import Desk
+from tests.cli.test_pages import rows_of
 
 RULE: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
 STRANGERS: Final = "User:audit"
@@ -160,3 +161,11 @@ def test_nothing_is_created_and_nothing_renamed_by_command_and_that_is_said(desk
     assert moved.code == 1
     assert "topics cannot be renamed; nothing was moved" in moved.err
     assert f'write namespace: "other" and movedFrom: "{desk.prefix}:orders"' in moved.err
+
+
+def test_configs_that_only_its_topics_have_are_no_difference_of_a_namespace(desk: Desk) -> None:
+    desk.namespace(configs={"retention.ms": "7d"})
+    desk.topic("orders")
+    desk.apply()
+    (row,) = rows_of(desk.typed("show", f"namespace/live/{desk.prefix}", "--format", "html").out)
+    assert row["verb"] == "in step"
