@@ -275,8 +275,9 @@ class Holding:
         return replace(action, blocked=Block("not_empty", message, None, self._instead(inside)))
 
     def _left_behind(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
-        """Return what is ours in a namespace that moves, and was not selected: it moves by another plan."""
-        if namespace not in self._moved_namespaces:
+        """Return what is ours, and was not selected, in a namespace that moves or was only implied: it goes later."""
+        is_implied = IMPLIED in self._situation.recorded[namespace].origins and not self._situation.given.is_destroy
+        if not is_implied and namespace not in self._moved_namespaces:
             return []
         return [each for each in staying if each in self._situation.recorded and not self._situation.is_chosen(each)]
 
