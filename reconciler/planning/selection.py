@@ -106,9 +106,10 @@ def chooser(
     excluded |= {
         address
         for address, item in wanted.items()
-        if (topic := _mounts(item.resource)) and any(matches(pattern, topic) for pattern in selection.excludes)
+        if (topic := _mounts(item.resource)) and (topic in excluded or _any_matches(selection.excludes, [topic]))
     }
     excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
+    excluded |= _others(excluded, ends)  # a mounting that is renamed, too
     return (chosen - excluded).__contains__
 
 
@@ -207,11 +208,13 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
 
 def check_left_out(situation: Situation) -> Iterator[Finding]:
     """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
-    if not situation.given.selection.excludes or situation.given.is_only_drift:
-        return  # to set drift back makes nothing of that
+    if not situation.given.selection.excludes:
+        return
     for address, item in sorted(situation.wanted.items()):
         if address in situation.observed or not situation.is_decidable(address):
             continue
+        if situation.given.is_only_drift and address not in situation.recorded:
+            continue  # only what is gone is made again
         missing = next((each for each in _stands_on(address, item.resource) if _is_left_out(each, situation)), None)
         if missing is not None:
             message = f"{missing} is not there yet, and this plan leaves it out"
