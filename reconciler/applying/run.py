@@ -420,6 +420,10 @@ class Run:
             todo = await self._effects.call(lambda: decide(basis))
         except StoppedError as error:
             raise _stopped_before(basis) from error
+        except ReconcilerError as error:
+            if basis.is_again:
+                raise _refused_again(error) from error
+            raise
         if self._setting.stop.is_requested:
             raise _stopped_before(basis)
         if todo.plan is not None and not basis.is_again:
@@ -548,4 +552,13 @@ def _not_looked_again() -> IncompleteError:
     return IncompleteError(
         "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
         hint="Look with: reconciler plan",
+    )
+
+
+def _refused_again(error: ReconcilerError) -> IncompleteError:
+    """Return what is said of a second look that failed: what was done before it stays done."""
+    why = error.message.removeprefix("nothing was done: ")
+    return IncompleteError(
+        f"the plan is done, but what the run before had left in doubt could not be looked at once more: {why}",
+        hint=f"{ended_sentence(error.hint)} Look with: reconciler plan",
     )

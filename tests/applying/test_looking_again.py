@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
-from reconciler.errors import IncompleteError, MendFirstError, ReconcilerError
+from reconciler.errors import BlockedError, IncompleteError, MendFirstError, ReconcilerError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
@@ -116,3 +116,12 @@ def test_what_failed_and_is_tried_once_more_at_the_second_look_counts_once(
     assert ended.result is not None
     assert [each.id for each in ended.result.failed] == list(refuses)
     assert ended.result.done == (() if refuses else (A.id,))
+
+
+def test_a_second_look_that_is_refused_does_not_say_that_nothing_was_done() -> None:
+    def refuse() -> None:
+        raise BlockedError("nothing was done: 1 blocked", hint="Allow it.")
+
+    with pytest.raises(IncompleteError, match=r"the plan is done, but .*: 1 blocked") as caught:
+        run_after_a_dead_one(Empty(), B, on_second=refuse)
+    assert "nothing was done" not in str(caught.value)
