@@ -425,6 +425,7 @@ class Run:
                 raise _refused_again(error) from error
             raise
         if self._setting.stop.is_requested:
+            await self._let_go(basis)
             raise _stopped_before(basis)
         if todo.plan is not None and not basis.is_again:
             self._setting.report(PlanMade(todo.plan))

@@ -12,7 +12,7 @@ import pytest
 from reconciler.cli.json.inventory_json import ShownPart
 from reconciler.cli.text.runs_text import upkeep_text
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, RetryableError, StalePlanError, UserError
+from reconciler.errors import BlockedError, InterruptedRunError, RetryableError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -20,6 +20,7 @@ from reconciler.operations.drift_patch import accept
 from reconciler.operations.show import show
 from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import Stop
 from reconciler.planning.saved_plan import to_document
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Failed, Outcome
@@ -28,7 +29,7 @@ from tests.operations.linked_shop import ORDERS as MIRRORED
 from tests.operations.linked_shop import mirroring, opened, produce, upkeep, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from conftest import Bench
 
@@ -395,6 +396,33 @@ def test_what_an_apply_took_and_could_not_make_is_let_go_at_its_end(
     assert owners(applied) == {"topic/shop:orders": "shop", "namespace/shop": "shop"}
     thief.write("manifests/document.yaml", more)
     assert thief.apply().verdict is None
+
+
+@pytest.mark.parametrize("end", ["a stop", "no answer"])
+def test_what_an_apply_took_and_did_not_begin_to_make_is_let_go(
+    applied: Bench, thief: Bench, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ORDERS.replace("orders", "more")
+    applied.write("manifests/more.yaml", more)
+    own, taken = EmbeddedProvider.own, list[OwnerChange]()
+
+    def taking(self: EmbeddedProvider, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        refused = own(self, change)
+        if change.take and not taken:
+            taken.append(change)
+            assert owners(applied)["topic/shop:more"] == "shop"
+            if end == "no answer":
+                raise RetryableError("no answer came", hint="Wait.")
+            applied.stop.request()
+        return refused
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedProvider, "own", taking)
+        with pytest.raises(InterruptedRunError if end == "a stop" else RetryableError):
+            applied.apply()
+    assert owners(applied) == {"topic/shop:orders": "shop", "namespace/shop": "shop"}
+    thief.write("manifests/document.yaml", more)
+    assert replace(thief, stop=Stop()).apply().verdict is None
 
 
 def test_a_cluster_that_is_gone_keeps_nobody_from_forgetting_it(applied: Bench) -> None:

@@ -218,8 +218,8 @@ class _Owning:
         """Return what decides the same, and takes what is to be changed.
 
         Raises:
-            StalePlanError: Another workspace owns some of it since it was planned; nothing was done, and nothing stays
-                taken.
+            StalePlanError: Another workspace owns some of it since it was planned.
+            RetryableError: A cluster does not answer. Nothing was done, and nothing stays taken.
         """
 
         def decide_and_take(basis: Basis) -> ToDo:
@@ -256,6 +256,7 @@ class _Owning:
 
     def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record) -> None:
         keep = self._recorded(record, cluster)
+        self._said[cluster] = keep | keys.keys()  # also where no answer comes
         try:
             refused = self._own(cluster, keys, keep)
         except UserError as error:
@@ -267,7 +268,6 @@ class _Owning:
                 f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
                 hint="Nothing was done. Look what is left to do with: reconciler plan",
             )
-        self._said[cluster] = keep | keys.keys()
 
     def _own(
         self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str]
