@@ -33,11 +33,6 @@ def visible(text: str) -> str:
     return _UNSAFE.sub(_written_out, text) if not text.isascii() or not text.isprintable() else text
 
 
-def in_utf8(name: str) -> str:
-    """Return the name of a file with the bytes that are not UTF-8 written out: JSON cannot hold them."""
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
 def one_line(text: str) -> str:
     """Return a message of others as a part of one line of ours: without lines of its own, and not without end."""
     found = " ".join(text.split())
@@ -54,6 +49,11 @@ def json_shown(body: bytes) -> bytes:
     if not body.isascii() or b"\x7f" in body:
         body = _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
     return body.replace(b"##[", b"#\\u0023[").replace(b"##vso[", b"#\\u0023vso[")
+
+
+def in_utf8(text: str) -> str:
+    """Return a name of a file with the bytes that are not UTF-8 written out: JSON cannot hold them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def plain(value: object) -> Any:

@@ -513,25 +513,3 @@ def test_partitions_never_written_to_are_measured_however_many(applied: Call) ->
     assert said.code == 0
     assert said.err == ""
     assert applied("topic", "list").err == ""
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("apply", "--yes"),
-        ("cluster", "check", "west", "--format", "json"),
-        ("apply", "caf\udce9.json", "--format", "json"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_names_that_are_not_utf_8_are_written_out_where_json_has_them(
-    typed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    folder = tmp_path / "caf\udce9"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    assert typed("init").code == 0
-    assert typed("apply", "--yes").code == 0
-    said = typed(*words)
-    assert "Unexpected" not in said.err
-    assert ("json" in words) == (r"caf\\udce9" in said.out)

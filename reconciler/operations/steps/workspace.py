@@ -36,7 +36,6 @@ from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import Guards, SparkSpec, Workspace
-from reconciler.runtime.text import in_utf8
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import read_snapshot, snapshot_of
 
@@ -190,8 +189,7 @@ class Site:
 
     def me(self, lineage: str) -> ResourceOwner:
         """Return whose this is, as clusters say who owns what; `lineage` is that of the state."""
-        place = in_utf8(self.state_settings.url)
-        return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, place)
+        return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def warn_about_local_state(self) -> None:
         """Tell a pipeline that its state will be gone with the machine it runs on."""
