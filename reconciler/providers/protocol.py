@@ -828,8 +828,14 @@ class CopyMoves(Protocol):
         """Take back `shut_out`."""
         ...
 
+    def left(self, move: CopyMove) -> Mapping[int, int] | None:
+        """Return where the old topic ended, if `end` was done and nothing was written to it since; else `None`."""
+        ...
+
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Give every group of the old topic its place in the new one; return how many there are.
+
+        Once `end` was done, a group that is further there keeps its place.
 
         Raises:
             UserError: A group is reading: only its members commit then.

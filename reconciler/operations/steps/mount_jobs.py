@@ -534,7 +534,8 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
 # Moving a topic where none can be renamed: filled under its new name, compared, and its groups given their place.
 #
 # Two jobs of a plan do it, one after the other; the delete of the old topic comes after both, and its cluster refuses
-# it where somebody has written to it since. Each job finds what an earlier one copied.
+# it where somebody has written to it since. Each job finds what an earlier one copied. Where only the delete is left,
+# the new topic is in use: nothing of it is touched, and no group that has read on there is set back.
 
 
 @dataclass(frozen=True)
@@ -559,6 +560,8 @@ class Relocation:
         from reconciler.jobs.copy import fill
 
         move = self._move()
+        if self._copies.left(move) is not None:
+            return Moved()
         self.may_go_on()
         self._copies.begin(move)
         copied = fill(self._moving(move))
@@ -574,7 +577,11 @@ class Relocation:
             UserError: A group is reading.
         """
         move = self._move()
+        ends = self._copies.left(move)
         self.may_go_on()
+        if ends is not None:
+            self._copies.switch_groups(move, ends)
+            return Moved()
         self._copies.begin(move)
         try:
             return self._switched(move)

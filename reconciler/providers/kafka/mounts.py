@@ -192,6 +192,11 @@ class KafkaCopyMoves:
         """Take the seal off again."""
         self.seals.take_off(move.old_id)
 
+    def left(self, move: CopyMove) -> Mapping[int, int] | None:
+        """Return where the old topic ended, by what `end` wrote into the ledger, if nothing came behind that."""
+        ends = self._left(move)
+        return None if ends is None or came_since(self.log(move.old), ends) else ends
+
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Commit places in the new topic: by the exact map, or by key so that nothing is skipped.
 
@@ -199,19 +204,17 @@ class KafkaCopyMoves:
         """
         key = (FILLED, move.new_id)
         kept = self.ledger.read(FILLED).get(key)
-        is_again = kept is not None and kept.get("switched", False)
+        is_again = self._left(move) is not None or (kept is not None and kept.get("switched", False))
         place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
         count = 0
         for group in self.groups.names():
             committed = self.groups.committed(group, [move.old, move.new])
             old = {partition: offset for (name, partition), offset in committed.items() if name == move.old}
-            found = {
-                partition: offset
-                for partition, offset in (place(old) if old else {}).items()
-                if not is_again or offset > committed.get((move.new, partition), -1)
-            }
+            found = {(move.new, partition): offset for partition, offset in place(old).items()} if old else {}
+            if is_again:
+                found = {at: offset for at, offset in found.items() if committed.get(at, -1) < offset}
             if found:
-                self.groups.commit(group, {(move.new, partition): offset for partition, offset in found.items()})
+                self.groups.commit(group, found)
                 count += 1
         if kept is not None:
             self._write({key: {**kept, "switched": True}}, FILLED)
@@ -226,7 +229,8 @@ class KafkaCopyMoves:
             ours = {key for key, value in filled.items() if own.get(key) in {None, value, before.get(key)}}
             admin.configure(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
-        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": kept_ends, "new": name}}
+        left = {"ends": kept_ends, "new": name, "new_id": move.new_id}
+        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): left}
         self._write(changes, FILLED, LEFT)
 
     def shut_out_left(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
@@ -266,6 +270,12 @@ class KafkaCopyMoves:
         rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
         if gone:
             self._write(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
+
+    def _left(self, move: CopyMove) -> dict[int, int] | None:
+        said = self.ledger.read(LEFT).get((LEFT, move.old_id))
+        if said is None or said.get("new_id") != move.new_id:
+            return None
+        return {int(number): end for number, (_, end) in said["ends"].items()}
 
     def _places_by_map(self, move: CopyMove, ends: Mapping[int, int]) -> Callable[[Mapping[int, int]], dict[int, int]]:
         name, entries = self.naming.physical(move.new), self.ledger.read(PROGRESS, MAP)

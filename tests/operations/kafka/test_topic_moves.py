@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from reconciler.applying.events import ActionDone
 from reconciler.operations.steps.invocation import Select
@@ -129,6 +129,52 @@ def test_a_group_that_read_on_under_the_new_name_is_not_set_back_by_a_move_that_
     site.live.groups.commit("readers", {(new, 1): switched[new, 1] + 3})
     apply(site)
     assert site.live.groups.committed("readers", [new]) == {**switched, (new, 1): switched[new, 1] + 3}
+
+
+@pytest.mark.parametrize("partitions", [3, 2])
+def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_use(
+    site: Site, partitions: int
+) -> None:
+    site.live.groups.commit("readers", {(site.topic, number): 1 for number in range(3)})
+    new, name = moves(site, partitions), f"{site.prefix}.moved"
+    allow = f"delete:topic/live/{site.topic}"
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1, allow=allow)
+    producer = Producer({"bootstrap.servers": site.kafka.bootstrap()})
+    producer.produce(name, key="k", value="written to the new name")
+    assert producer.flush(30) == 0
+    ends = {(new, number): bounds.end for number, bounds in log_of(site, new).bounds().items()}
+    asked = {"bootstrap.servers": site.kafka.bootstrap(), "group.id": "readers", "enable.auto.commit": False}
+    reader = Consumer(asked)
+    try:
+        reader.subscribe([name])
+        deadline = monotonic() + 60
+        while site.live.groups.committed("readers", [new]) != ends:
+            assert monotonic() < deadline, ends
+            if reader.poll(0.5) is None and reader.assignment():
+                reader.commit(
+                    offsets=[TopicPartition(name, number, end) for (_, number), end in ends.items()], asynchronous=False
+                )
+        apply(site)
+        assert site.live.groups.committed("readers", [new]) == ends
+    finally:
+        reader.close()
+    rows = [row for some in read_all(log_of(site, new)).values() for row in some]
+    assert b"written to the new name" in [row["value"] for row in rows]
+    assert site.physical not in site.kafka.names()
+    assert site.planned() == []
+
+
+def test_a_move_whose_new_topic_is_deleted_before_the_old_one_is_copied_anew(site: Site) -> None:
+    before = read_all(site.log)
+    new, allow = moves(site), f"delete:topic/live/{site.topic}"
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1, allow=allow)
+    site.kafka.topics("--delete", "--topic", f"{site.prefix}.moved")
+    deadline = monotonic() + 30
+    while f"{site.prefix}.moved" in site.kafka.names():
+        assert monotonic() < deadline
+    apply(site)
+    assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
+    assert site.physical not in site.kafka.names()
 
 
 def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(site: Site) -> None:
