@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -260,6 +261,7 @@ class KafkaProvider:
         self._look = ClusterLook(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: Naming = naming_of(self._separator, ())
+        self._learning = threading.Lock()  # mirrors are driven side by side
         self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
         self._remembered: dict[str, Mapping[str, list[Any]]] = {}
@@ -507,11 +509,13 @@ class KafkaProvider:
     def learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""
         name = self._declared.metadata.name
-        fresh = {each for each in addresses if cluster_of(each) == name and "*" not in each} - self._known
-        self._known |= fresh
-        # Mirrors come one by one, and most are in namespaces that are known.
-        if not naming_of(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
-            self._naming = naming_of(self._separator, self._known)
+        named = {each for each in addresses if cluster_of(each) == name and "*" not in each}
+        with self._learning:
+            fresh = named - self._known
+            self._known |= fresh
+            # Mirrors come one by one, and most are in namespaces that are known.
+            if not naming_of(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
+                self._naming = naming_of(self._separator, self._known)
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic, and what changes whenever one of its partitions does."""

@@ -1,7 +1,12 @@
-"""Descriptions of configs are read as the library reads them, whatever brokers say."""
+"""Descriptions of configs are read as the library reads them, whatever brokers say; names by what threads learn."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,7 +16,11 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.frame import KafkaBytes
 
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
+from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.translate import ConfigSeen
+from reconciler.providers.protocol import Edge
+from reconciler.resources.address import address_of
+from reconciler.resources.cluster import Cluster
 
 TEXTS = st.text(max_size=5) | st.text(min_size=120, max_size=300)
 SMALL = st.integers(-1, 9)
@@ -115,3 +124,29 @@ def test_an_answer_that_is_cut_off_is_refused(some: list[Any], data: st.DataObje
     came.seek(0)
     with pytest.raises(ValueError):  # noqa: PT011 - what the library takes for an answer that it cannot read
         reader().decode(came)
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Let threads take turns all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("busy")
+def test_what_threads_learn_at_once_is_known_afterwards() -> None:
+    spec = {"provider": "kafka", "kafka": {"bootstrapServers": ["localhost:1"]}}
+    declared = Cluster.model_validate({"metadata": {"name": "live"}, "spec": spec})
+    names = [f"n{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(names)) as threads:
+        for _ in range(300):
+            provider, start = KafkaProvider(declared, Edge(Path(), {}, str, int)), Barrier(len(names))
+
+            def learn(name: str, provider: KafkaProvider = provider, start: Barrier = start) -> None:
+                start.wait()
+                provider.learn([address_of("namespace", "live", name)])
+
+            list(threads.map(learn, names))
+            assert sorted(provider._naming.prefixes.values()) == names
