@@ -58,6 +58,17 @@ def test_the_way_from_init_to_an_empty_plan_and_drift_needs_neither(tmp_path: Pa
     assert "No drift" in done.stdout
 
 
+def test_a_topic_that_gets_another_name_needs_neither(tmp_path: Path) -> None:
+    assert run(tmp_path, "init", "apply --yes").returncode == 0
+    file = tmp_path / "manifests" / "example.yaml"
+    moved = file.read_text().replace("name: orders,", "name: bills,")
+    file.write_text(moved.replace("  partitions: 3", "  partitions: 3\n  movedFrom: shop:orders"))
+    done = run(tmp_path, "apply --yes", "plan")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Done: 1 moved" in done.stdout
+    assert "nothing to do" in done.stdout
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",

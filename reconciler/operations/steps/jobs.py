@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
+from reconciler.applying.engine import is_job, lane_of
 from reconciler.applying.events import Progress, Ran
 from reconciler.applying.ports import DataAction, Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
@@ -102,7 +103,7 @@ class SparkJobs:
             MissingRecordsError: The libraries that read and write records are not there.
         """
         actions = tuple(actions)
-        if any(isinstance(action, RunJob | Transition) for action in actions):
+        if any(is_job(lane_of(action)) for action in actions):
             try:
                 self.engine()
             except ImportError as error:
