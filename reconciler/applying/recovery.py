@@ -236,8 +236,8 @@ class Recovery:
         if spooled:
             await effects.call(lambda: spool.forget(found.file.run))
         self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts, found.parting, len(before.left)))
-        begun = [action for action in found.actions if action.id in before.done]
-        doubtful = _scope(before.in_doubt)
+        done, doubtful = frozenset(before.done), _scope(before.in_doubt)
+        begun = [action for action in found.actions if action.id in done]
         return Settled(found, verdicts, doubtful, doubtful | _scope(begun))
 
     async def settle(

@@ -123,7 +123,7 @@ class Ending:
         failed = {item.id: item for item in result.failed}
         absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
         waiting = tuple(action for action in absent if may_yet_happen(failed[action.id]))
-        refused = [failed[action.id] for action in absent if action not in waiting]
+        refused = [failed[action.id] for action in absent if not may_yet_happen(failed[action.id])]
         await self.journal.append(
             [ActionRefused(id=item.id, error=item.error.message, hint=item.error.hint) for item in refused]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,11 @@ import pytest
 
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
-from reconciler.errors import BlockedError, IncompleteError, MendFirstError, ReconcilerError
+from reconciler.errors import BlockedError, IncompleteError, MendFirstError, ReconcilerError, UnansweredError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
-from reconciler.planning.actions import Action
+from reconciler.planning.actions import Action, Create
 from reconciler.providers.protocol import Scope
 from reconciler.resources.inventory import Inventory, Record
 from reconciler.state.journal import run_key
@@ -32,6 +33,13 @@ class Empty(Platform):
 
     def observe(self, scope: Scope) -> Inventory:
         assert scope.patterns == (A.address,)
+        return {}
+
+
+class Bare(Empty):
+    """The same, whatever is looked at."""
+
+    def observe(self, _scope: Scope) -> Inventory:
         return {}
 
 
@@ -125,3 +133,21 @@ def test_a_second_look_that_is_refused_does_not_say_that_nothing_was_done() -> N
     with pytest.raises(IncompleteError, match=r"the plan is done, but .*: 1 blocked") as caught:
         run_after_a_dead_one(Empty(), B, on_second=refuse)
     assert "nothing was done" not in str(caught.value)
+
+
+def test_what_a_cluster_does_not_answer_is_judged_one_by_one_however_much_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared, is_equal = itertools.count(), Create.__eq__
+
+    def counted(one: Create, other: object) -> bool:
+        next(compared)
+        return is_equal(one, other)
+
+    monkeypatch.setattr(Create, "__eq__", counted)
+    actions = [create(f"t{number}") for number in range(300)]
+    silent = UnansweredError("no answer came", hint="Wait.")
+    ended = run_after_a_dead_one(Bare(refuses={each.id: silent for each in actions}), *actions, then=())
+    assert ended.result is not None
+    assert len(ended.result.in_doubt) == len(actions)
+    assert next(compared) < 10 * len(actions)
