@@ -746,8 +746,11 @@ class StorageMoves(Protocol):
         """
         ...
 
-    def finish(self, full_name: str, found: TopicManifest) -> None:
-        """Give a topic that is filled the configs it had: from now on records expire."""
+    def finish(self, full_name: str, found: TopicManifest, retention: Mapping[str, str]) -> None:
+        """Give a topic that is filled the configs it had: from now on records expire.
+
+        `retention` is what its manifest says of that: the longer one counts, or records expired before it is changed.
+        """
         ...
 
     def filler(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:

@@ -421,7 +421,7 @@ class Mount(_ByJobs):
             self._bring_groups(move, found)
             move = self._kept(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
-        here.finish(move.topic, found)
+        here.finish(move.topic, found, self._retention())
         settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         here.end(replace(move, location=str(found.location)))
         return moved
@@ -472,6 +472,10 @@ class Mount(_ByJobs):
         )
         copied = restore(job)
         return copied.records, copied.bytes
+
+    def _retention(self) -> dict[str, str]:
+        said = self.action.parameters.get("retention", {})
+        return {key: str(value) for key, value in said.items()} if isinstance(said, Mapping) else {}
 
     def _bring_groups(self, move: MountJob, found: TopicManifest) -> None:
         """Let groups go on at the record they wanted next, by the map of what went where."""

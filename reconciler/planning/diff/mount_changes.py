@@ -173,10 +173,9 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         return
     topic = mounted_by(mounting)
     seen = situation.observed.get(topic)
-    is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
     if old is not None:
         decision.settled.add(old)  # also while it waits: what it knows of its topic follows once that is done
-    if _is_on_its_way(sides, mounting, seen, decision, is_by_jobs=is_by_jobs):
+    if _is_on_its_way(sides, mounting, seen, situation, decision):
         return
     if old is not None:
         _follow(sides, old, decision)
@@ -196,10 +195,11 @@ def is_migrating(seen: Observed | None) -> bool:
 
 
 def _is_on_its_way(
-    sides: AddressView, mounting: Mounting, seen: Observed | None, decision: Decision, *, is_by_jobs: bool
+    sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation, decision: Decision
 ) -> bool:
     """Wait for a migration that is under way, or go on with it where jobs do it; refuse to turn it round."""
     running = sides.before.state if sides.before is not None else None
+    is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
     if not is_under_way(running):
         if is_migrating(seen):
             decision.waiting.append(Waiting(sides.address, MIGRATING))
@@ -221,16 +221,17 @@ def _is_on_its_way(
             f"{ends}. Legal from {running}: {legal}; see: reconciler mount status",
         )
     elif is_by_jobs and isinstance(there, Mounting):
-        decision.actions.append(_gone_on(sides, mounting, there, running or ""))
+        decision.actions.append(_gone_on(sides, mounting, there, running or "", situation))
     else:
         decision.waiting.append(Waiting(sides.address, running or ""))
     return True
 
 
-def _gone_on(sides: AddressView, mounting: Mounting, there: Mounting, running: str) -> Transition:
+def _gone_on(sides: AddressView, mounting: Mounting, there: Mounting, running: str, situation: Situation) -> Transition:
     """Return the move that a job had begun: nobody but an apply goes on with it."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
+    parameters: dict[str, Value] = {"source": there.spec.source or mounting.metadata.name, "by": BY_JOBS}
     return Transition(
         address=sides.address,
         machine=machine.name,
@@ -238,11 +239,19 @@ def _gone_on(sides: AddressView, mounting: Mounting, there: Mounting, running: s
         from_state=running,
         to_state=mounting.spec.state,
         after=mounting,
-        parameters={"source": there.spec.source or mounting.metadata.name, "by": BY_JOBS},
+        parameters={**parameters, **(_retention(mounting, situation) if is_mount else {})},
         risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
     )
+
+
+def _retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+    """Return how long the manifest of a topic keeps its records, which counts from the moment it is whole."""
+    wanted = situation.wanted.get(mounted_by(mounting))
+    configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
+    said = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
+    return {"retention": said} if said else {}
 
 
 def _tell_drift(sides: AddressView, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
@@ -312,7 +321,7 @@ def _transition(
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
     if situation.capabilities(mounting.cluster).mountings_by_jobs:
-        parameters["by"] = BY_JOBS
+        parameters |= {"by": BY_JOBS, **(_retention(mounting, situation) if topic is None else {})}
     return Transition(
         address=sides.address,
         machine=machine.name,

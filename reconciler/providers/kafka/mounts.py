@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 
 _ELSEWHERE: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
+_UNLIMITED: Final = 2**63
 _OF_BROKERS: Final = PASSING | {"unclean.leader.election.enable"}
 _KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "max.message.bytes")
 """What a topic must not lose by coming to a cluster with other defaults."""
@@ -86,6 +87,11 @@ def finished(
         if is_own or canonical_value(key, value, KAFKA_CONFIGS) != defaults.get(key, KAFKA_CONFIGS[key].default):
             changes[key] = value
     return changes
+
+
+def _keeps_longer(value: str, than: str | None) -> bool:
+    longest = [_UNLIMITED if each == "-1" else int(each) for each in (value, than or "-1")]
+    return longest[0] > longest[1]
 
 
 def archived(own: Mapping[str, str], said: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -432,9 +438,13 @@ class KafkaStorageMoves:
             return None
         return there
 
-    def finish(self, full_name: str, found: TopicManifest) -> None:
-        """Give a topic the configs it had, in one request."""
-        changes = finished(found, self.capabilities().configs, self.capabilities().defaults)
+    def finish(self, full_name: str, found: TopicManifest, retention: Mapping[str, str]) -> None:
+        """Give a topic the configs it had, in one request, or the retention its manifest says where that is longer."""
+        defaults = self.capabilities().defaults
+        changes = finished(found, self.capabilities().configs, defaults)
+        for key, value in retention.items():
+            if _keeps_longer(value, changes.get(key) or defaults.get(key, KAFKA_CONFIGS[key].default)):
+                changes[key] = value
         admin.configure(self.client, self.naming.physical(full_name), changes)
 
     def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:

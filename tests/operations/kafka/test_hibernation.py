@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.applying.events import ActionDone, Recovered
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.clusters.mount_commands import MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import ReleaseOf, Underway, release_topic
@@ -15,7 +16,7 @@ from reconciler.providers.kafka.admin import configure
 from reconciler.providers.kafka.mounts import KafkaStorageMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
-from tests.operations.kafka.hibernated import SITES, Site, read_all, unnumbered
+from tests.operations.kafka.hibernated import SITES, TOPIC, Site, read_all, unnumbered
 from tests.servers.rawrecords import ODD, read_raw, write_raw
 
 if TYPE_CHECKING:
@@ -256,6 +257,27 @@ def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topi
     assert site.physical not in site.kafka.names()
     site.apply()
     assert len(site.seen(40)) == 40
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, is_killed: bool) -> None:
+    site.write("topic", TOPIC.replace("infinite", "10000d"))
+    site.apply()
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    site.write("topic", TOPIC.replace("infinite", "20000d"))
+    if is_killed:
+        die_after(site, "reconciler.providers.kafka.mounts", "KafkaStorageMoves.make", 1)
+    seen = []
+
+    def report(event: object) -> None:
+        if isinstance(event, Recovered) or (isinstance(event, ActionDone) and event.id.startswith("mount:")):
+            seen.append(site.live.migrations.copies._own(site.physical))
+
+    assert site.bench.apply(report=report).verdict is None
+    assert seen == [{"retention.ms": str(20_000 * 86_400_000)}]
+    assert site.planned() == []
 
 
 def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
