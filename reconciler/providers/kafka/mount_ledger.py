@@ -21,7 +21,7 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""What a topic set itself before it was filled by a move, and whether groups were switched to it, by its id."""
+"""What a topic set itself before it was filled by a move, and which groups were switched to it, by its id."""
 LEFT: Final = "left"
 """Where a topic ended when all of it was elsewhere, by its id: it is deleted only where it still ends there."""
 SEALED: Final = "sealed"

@@ -210,20 +210,27 @@ class KafkaCopyMoves:
         """
         key = (FILLED, move.new_id)
         kept = self.ledger.read(FILLED).get(key)
-        is_again = self._left(move) is not None or (kept is not None and kept.get("switched", False))
+        switched = set() if kept is None else set(kept.get("switched", ()))
+        try:
+            return self._switch(move, ends, switched)
+        finally:
+            if kept is not None and switched:
+                self._write({key: {**kept, "switched": sorted(switched)}}, FILLED)
+
+    def _switch(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
+        is_over = self._left(move) is not None  # It did end, and the old topic is there still.
         place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
         count = 0
         for group in self.groups.names():
             committed = self.groups.committed(group, [move.old, move.new])
             old = {partition: offset for (name, partition), offset in committed.items() if name == move.old}
             found = {(move.new, partition): offset for partition, offset in place(old).items()} if old else {}
-            if is_again:
+            if is_over or group in switched:
                 found = {at: offset for at, offset in found.items() if committed.get(at, -1) < offset}
             if found:
                 self.groups.commit(group, found)
+                switched.add(group)
                 count += 1
-        if kept is not None:
-            self._write({key: {**kept, "switched": True}}, FILLED)
         return count
 
     def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:

@@ -264,7 +264,7 @@ def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site
     assert not any("sealed" in each.message for each in site.plan().plan.warnings)
 
 
-def test_what_is_written_to_the_old_name_after_somebody_broke_its_seal_keeps_it_from_being_deleted(site: Site) -> None:
+def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no_group_back(site: Site) -> None:
     new, written = moves(site), []
 
     def report(event: object) -> None:
@@ -275,8 +275,11 @@ def test_what_is_written_to_the_old_name_after_somebody_broke_its_seal_keeps_it_
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
 
+    site.live.groups.commit("readers", {(site.topic, 0): 0})
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report)
     assert "a producer wrote to it after all of it had been copied" in str(applied.verdict)
     assert site.physical in site.kafka.names()
+    site.live.groups.commit("readers", {(new, 0): 7})
     apply(site)
     assert sum(map(len, read_all(log_of(site, new)).values())) == 61
+    assert site.live.groups.committed("readers", [new]) == {(new, 0): 7}
