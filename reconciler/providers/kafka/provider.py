@@ -532,11 +532,19 @@ class KafkaProvider:
         self._remembered[job] = dict(rows)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic follow."""
+        """Return what mirrors of a topic follow.
+
+        Raises:
+            UserError: It does not exist.
+            NotAuthorizedError: Its configs may not be described.
+        """
         from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only who mirrors pays
 
         seen = self._seen(topic)
-        return source_topics(self._client, {seen.name: seen}, self._ledger)[seen.name]
+        found = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
+        if found is None:
+            raise _hidden(self._client.name, seen.name)
+        return found
 
     def follow_source(self, mirror: Address, source: SourceTopic) -> None:
         """Bring a mirror's partitions and synced configs to what its source has."""

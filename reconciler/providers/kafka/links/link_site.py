@@ -170,6 +170,8 @@ _LEADERLESS: Final = "no leader"
 def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: Ledger) -> dict[str, SourceTopic]:
     """Return what mirrors of topics follow, by the names their broker gives them: what they set or their brokers do.
 
+    A topic whose configs may not be described is left out.
+
     What seals a topic while roles are swapped is no wish of anybody, and nothing that a mirror takes over.
     """
     found: dict[str, SourceTopic] = {}
@@ -196,12 +198,14 @@ def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offere
     seen = site.client.topics(names)
     there = {name: each for name, each in seen.items() if not each.error and not is_internal(each)}
     live = site.states().live({name: each.id for name, each in there.items()})
+    topics = source_topics(site.client, there, site.ledger)
     found = {
         site.naming.full_name(name): Offered(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
-        for name, topic in source_topics(site.client, there, site.ledger).items()
+        for name, topic in topics.items()
     }
-    hidden = Offered(SourceTopic(partitions=0), is_readable=False)
-    return found | {site.naming.full_name(name): hidden for name, each in seen.items() if each.error == _UNAUTHORIZED}
+    hidden = {name for name, each in seen.items() if each.error == _UNAUTHORIZED} | there.keys() - topics.keys()
+    unreadable = Offered(SourceTopic(partitions=0), is_readable=False)
+    return found | {site.naming.full_name(name): unreadable for name in sorted(hidden)}
 
 
 def marks(site: Site) -> dict[str, Marked]:
@@ -222,10 +226,9 @@ def marks(site: Site) -> dict[str, Marked]:
     for name, number in places:
         if ends[name, number]:
             found[name][number] = f"{starts[name, number]}-{ends[name, number]}"
-    return {
-        site.naming.full_name(name): Marked(topic, found[name])
-        for name, topic in source_topics(site.client, there, site.ledger).items()
-    }
+    shapes = {name: SourceTopic(partitions=len(each.replicas), incarnation=each.id) for name, each in there.items()}
+    topics = shapes | source_topics(site.client, there, site.ledger)
+    return {site.naming.full_name(name): Marked(topic, found[name]) for name, topic in topics.items()}
 
 
 def version(site: Site) -> str:

@@ -226,14 +226,23 @@ def test_a_mirror_that_may_not_be_described_is_an_error_of_each_round(hidden: Li
     assert hidden.mirror not in alice.links.lost(hidden.link)
 
 
-def test_a_source_that_may_not_be_described_is_not_called_deleted(linked: Linked) -> None:
-    bind(linked, rule("topics", linked.topic, "describe", "deny"))
+@pytest.mark.parametrize("operation", ["describe", "describe-configs"])
+def test_a_source_that_may_not_be_described_is_not_called_deleted(linked: Linked, operation: str) -> None:
+    bind(linked, rule("topics", linked.topic, operation, "deny"))
     alice = hers(linked)
     over = LinkPass(EAST, {EAST: alice.east, WEST: alice.west}, Pace(), lambda: NOW_MS)
     assert linked.link in {synced.link for synced in sync_links(over)}
     trouble = linked.other().seen.trouble
     assert trouble is not None
     assert trouble.code == "AUTHORIZATION_ERROR"
+
+
+def test_a_source_whose_configs_may_not_be_described_is_not_mirrored_without_them(linked: Linked) -> None:
+    bind(linked, rule("topics", linked.topic, "describe-configs", "deny"))
+    west = hers(linked).west
+    assert linked.topic in west.marks()
+    with pytest.raises(NotAuthorizedError, match=linked.topic):
+        west.source_topic(address_of("topic", WEST, linked.topic))
 
 
 def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Linked) -> None:
