@@ -183,7 +183,7 @@ def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerE
     what = f"cluster {cluster}: {doing}"
     if (code := _code_of(error)) is not None:
         return of_code(code, _said(error), what=what)
-    if type(error).__name__ == "NodeNotReadyError":
+    if type(error).__name__ in {"NodeNotReadyError", "UnknownBrokerIdError"}:
         if _said(error) == _NOBODY:
             return RetryableError(f"{what}: {TRANSIENT[5]}", hint=_ALIVE)
         if _said(error).isdecimal():

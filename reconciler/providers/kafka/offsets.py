@@ -141,11 +141,14 @@ _NOTHING: Final = Measure(0, 0)
 def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
     """Return what topics hold, in their order as long as partitions are left to look at; sizes by age are estimates.
 
+    Of a topic that has a partition without a leader nobody tells it: it is absent.
     Eight requests to each leader, and one for each cut of the topic with most of them, however many topics.
     """
     seen = client.topics(sorted(set(names.values())))
     there = {
-        address: topic for address, name in names.items() if (topic := seen.get(name)) is not None and not topic.error
+        address: topic
+        for address, name in names.items()
+        if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
     bounds = bounds_of(client, [place for topic in there.values() for place in _places(topic)])
     # What was never written to has no offsets: most of what people delete, or keep for less time, by the hundred.

@@ -70,7 +70,7 @@ def test_what_a_broker_says_itself_is_passed_on_with_the_place() -> None:
         (theirs.KafkaTimeoutError("Timed out after 5 ms"), "it did not answer in time"),
         (theirs.KafkaConnectionError("socket disconnected"), "socket disconnected"),
         (OSError(58, "a number that means something else"), "a number that means something else"),
-        (theirs.NodeNotReadyError(-1), "a partition has no leader at the moment"),
+        (theirs.UnknownBrokerIdError(-1), "a partition has no leader at the moment"),
         (theirs.NodeNotReadyError(3), "broker 3 cannot be reached"),
     ],
 )

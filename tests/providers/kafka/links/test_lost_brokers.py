@@ -1,36 +1,51 @@
-"""Mirrors while a broker is gone that alone has a topic which has nothing to do with them."""
+"""What goes on while a broker is gone that alone had a topic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconciler.operations.mirrors.mirror_rounds import Rounds
 from reconciler.operations.steps.mirror_copy import Copier
+from reconciler.resources.address import address_of
 from tests.engines import here
 from tests.providers.kafka.links.linked import EAST, NOW_MS, WEST, Linked
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
 
+LONELY = "lonely"
 
-def test_a_topic_without_a_leader_stops_no_mirror_of_others(
-    start_kafka: Callable[..., Kafka], kafka_prefix: str
-) -> None:
-    kafka = start_kafka(brokers=3)
-    linked = Linked.of(kafka, kafka_prefix, partitions=1)
-    linked.make_mirror()
-    rounds = Rounds(Copier({EAST: linked.east, WEST: linked.west}, here()), lambda: NOW_MS)
-    seen = linked.site.seen()
-    used = {seen[name].leaders[0] for name in (linked.topic, linked.mirror)}
-    lost = min({1, 2, 3} - used)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
-    admin.create_topics([NewTopic("lonely", 1, replica_assignment=[[lost]])])["lonely"].result(30)
-    linked.wait(lambda: "lonely" in linked.site.seen())
-    kafka.kill(lost - 1)
-    linked.wait(lambda: not linked.site.seen()["lonely"].is_led)
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    """Return two brokers of three, and a topic that is on the third alone."""
+    with Kafka.start(brokers=3) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
+        admin.create_topics([NewTopic(LONELY, 1, replica_assignment=[[3]])])[LONELY].result(30)
+        kafka.kill(2)
+        yield kafka
+
+
+@pytest.fixture
+def linked(kafka: Kafka, kafka_prefix: str) -> Linked:
+    made = Linked.of(kafka, kafka_prefix, partitions=1, make=False)
+    made.wait(lambda: not made.site.seen()[LONELY].is_led)
+    made.make_topic(made.topic, 1)
+    made.make_mirror()
+    return made
+
+
+def test_a_topic_without_a_leader_stops_no_mirror_of_others(linked: Linked) -> None:
     linked.produce([b"a"])
+    rounds = Rounds(Copier({EAST: linked.east, WEST: linked.west}, here()), lambda: NOW_MS)
     (synced,) = rounds.once([EAST], lambda address: address == linked.address).synced
     assert (synced.records, synced.error) == (1, None)
+
+
+def test_a_topic_without_a_leader_is_not_measured_and_others_are(linked: Linked) -> None:
+    linked.produce([b"a"])
+    lonely, other = (address_of("topic", WEST, name) for name in (LONELY, linked.topic))
+    assert set(linked.west.measure([lonely, other])) == {other}
