@@ -213,7 +213,17 @@ def marks(site: Site) -> dict[str, Marked]:
 
     Of a partition without a leader nobody tells offsets. Its mark is never that of a copy, so whoever follows it looks,
     and fails alone.
+
+    Raises:
+        ReconcilerError: The cluster does not answer, or may not be asked for offsets.
     """
+    try:
+        return _marks(site)
+    except UserError:  # A topic that is deleted meanwhile makes a request about all of them fail.
+        return _marks(site)
+
+
+def _marks(site: Site) -> dict[str, Marked]:
     there = {name: each for name, each in site.seen().items() if not is_internal(each)}
     places = [
         (name, number) for name, each in there.items() for number, leader in enumerate(each.leaders) if leader >= 0

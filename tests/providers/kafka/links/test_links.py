@@ -363,3 +363,18 @@ def test_why_a_verb_is_refused_is_told_also_where_copiers_of_another_mirror_cann
     found = Changing(linked.site).ask({linked.mirror: linked.link, "nothing": linked.link}, "pause")
     assert found[linked.mirror] is silent
     assert "topic nothing is not mirrored" in str(found["nothing"])
+
+
+def test_a_topic_that_is_deleted_while_all_are_looked_at_stops_no_round(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = f"{linked.topic}-gone"
+    linked.make_topic(gone, 1)
+    before, real = linked.site.seen(), Site.seen
+    linked.site.client.admin.delete_topics([gone])
+    linked.wait(lambda: gone not in linked.site.seen())
+    looks = iter([before])
+    monkeypatch.setattr(Site, "seen", lambda site, *given: next(looks, None) or real(site, *given))
+    marked = linked.east.marks()
+    assert linked.topic in marked
+    assert gone not in marked
