@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -78,6 +79,17 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
     return Forge(f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/")
 
 
+def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+    """Return the commit at which this branch left `revision`.
+
+    Raises:
+        UserError: There is no git, no repository, no such revision, or no common ancestor.
+    """
+    with _comparing(folder, revision):
+        _root(folder, environ)
+        return _git(folder, environ, "merge-base", "HEAD", _commit(folder, environ, revision)).strip()
+
+
 def changed_since(
     folder: Path, environ: Mapping[str, str], revision: str, beside: Iterable[Path] = ()
 ) -> tuple[str, ...]:
@@ -89,16 +101,27 @@ def changed_since(
     Raises:
         UserError: There is no git, no repository, no such revision, or no common ancestor.
     """
-    try:
+    base = fork_point(folder, environ, revision)
+    with _comparing(folder, revision):
         root = _root(folder, environ)
         places = {folder.resolve(): Path(), **{place.resolve(): place for place in beside}}
         asked = [str(real) for real in places if real.is_relative_to(root)]
-        commit = _commit(folder, environ, revision)
-        base = _git(folder, environ, "merge-base", "HEAD", commit).strip()
         diff = ("-c", "diff.relative=false", "diff", "--name-only", "--no-renames", "-z", base, "--", *asked)
         changed = _git(root, environ, "--literal-pathspecs", *diff)
         listed = ("ls-files", "--others", "--exclude-standard", "-z", "--", *asked)
         unknown = _git(root, environ, "--literal-pathspecs", *listed)
+    found = [root / path for path in (changed + unknown).split("\0") if path]
+    named = (
+        name / path.relative_to(real) for path in found for real, name in places.items() if path.is_relative_to(real)
+    )
+    return tuple(sorted({str(path) for path in named}))
+
+
+@contextmanager
+def _comparing(folder: Path, revision: str) -> Iterator[None]:
+    """Say what git could not tell."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise UserError("--changed-since needs git, which is not installed", hint="Install git") from error
     except (OSError, subprocess.SubprocessError) as error:
@@ -107,11 +130,6 @@ def changed_since(
             hint="Name a commit, branch or tag of this repository that HEAD has an ancestor in common with; "
             "in a pipeline fetch the whole history (fetch-depth: 0)",
         ) from error
-    found = [root / path for path in (changed + unknown).split("\0") if path]
-    named = (
-        name / path.relative_to(real) for path in found for real, name in places.items() if path.is_relative_to(real)
-    )
-    return tuple(sorted({str(path) for path in named}))
 
 
 def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:

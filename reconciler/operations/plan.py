@@ -251,7 +251,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     work.warn_about_local_state()
     planned = show_decided(work, decide_unlocked(work), started_ms)
     if out is not None:
-        options = to_options(select, cwd=invocation.cwd, folder=work.folder)
+        options = to_options(work.select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, to_document(planned.plan, options))
     return planned
 

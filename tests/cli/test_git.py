@@ -100,6 +100,22 @@ def test_a_changed_file_that_a_workspace_reads_beside_its_folder_is_part_of_the_
     assert "nothing to do" in call("plan", "--changed-since", "main").out
 
 
+def test_a_plan_of_a_branch_is_applied_as_it_was_saved_once_the_branch_is_merged(call: Call, tmp_path: Path) -> None:
+    _git(tmp_path, "init", "-q", "-b", "main")
+    _commit(tmp_path)
+    assert call("apply", "--yes").code == 0
+    _git(tmp_path, "switch", "-q", "-c", "work")
+    manifest = tmp_path / "manifests" / "example.yaml"
+    manifest.write_text(manifest.read_text().replace("partitions: 3", "partitions: 4"))
+    _commit(tmp_path)
+    assert call("plan", "--changed-since", "main", "--out", "plan.json").code == 0
+    _git(tmp_path, "switch", "-q", "main")
+    _git(tmp_path, "merge", "-q", "work")
+    said = call("apply", "plan.json", "--yes")
+    assert (said.code, "1 changed" in said.out) == (0, True), said.out
+    assert "nothing to do" in call("plan").out
+
+
 @pytest.mark.parametrize("revision", ["nope", "--output=x", "-h", "", "HEAD:shop"])
 def test_a_revision_that_is_none_is_refused(repository: Path, revision: str) -> None:
     with pytest.raises(UserError, match="git cannot tell what changed") as caught:

@@ -36,6 +36,11 @@ def no_commit(_folder: Path) -> str | None:
     return None
 
 
+def no_fork(_folder: Path, revision: str) -> str:
+    """Return the revision: nothing is known of branches."""
+    return revision
+
+
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
     """Return no files: nothing changed since that revision."""
     return ()
@@ -73,6 +78,8 @@ class Invocation:
     """Who acts, as others read it in the lease: `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
+    fork_point: Callable[[Path, str], str] = no_fork
+    """Returns the commit at which a folder's branch left a revision."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
     """Files below a folder, relative to it, and others beside it that changed since a revision."""
     base_files: Callable[[Path], Base | None] = no_base

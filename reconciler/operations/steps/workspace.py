@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -283,6 +283,9 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
     loaded = load_files(invocation, select)
+    if select.changed_since is not None:
+        # The commit is what a saved plan and a run keep: once a branch is merged, it has changed nothing any more.
+        select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(
         invocation=invocation,
