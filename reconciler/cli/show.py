@@ -279,8 +279,17 @@ class Doing:
         )
 
 
-def carry_out(do: Callable[[Hooks, Phases], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
+def carry_out(
+    do: Callable[[Hooks, Phases], Applied],
+    doing: Doing,
+    *,
+    question: str,
+    is_approved: bool,
+    instead: str = "Give --yes",
+) -> None:
     """Run `do` with everything a run tells and asks on the way, and the line of what is done before it is asked.
+
+    `instead`: what to do where nobody can be asked.
 
     Raises:
         UsageError: Somebody has to be asked, and there is no terminal.
@@ -288,7 +297,7 @@ def carry_out(do: Callable[[Hooks, Phases], Applied], doing: Doing, *, question:
     """
     with last_line(doing.form):
         if not is_approved:
-            require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
+            require_someone_to_ask(instead)
         seconds("--lock-timeout", doing.lock_timeout)
         from reconciler.cli.progress import Ending, reporter
         from reconciler.operations.apply import Hooks

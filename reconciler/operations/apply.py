@@ -381,8 +381,14 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
     Raises:
         BlockedError: A delete is not allowed by name; nothing was done.
         UserError: Not confirmed; nothing was done.
+        UsageError: It is asked for what changed files declare: what has left them would go as well.
         LeaseError: Someone else is applying.
     """
+    if select.changed_since is not None:
+        message = "--changed-since cannot be combined with destroy: no file says what it would remove"
+        raise UsageError(
+            message, hint="Name each of what is to go: reconciler destroy --target ADDR. Nothing was done."
+        )
     if options.recursive:
         below = tuple(pattern for target in select.targets for pattern in _below(target))
         select = replace(select, targets=(*select.targets, *below))

@@ -153,7 +153,7 @@ def test_version_is_one_line(run: Run) -> None:
         ),
         (["plan", "--host", "10.0.0.7"], "--host needs --principal"),
         (["apply"], "there is no terminal to confirm on, so nothing was done"),
-        (["destroy"], "there is no terminal to confirm on, so nothing was done"),
+        (["destroy"], "there is no terminal to confirm on, so nothing was done\n  hint: Give --yes\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError
+from reconciler.errors import BlockedError, UsageError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.steps.invocation import Select
 
@@ -52,6 +53,12 @@ def test_after_destroying_the_files_can_be_applied_again(applied: Bench) -> None
     ]
     applied.apply()
     assert applied.plan().plan.is_empty
+
+
+def test_changed_files_do_not_say_what_is_destroyed(applied: Bench) -> None:
+    with pytest.raises(UsageError, match="--changed-since cannot be combined with destroy"):
+        applied.destroy(replace(EVERYTHING, changed_since="main"))
+    assert list(west(applied).topics()) == ["shop:orders"]
 
 
 def test_a_target_leaves_alone_what_it_leans_on(applied: Bench) -> None:

@@ -141,6 +141,7 @@ def apply_command(
         doing,
         question="Apply this plan?",
         is_approved=doing.yes or resume or any(each is not None for each in (file, expect_digest, approved_in)),
+        instead="Give --yes, or a plan that `reconciler plan --out FILE` saved",
     )
 
 
