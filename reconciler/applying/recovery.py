@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _GOES_ON_BY_PLAN: Final = "The next plan continues it."
-_GOES_ON: Final = "Continue it: reconciler run --only mirror"
+_GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def whole(action: Action, found: Settlement) -> Settlement:

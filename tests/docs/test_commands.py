@@ -71,6 +71,11 @@ def test_every_command_on_a_page_is_one_the_tool_knows() -> None:
     assert wrong == []
 
 
+def test_a_hint_that_names_jobs_of_run_says_that_it_runs_once() -> None:
+    sources = sorted((markdown.ROOT / "reconciler").rglob("*.py"))
+    assert [str(file) for file in sources if "reconciler run --only" in file.read_text()] == []
+
+
 def test_a_command_that_does_not_exist_would_be_noticed() -> None:
     with pytest.raises(Exception, match="--no-such-option"):
         _parse(root(), ["plan", "--no-such-option"])

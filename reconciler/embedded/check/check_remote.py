@@ -155,8 +155,8 @@ _IN_RUNS: Final = {
 }
 _LEAST_INDEX_BYTES: Final = 12
 _HERE: Final = "; the local tier has these offsets too"
-_PUT_AGAIN: Final = ", and `reconciler run --only scrub` puts it again"
-_ONCE_DELETED: Final = ": delete this object, and `reconciler run --only scrub` puts it again"
+_PUT_AGAIN: Final = ", and `reconciler run --once --only scrub` puts it again"
+_ONCE_DELETED: Final = ": delete this object, and `reconciler run --once --only scrub` puts it again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ _RESTORE: Final = "Restore the object from a copy of the store, then check again
 _PUT_BACK: Final = f"{_RESTORE}; what was cut off `--repair` puts back where the bucket keeps versions"
 _RESTORE_REMOTE: Final = "Restore the object from a version or copy of the bucket, or from a mirror; then check again"
 _WITHOUT_INDEX: Final = "Nothing is lost: reads ask the segment itself, which takes them a request more"
-_SCRUB: Final = "`reconciler run --only scrub` writes it anew"
+_SCRUB: Final = "`reconciler run --once --only scrub` writes it anew"
 
 RULES: Final[Mapping[Kind, Rule]] = {
     Kind.CLUSTER_FILE: Rule(

@@ -341,5 +341,7 @@ class Merge:
             storage.delete([] if written is None else [written.key, index_key(written.key)])
             offsets = f"{self.partition}, offsets {run[0].base} to {run[-1].last}"
             message = f"{storage.url}: {offsets}: its records are not those whose digest the manifest keeps"
-            raise UserError(message, hint="`reconciler run --only scrub` says what is wrong; nothing was changed.")
+            raise UserError(
+                message, hint="`reconciler run --once --only scrub` says what is wrong; nothing was changed."
+            )
         return written.as_segment(run, run[0].epoch)

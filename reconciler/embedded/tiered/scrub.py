@@ -71,7 +71,7 @@ class ScrubFinding:
         where = f"offsets {self.offsets.start} to {self.offsets.stop - 1}"
         what = f"{where} are in the local tier alone" if self.is_here else f"{where} cannot be read"
         why = f": {self.why}" if self.why else ""
-        hint = f"Restore {self.key} from a version or copy of the bucket, then: reconciler run --only scrub"
+        hint = f"Restore {self.key} from a version or copy of the bucket, then: reconciler run --once --only scrub"
         return UserError(f"{what}: {self.key}: {self.fault}{why}", hint=hint)
 
 

@@ -221,7 +221,7 @@ def test_segments_that_are_gone_are_told_with_their_offsets_and_what_the_local_t
         assert (run.place.key, run.gone, run.objects) == (keys[3], (OffsetRange(3, 6),), 3)
         assert (single.place.key, single.gone, single.objects) == (keys[9], (OffsetRange(9, 10),), 1)
         assert (here.place.key, here.gone) == (keys[17], ())
-        assert "`reconciler run --only scrub` puts it again" in here.what
+        assert "`reconciler run --once --only scrub` puts it again" in here.what
         assert "scrub" not in run.what + single.what
     assert check_cluster(it.store, storage=it.storage).errors == 3
 
@@ -250,7 +250,7 @@ def test_bytes_that_are_not_those_that_were_uploaded_are_told_by_a_deep_check_al
     assert (lost.kind, lost.place.key, lost.gone) == (Kind.SEGMENT_DIFFERS, one.key, (OffsetRange(6, 7),))
     assert "its digest is not the one kept when it was written" in lost.what
     assert (here.kind, here.place.key, here.gone) == (Kind.SEGMENT_DIFFERS, newest.key, ())
-    assert "delete this object, and `reconciler run --only scrub` puts it again" in here.what
+    assert "delete this object, and `reconciler run --once --only scrub` puts it again" in here.what
 
 
 def test_an_index_that_is_gone_or_none_is_a_warning_for_nothing_is_lost_with_it() -> None:

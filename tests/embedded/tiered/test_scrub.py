@@ -62,7 +62,10 @@ def test_of_a_lost_segment_that_lay_nowhere_else_its_offsets_are_told_and_it_sta
     assert error.message == (
         f"{TOPIC}, partition 0: offsets 8 to 11 cannot be read: {lost.key}: the segment is not there"
     )
-    assert error.hint == f"Restore {lost.key} from a version or copy of the bucket, then: reconciler run --only scrub"
+    assert (
+        error.hint
+        == f"Restore {lost.key} from a version or copy of the bucket, then: reconciler run --once --only scrub"
+    )
     assert it.segments()[2] == lost
 
 
