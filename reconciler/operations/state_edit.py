@@ -206,7 +206,7 @@ def _moves(record: Record, old: Address, new: Address) -> dict[Address, Address]
     }
     taken = [target for target in moves.values() if target in record]
     if taken:
-        raise UserError(f"{taken[0]} is recorded already", hint="Forget it first: reconciler state rm")
+        raise UserError(f"{taken[0]} is recorded already", hint=f"Forget it first: reconciler state rm {taken[0]}")
     return moves
 
 

@@ -772,7 +772,8 @@ def _check_ended(found: MirrorSeen) -> None:
         why = "" if found.trouble is None else f": {found.trouble.message}"
         raise IncompleteError(
             f"{address} is {found.status}, and does not go on{why}",
-            hint="Continue it: reconciler run --once --only mirror. `reconciler mirror describe` says where it stands.",
+            hint="Continue it: reconciler run --once --only mirror. "
+            f"Where it stands: reconciler mirror describe {address}",
         )
 
 
