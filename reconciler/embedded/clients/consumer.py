@@ -238,6 +238,10 @@ class Consumer:
         """
         return self._stream(topic, partition).position
 
+    def positions(self) -> dict[tuple[str, int], Committed]:
+        """Return all of them as a transaction commits them, by topic and partition: see `send_offsets`."""
+        return self._named(self._reached())
+
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on reading elsewhere. What the group has committed stays until the next `commit`.
 
@@ -254,8 +258,7 @@ class Consumer:
         Raises:
             UserError: It has no group.
         """
-        positions = {place: Committed(each.position, epoch=each.epoch) for place, each in self._streams.items()}
-        Groups.of(self._cluster).commit_places(self._group(), positions)
+        Groups.of(self._cluster).commit_places(self._group(), self._reached())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
         """Return what its group has committed of each partition it reads; `None`: never.
@@ -275,6 +278,10 @@ class Consumer:
             for bounds in [each.bounds()]
         }
         return self._named(behind)
+
+    def _reached(self) -> dict[Place, Committed]:
+        """Return how far each partition is read, and under which epoch: where its log was cut since, that tells."""
+        return {place: Committed(each.position, epoch=each.epoch) for place, each in self._streams.items()}
 
     def _assign(self) -> None:
         """Look which topics and partitions there are now; what is new starts, what is gone ends."""

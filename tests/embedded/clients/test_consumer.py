@@ -449,6 +449,18 @@ def test_a_group_that_commits_after_the_cut_what_it_read_before_goes_on_at_the_c
     assert offsets(it.opened().consumer("readers", topics=[TOPIC])) == list(range(6, 6 + mirrored))
 
 
+def test_so_does_a_group_whose_positions_a_transaction_committed_before_the_cut(it: Tiered) -> None:
+    consumer, producer = it.opened().consumer("readers", topics=[TOPIC]), it.opened().producer("writer")
+    assert offsets(consumer) == list(range(10))
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send_offsets("readers", consumer.positions())
+    joined(it)
+    cut(it, 6)
+    mirror_more(it, 8)
+    assert offsets(it.opened().consumer("readers", topics=[TOPIC])) == list(range(6, 14))
+
+
 def test_an_offset_that_was_committed_by_hand_beyond_the_end_is_read_from_the_end(it: Tiered) -> None:
     it.cluster.groups.commit("readers", {(TOPIC, 0): Committed(9)})
     joined(it)
