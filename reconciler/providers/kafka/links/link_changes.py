@@ -413,6 +413,8 @@ class Making:
         for topic, seen in self.site.client.topics(silent).items():
             if seen.error == UNAUTHORIZED:
                 raise self.site.client.hidden(topic)
+            if not seen.error:  # The broker that listed topics lags behind.
+                ids[topic] = seen.id
 
         def decide(entries: Entries) -> Changes:
             states = states_of(entries)

@@ -378,3 +378,13 @@ def test_a_topic_that_is_deleted_while_all_are_looked_at_stops_no_round(
     marked = linked.east.marks()
     assert linked.topic in marked
     assert gone not in marked
+
+
+def test_a_link_is_not_deleted_where_the_broker_that_lists_topics_does_not_show_its_mirror_yet(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked.make_mirror()
+    monkeypatch.setattr(Site, "seen", lambda *_: {})
+    (outcome,) = linked.apply(Delete(address=linked.resource.address, before=linked.resource))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, BlockedError)
