@@ -215,6 +215,8 @@ def check_left_out(situation: Situation) -> Iterator[Finding]:
             continue
         if situation.given.is_only_drift and address not in situation.recorded:
             continue  # only what is gone is made again
+        if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
+            continue  # it is left out itself
         missing = next((each for each in _stands_on(address, item.resource) if _is_left_out(each, situation)), None)
         if missing is not None:
             message = f"{missing} is not there yet, and this plan leaves it out"
@@ -352,7 +354,7 @@ def _leaned_on(
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
     """Yield what wanted resources depend on. What has left the files is deleted only where it is named itself."""
-    waiting = [address for address in named if address in wanted]
+    waiting = [address for address in named if address in wanted or address in mounted]
     seen = set(waiting)
     while waiting:
         address = waiting.pop()
