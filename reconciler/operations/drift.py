@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ge
 
 import orjson
 
-from reconciler.errors import DriftError, ReconcilerError, UsageError, UserError
+from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.plan import Decided, Planned, decide_unlocked, show_decided
@@ -447,13 +447,15 @@ class Drifted:
     lost: tuple[Finding, ...] = ()
     """The clusters that could not be read. A plan may do without them; what changed there is not known."""
     compared: Compared | None = None
+    untold: tuple[Finding, ...] = ()
+    """Of mirrors to which others may have written: that this is not known."""
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """Odd rules, changes that no apply sets back, who is shut out; what is odd about a plan, `plan` says."""
         plan = self.planned.plan
         rules = (each for each in plan.warnings if each.source == WORKSPACE_FILE or each.is_of_drift)
-        return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut), *self.sealed)
+        return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut), *self.sealed, *self.untold)
 
     @property
     def obstacles(self) -> tuple[Finding, ...]:
@@ -499,9 +501,10 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     decided = decide_unlocked(work)
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
+    foreign, untold = _foreign(work, decided, select)
     found = (
         *_taken_over(work, decided, _chosen(select)),
-        *_foreign(work, decided, select),
+        *foreign,
         *sort_out(planned.plan, _roles(work, decided, select)),
     )
     findings = without_doubtful(found, doubtful)
@@ -525,7 +528,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     is_chosen = _chosen(select)
     shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = Compared(work.loaded, decided, doubtful)
-    return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost, compared)
+    return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost, compared, untold)
 
 
 def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:
@@ -557,8 +560,10 @@ FOREIGN: Final = "records"
 """The path of records in a mirror that its link did not copy."""
 
 
-def _foreign(work: Work, decided: Decided, select: Select) -> Iterator[DriftItem]:
-    """Yield mirrors of ours to which other producers wrote, on platforms that let them."""
+def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftItem], tuple[Finding, ...]]:
+    """Return mirrors of ours to which other producers wrote, on platforms that let them, and where it is not known."""
+    items: list[DriftItem] = []
+    untold: list[Finding] = []
     is_chosen = _chosen(select)
     ours = {*work.desired, *decided.recorded}
     clusters: dict[str, list[str]] = {}
@@ -571,12 +576,19 @@ def _foreign(work: Work, decided: Decided, select: Select) -> Iterator[DriftItem
         provider = work.providers[cluster]
         if provider.capabilities.mirrors_read_only:
             continue
-        for name, foreign in sorted(provider.links.foreign(names).items()):
+        try:
+            found = provider.links.foreign(names)
+        except NotAuthorizedError as error:
+            message = f"whether others wrote to its mirrors is not known: {error.message}"
+            untold.append(Finding(cluster_address(cluster), None, message, "Allow READ on its mirrors."))
+            continue
+        for name, foreign in sorted(found.items()):
             address, where = address_of("mirror", cluster, name), [str(each) for each in foreign]
             count = counted(sum(each.records for each in foreign), "record")
             message = f"another producer wrote {count}: {first_few(where, _NAMED, grouping='')}"
             mark = fingerprint_of("drift", address, where, FOREIGN)
-            yield DriftItem("drift", address, message, mark, FOREIGN)
+            items.append(DriftItem("drift", address, message, mark, FOREIGN))
+    return items, tuple(untold)
 
 
 def _unknown_run(work: Work, decided: Decided) -> Finding | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pytest
@@ -20,9 +22,14 @@ from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
 from tests.cli.conftest import Call, Said
 from tests.cli.kafka.conftest import CLUSTER, WORKSPACE
 from tests.cli.kafka.mirrored import FILES, Pair
+from tests.cli.kafka.test_half_made import clerk
 from tests.jobs.kafka.copies import Place
 from tests.servers.kafka import Kafka
+from tests.servers.kafkasecured import Secured
 from tests.servers.kafkatopics import forget_links, make_topic
+
+if TYPE_CHECKING:
+    from tests.cli.kafka.conftest import Desk
 
 pytestmark = pytest.mark.thorough
 
@@ -539,3 +546,61 @@ def test_a_source_is_known_by_the_name_that_its_mirror_declares(pair: Pair) -> N
     removed = pair.typed("state", "rm", f"namespace/west/{pair.prefix}", f"topic/west/{pair.prefix}:orders", "--yes")
     assert removed.code == 0, removed.err
     pair.assert_mirrored()
+
+
+@pytest.fixture
+def limited(
+    typed: Call, kafka_secured: Secured, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Demo, Callable[[ACLOperation], None]]]:
+    """A mirror that others wrote to, then the turn of a user with few rights; and what takes another from them."""
+    monkeypatch.setenv("PASSWORD", "wonder")
+    kafka = kafka_secured.kafka
+    demo = Demo(typed, kafka, kafka_prefix)
+    demo.applied("mirroring")
+    demo.produce("a", "b")
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    producer = Producer({"bootstrap.servers": kafka.bootstrap()})
+    producer.produce(f"{demo.prefix}.orders", "x", partition=0)
+    assert producer.flush(30) == 0
+    with closing(KafkaAdminClient(bootstrap_servers=[kafka.bootstrap()])) as admin:
+        user = clerk(cast("Desk", SimpleNamespace(prefix=demo.prefix, admin=admin)))
+
+        def rule(name: str, operation: ACLOperation, permission: ACLPermissionType) -> None:
+            made = ACL(f"User:{user}", "*", operation, permission, ResourcePattern(ResourceType.TOPIC, name))
+            assert not admin.create_acls([made])["failed"]
+
+        rule("__reconciler", ACLOperation.READ, ACLPermissionType.ALLOW)
+        login = "protocol: SASL_PLAINTEXT, allowPlaintextPasswords: true, mechanism: SCRAM-SHA-256"
+        security = f'{{{login}, username: {user}, password: "${{env:PASSWORD}}"}}'
+        servers = f'bootstrapServers: ["{kafka.bootstrap("LOGIN")}"]'
+        demo.fields["east"] = f"{{provider: kafka, kafka: {{{servers}, security: {security}}}}}"
+        demo.write("mirroring")
+        said = demo.typed("apply", "--yes", "--allow", "connect:cluster/east")
+        assert said.code == 0, said.out + said.err
+        yield demo, lambda operation: rule(f"{demo.prefix}.orders", operation, ACLPermissionType.DENY)
+    forget_links(kafka)
+
+
+def test_drift_says_that_others_records_are_not_known_to_who_may_not_read_a_mirror(
+    limited: tuple[Demo, Callable[[ACLOperation], None]],
+) -> None:
+    demo, deny = limited
+    assert "another producer wrote 1 record" in demo.typed("drift").out
+    deny(ACLOperation.READ)
+    drift = demo.typed("drift")
+    assert drift.code == 0, drift.out + drift.err
+    assert "whether others wrote to its mirrors is not known" in drift.out + drift.err
+
+
+def test_a_plan_says_of_a_mirror_that_may_not_be_described_that_it_is_hidden(
+    limited: tuple[Demo, Callable[[ACLOperation], None]],
+) -> None:
+    demo, deny = limited
+    deny(ACLOperation.DESCRIBE)
+    for state in ("mirroring", None):
+        demo.write(state)
+        said = demo.typed("plan")
+        assert said.code == 1
+        assert demo.mirror in said.out
+        assert "it is hidden" in said.out
+        assert "Plan: nothing to do" in said.out
