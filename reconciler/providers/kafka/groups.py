@@ -256,7 +256,18 @@ def group_states(client: KafkaClient) -> dict[str, str]:
 
 
 def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return what groups have committed, by the names brokers give topics: one request to each coordinator."""
+    """Return what groups have committed, by the names brokers give topics: one request to each coordinator.
+
+    Raises:
+        NotAuthorizedError: One of them may not be read.
+    """
+    found, refused = readable_by(client, tuple(groups))
+    for error in refused.values():
+        raise error
+    return found
+
+
+def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
     wanted = dict.fromkeys(groups)
     if not wanted:
         return {}
@@ -272,12 +283,12 @@ def readable_by(
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
     """Return the same of the groups that may be described, and what to say of those that may only be listed."""
     try:
-        return committed_by(client, groups), {}
+        return _committed_by(client, groups), {}
     except NotAuthorizedError:
         hidden = _hidden(client, groups)
         if not hidden:
             raise
-    return committed_by(client, [group for group in groups if group not in hidden]), hidden
+    return _committed_by(client, [group for group in groups if group not in hidden]), hidden
 
 
 def _hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
@@ -290,7 +301,8 @@ def _hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthoriz
     for each in answer.coordinators:
         if each.error_code == _UNAUTHORIZED:
             message = f"cluster {client.name}: the principal of reconciler may not describe group {each.key}"
-            found[each.key] = NotAuthorizedError(message, hint="Allow DESCRIBE on it, or leave the group out.")
+            hint = "Allow DESCRIBE on the group. A link can leave it out, by consumerOffsetSync.filters."
+            found[each.key] = NotAuthorizedError(message, hint=hint)
     return found
 
 

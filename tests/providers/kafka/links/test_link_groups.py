@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from kafka.admin import (
     ACL,
+    ACLFilter,
     ACLOperation,
     ACLPermissionType,
+    ACLResourcePatternType,
     KafkaAdminClient,
     ResourcePattern,
+    ResourcePatternFilter,
     ResourceType,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import NotAuthorizedError, ReconcilerError
 from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
+from reconciler.runtime.retry import Backoff, Tries
 from tests.providers.kafka.links.linked import OPENED, Linked, commit
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
@@ -90,36 +95,46 @@ def test_a_group_beyond_what_was_copied_is_held_to_the_mirrors_end_and_brought_a
     assert _next(linked, linked.mirror, there) == []
 
 
-def test_a_group_that_may_not_be_read_is_told_and_keeps_no_other_back(
-    kafka_secured: Secured, kafka_prefix: str
-) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=kafka_secured.kafka.bootstrap().split(","))
-    user, groups = f"{kafka_prefix}-clerk", [f"{kafka_prefix}-{number}" for number in range(5)]
-    admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_256, "right-one")])
+@pytest.fixture
+def clerk(kafka_secured: Secured, kafka_prefix: str) -> KafkaProvider:
+    """Return a cluster for someone who may read four of five groups that have committed offsets of a topic."""
+    user, groups = f"{kafka_prefix}-clerk", groups_of(kafka_prefix)
     allowed = [
         (ResourcePattern(ResourceType.CLUSTER, "kafka-cluster"), ACLOperation.DESCRIBE),
         (ResourcePattern(ResourceType.TOPIC, kafka_prefix), ACLOperation.DESCRIBE),
         *((ResourcePattern(ResourceType.GROUP, group), ACLOperation.DESCRIBE) for group in groups if group[-1] != "3"),
     ]
-    admin.create_acls([ACL(f"User:{user}", "*", may, ACLPermissionType.ALLOW, what) for what, may in allowed])
+    anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    asked = ACLFilter(f"User:{user}", "*", ACLOperation.ANY, ACLPermissionType.ANY, anything)
+    with closing(KafkaAdminClient(bootstrap_servers=kafka_secured.kafka.bootstrap().split(","))) as admin:
+        login = UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_256, "right-one")
+        admin.alter_user_scram_credentials([login])
+        admin.create_acls([ACL(f"User:{user}", "*", may, ACLPermissionType.ALLOW, what) for what, may in allowed])
+        looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=30)
+        while len(admin.describe_acls(asked)[0]) < len(allowed):
+            assert not looks.is_over, "the rules do not show"
+            looks.wait()
     make_topic(kafka_secured.kafka, kafka_prefix)
     for group in groups:
         commit(kafka_secured.kafka, group, kafka_prefix, 0)
-    login: dict[str, Any] = {
-        "protocol": "SASL_PLAINTEXT",
-        "mechanism": "SCRAM-SHA-256",
-        "allowPlaintextPasswords": True,
-    }
-    said = kafka_secured.declared("LOGIN", **login, username=user, password="${env:PASSWORD}")  # noqa: S106 - where it is
-    provider = KafkaProvider(said, kafka_secured.edge())
-    OPENED.append(provider)
-    found = provider.links.syncs.group_versions(groups.__contains__)
-    refused = {group: version for group, version in found.items() if isinstance(version, ReconcilerError)}
+    how: dict[str, Any] = {"protocol": "SASL_PLAINTEXT", "mechanism": "SCRAM-SHA-256", "allowPlaintextPasswords": True}
+    said = kafka_secured.declared("LOGIN", **how, username=user, password="${env:PASSWORD}")  # noqa: S106 - where it is
+    OPENED.append(KafkaProvider(said, kafka_secured.edge()))
+    return OPENED[-1]
+
+
+def groups_of(prefix: str) -> list[str]:
+    return [f"{prefix}-{number}" for number in range(5)]
+
+
+def test_a_group_that_may_not_be_read_is_told_and_keeps_no_other_back(clerk: KafkaProvider, kafka_prefix: str) -> None:
+    groups, syncs = groups_of(kafka_prefix), clerk.links.syncs
+    found = syncs.group_versions(groups.__contains__)
     assert sorted(found) == groups
-    assert list(refused) == [groups[3]]
-    assert groups[3] in str(refused[groups[3]])
-    assert list(provider.links.syncs.group_versions(groups[:1].__contains__)) == groups[:1]
-    admin.close()
+    assert [group for group, version in found.items() if isinstance(version, ReconcilerError)] == [groups[3]]
+    assert list(syncs.group_versions(groups[:1].__contains__)) == groups[:1]
+    with pytest.raises(NotAuthorizedError, match=f"may not describe group {groups[3]}. Allow DESCRIBE on"):
+        clerk.groups.committed(groups[3], [kafka_prefix])
 
 
 def test_bringing_twice_changes_nothing(linked: Linked) -> None:
