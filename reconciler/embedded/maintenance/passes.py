@@ -119,13 +119,26 @@ class Upkeep:
         uploads, survey = Uploads(self.store, remote, self.now_ms), Survey.begun(self.store, self.cluster_id, "upload")
         for full_name, error in describe(remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})):
             tended.fail(full_name, error)
-        found = sorted(self._found(survey, tended, _uploads, uploads.due), key=_backlog)
+        again: list[Chore] = []
+
+        def due(lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+            found, due_ms = uploads.due(lying, head)
+            # Those that compact still have a survey of their own.
+            if found is None and not lying.policy.compacts and uploads.reuploads(lying.policy):
+                outdated, _ = uploads.outdated(lying, head)
+                again.extend(outdated or ())
+                return None, due_ms if outdated is None else self.now_ms()
+            return found, due_ms
+
+        found = sorted(self._found(survey, tended, _uploads, due), key=_backlog)
         chores = _all_of(found)
         tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
         survey.end()
         self.upload_all(uploads, chores, tended, spread)
-        again = _all_of(self._looked("reupload", tended, uploads.reuploads, uploads.outdated))
-        self.reupload_all(again, tended, spread)
+        compacting = self._looked(
+            "reupload", tended, lambda policy: policy.compacts and uploads.reuploads(policy), uploads.outdated
+        )
+        self.reupload_all([*again, *_all_of(compacting)], tended, spread)
         return tended
 
     def upload_all(
