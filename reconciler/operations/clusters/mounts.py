@@ -594,7 +594,9 @@ def _unmounted(site: Site, topic: Address) -> UserError | None:
     clusters = {
         each.incarnation: cluster_of(address) for address, each in record.items() if kind_of(address) == "cluster"
     }
-    owner = clusters.get(lying.owner)
+    # Object storage has another id of what is no embedded cluster than the state: only those are asked for it.
+    asked = [name for name, each in site.clusters.items() if each.spec.object_storage and not each.spec.embedded]
+    owner = clusters.get(lying.owner) or cluster_ids(site, asked).get(lying.owner or "")
     word = "mounted" if lying.state == "mounted" else "being mounted"
     message = (
         f"{topic} was unmounted to {location}{by}, and is {word} on cluster {owner or lying.owner} as {lying.name}"

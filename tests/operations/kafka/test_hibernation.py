@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.events import ActionDone, Recovered
 from reconciler.errors import RetryableError, UserError
+from reconciler.operations.clusters.consume import ConsumeOptions, consume
 from reconciler.operations.clusters.mount_commands import MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import ReleaseOf, Underway, release_topic
 from reconciler.operations.steps.invocation import Select
@@ -196,6 +198,17 @@ def test_a_topic_that_commands_moved_to_another_cluster_is_said_to_be_there_and_
     assert plan.actions == ()
     (refused,) = plan.errors
     assert refused.message == f"it is mounted with its records as topic/cold/{later}, and no Mounting says so"
+
+
+def test_who_asks_an_embedded_cluster_for_a_topic_that_woke_on_kafka_is_told_its_address_there(site: Site) -> None:
+    for cluster, state in (("live", "unmounted"), ("cold", "mounted"), ("cold", "unmounted"), ("live", "mounted")):
+        site.declare(cluster, state)
+        site.apply()
+    reach = SiteOptions(invocation=site.bench.invocation, select=Select())
+    address = f"topic/cold/{site.topic}"
+    with pytest.raises(UserError, match=r"is mounted on cluster live as ") as refused:
+        consume(reach, address, ConsumeOptions(), stdout=io.BytesIO(), stop=Stop())
+    assert refused.value.hint == f"Look for it there: topic/live/{site.topic}"
 
 
 def test_a_topic_that_woke_on_kafka_changes_clusters_in_one_plan_or_is_released_by_the_hint(site: Site) -> None:
