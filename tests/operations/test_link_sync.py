@@ -565,6 +565,18 @@ def test_a_mirror_that_is_resumed_while_another_link_is_gone_over_gets_the_confi
     assert run.linked.east.topic(ORDERS).configs["retention.ms"] == "86400000"
 
 
+def test_a_destination_none_of_whose_links_is_wanted_is_asked_for_its_links_alone() -> None:
+    run = runner()
+    run.linked.mirror("east", "west")
+    run.over["east"] = counting = Counting(run.linked.stores["east"])
+    run.provider("east").links.links()
+    alone = counting.calls.copy()
+    counting.calls.clear()
+    over = LinkPass("east", run.driver().providers, run.pace, run.linked.clock)
+    assert list(sync_links(over, None, lambda _name: False)) == []
+    assert counting.calls == alone
+
+
 def test_access_rules_are_synced_at_their_interval() -> None:
     run = runner(aclSync={"enabled": True, "interval": "1m", "filters": [{"resourceType": "topic"}]})
     run.interval_ms = 0

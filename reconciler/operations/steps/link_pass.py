@@ -7,7 +7,7 @@ whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -351,14 +351,16 @@ def sync_links(
         RetryableError: The destination does not answer.
     """
     links = over.providers[over.cluster].links
-    every = links.links()
-    # Before its mirrors: what is changed while other links are gone over is met by the next pass.
-    here = links.syncs.version() if any(link.status is not LinkStatus.PAUSED for link in every) else ""
-    mirrors = links.mirrors()
-    learn_names(over.providers, mirrors)
+    every, here = links.links(), ""
+    mirrors: Sequence[MirrorSeen] | None = None
     for link in every:
         if not is_wanted(link.name):
             continue
+        if mirrors is None:
+            # Before its mirrors: what is changed while links are gone over is met by the next pass.
+            here = links.syncs.version() if any(each.status is not LinkStatus.PAUSED for each in every) else ""
+            mirrors = links.mirrors()
+            learn_names(over.providers, mirrors)
         sides = over.view(link, mirrors)
         if sides is None:
             yield _unknown(over.cluster, link, over.owners.get(link.name))
