@@ -268,6 +268,14 @@ class UploadSpec(Model):
         default=None, description="Upload the open segment after this long; absent: closed ones only.", examples=["1h"]
     )
 
+    @field_validator("max_interval")
+    @classmethod
+    def _in_seconds(cls, ms: int | None) -> int | None:
+        if ms is not None and (ms <= 0 or ms % 1_000):
+            hint = "Write 90s or 1h. Leave it out, and only closed segments are uploaded"
+            raise refusal(Complaint("is no number of whole seconds, of which platforms want at least one", hint))
+        return ms
+
 
 class MergeSpec(Model):
     """Merging of small adjacent remote segments."""

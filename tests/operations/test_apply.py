@@ -538,6 +538,16 @@ def test_what_was_kept_and_cannot_be_used_is_told_in_a_line_and_set_aside(
     assert list(kept.parent.iterdir()) == [kept.with_suffix(".damaged")]
 
 
+def test_what_was_kept_of_a_run_and_cannot_be_removed_is_told_in_a_line(tmp_path: Path) -> None:
+    told: list[str] = []
+    spool = LocalSpool(tmp_path, told.append)
+    in_the_way = tmp_path / ".reconciler/spool/a-run.json"
+    in_the_way.mkdir(parents=True)
+    spool.forget("a-run")
+    (line,) = told
+    assert line.startswith(f"{in_the_way} is of no use any more and cannot be removed: ")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("harm", "why"),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from reconciler.resources.cluster import MachineryTiering
 from reconciler.resources.inventory import RESOURCE, WRITABLE
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
@@ -85,6 +86,12 @@ def test_a_mounted_topic_is_called_by_its_alias() -> None:
     metadata = {"name": "clicks", "namespace": "shop", "cluster": "east"}
     mounting = Mounting.model_validate({"metadata": metadata, "spec": {"state": "MOUNTED", "as": "clicks-2025"}})
     assert (mounting.address, mounting.topic_name) == ("mounting/east/shop:clicks", "shop:clicks-2025")
+
+
+@pytest.mark.parametrize("interval", ["infinite", -1, 0, "1500ms"])
+def test_open_segments_are_uploaded_after_whole_seconds(interval: Any) -> None:
+    with pytest.raises(ValidationError, match="whole seconds"):
+        MachineryTiering.model_validate({"upload": {"maxInterval": interval}})
 
 
 def test_a_mounting_with_an_infinite_timeout_has_none() -> None:

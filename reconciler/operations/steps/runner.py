@@ -126,8 +126,13 @@ class LocalSpool:
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def forget(self, run: str) -> None:
-        """Drop what is kept of a run, and the folders that were made for it."""
-        self._path(run).unlink(missing_ok=True)
+        """Drop what is kept of a run, and the folders that were made for it; what cannot be dropped is told."""
+        path = self._path(run)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._tell(f"{path} is of no use any more and cannot be removed: {(error.strerror or str(error)).lower()}")
+            return
         with suppress(OSError):  # something else is in there
             self._folder.rmdir()
             self._folder.parent.rmdir()
