@@ -560,6 +560,6 @@ def _refused_again(error: ReconcilerError) -> IncompleteError:
     """Return what is said of a second look that failed: what was done before it stays done."""
     why = error.message.removeprefix("nothing was done: ")
     return IncompleteError(
-        f"the plan is done, but what the run before had left in doubt could not be looked at once more: {why}",
+        f"the plan is done, but what the run before had left in doubt was not gone on with: {why}",
         hint=f"{ended_sentence(error.hint)} Look with: reconciler plan",
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.applying.engine import RunResult, is_archived
 from reconciler.applying.events import Approval, Event
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
-from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UsageError, UserError
+from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.lifecycles import UNMOUNT
 from reconciler.operations.plan import (
     BlockedPlanError,
@@ -24,7 +24,6 @@ from reconciler.operations.plan import (
 )
 from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
-    NOTHING_DONE,
     ApprovalCheck,
     ApprovalUse,
     Approved,
@@ -248,12 +247,8 @@ class _Applying:
                     planned = _limited(planned, basis.settled.run.actions)
                 elif approved is not None or not self._options.yes:
                     planned = _limited(planned, found[-1][0].plan.actions)
-                try:
-                    _check_blocked(planned)
-                    self._check_approvers(planned, before)
-                except BlockedError as error:
-                    why = error.message.removeprefix(NOTHING_DONE)
-                    raise BlockedError(f"{_NOT_ALL_DONE}{why}", hint=error.hint) from error
+                _check_blocked(planned)
+                self._check_approvers(planned, before)
                 return self._to_do(planned, decided)
             held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
@@ -348,9 +343,6 @@ class _Applying:
 
 def _found(decided: Decided) -> RestOfRun:
     return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
-
-
-_NOT_ALL_DONE: Final = "the plan was applied, and not what came up in what the run before had left in doubt: "
 
 
 def _limited(planned: Planned, agreed: Sequence[Action]) -> Planned:

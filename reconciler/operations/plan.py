@@ -18,7 +18,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.steps.approval import NOTHING_DONE, to_options
+from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of, located
 from reconciler.operations.steps.observe import (
     ObservedClusters,
@@ -240,7 +240,7 @@ class BlockedPlanError(BlockedError):
         options = " ".join(f"--allow {allow}" for allow in dict.fromkeys(allows))
         hint = f"Allow once with {options}" if options else "Change the files."
         what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
-        super().__init__(f"{NOTHING_DONE}{len(actions)} blocked ({what})", hint=hint)
+        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
         self.planned = planned
 
 

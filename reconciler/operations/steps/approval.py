@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 5
 """How many actions a message names."""
-NOTHING_DONE: Final = "nothing was done: "
-"""How it begins what a guard refuses of a plan."""
 _UNDONE: Final = "Nothing was done. "
 _SAVE_AGAIN: Final = f"{_UNDONE}Look at the plan again and save it: reconciler plan --out FILE"
 _APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
@@ -316,7 +314,7 @@ def check_approvers(
         who = f"{first_few(given)} did" if given else "no approver is named"
         message = f"{counted(asked, 'person', 'people')} must have approved {first_few(because, _NAMED)}, and {who}"
         how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
-        raise BlockedError(f"{NOTHING_DONE}{message}", hint=f"guards.approvals of the workspace asks for it. {how}")
+        raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace asks for it. {how}")
 
 
 def _base(document: PlanDocument) -> tuple[int, str]:
