@@ -183,7 +183,7 @@ def test_a_group_that_was_reset_on_the_mirror_is_told(demo: Demo) -> None:
     files.write_text(files.read_text().replace("  mirrorTopics", f"  {syncing}\n  mirrorTopics"))
     assert demo.typed("apply", "--yes").code == 0
     assert demo.typed("run", "--once", "--only", "mirror").code == 0
-    group, topic = f"{demo.prefix}:bill", f"{demo.prefix}:orders"
+    group, topic = f"{demo.prefix}-bill", f"{demo.prefix}:orders"
     for cluster, to in (("east", "earliest"), ("west", "latest")):
         done = demo.typed("group", "reset", cluster, group, "--to", to, "--topic", topic, "--yes")
         assert done.code == 0, done.err
