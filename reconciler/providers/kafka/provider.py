@@ -671,7 +671,10 @@ class KafkaProvider:
         sealed: dict[str, Seal] = {}
         if any(key[0] == SEALED for key in entries):
             sealed = holding_seals(entries, topics, configs)
-        return links, sealed, filled_in(entries, topics, configs), self._owners_in(entries)
+        filled: dict[str, dict[str, str]] = {}
+        if any(key[0] == FILLED for key in entries):
+            filled = filled_in(entries, topics, configs)
+        return links, sealed, filled, self._owners_in(entries)
 
     def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
