@@ -562,7 +562,10 @@ def _names_first(self: Uploads, found: Sequence[Uploaded], *, put_ms: int) -> An
 
 
 def _head_first(self: Uploads, found: Sequence[Uploaded], *, put_ms: int) -> Any:
-    self._follow(found[-1].partition, None, found[-1].offsets.stop, found[-1].tiering)
+    last = found[-1]
+    manifest = read_manifest(self.remote.storage, remote_partition(last.tiering.location, last.partition.number))
+    assert manifest is not None
+    self._follow(last.partition, None, replace(manifest, end=last.offsets.stop), last.tiering)
     return _publish(self, found, put_ms=put_ms)
 
 
