@@ -300,5 +300,5 @@ def peaks_of(folder: Path, mib: int) -> list[int]:
 
 
 def run(folder: Path, *step: str) -> int:
-    command = [sys.executable, "-m", "tests.embedded.memoryprobe", str(folder), *step]
+    command = [sys.executable, "-m", "tests.embedded.tiered.memory_probe", str(folder), *step]
     return int(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout)
