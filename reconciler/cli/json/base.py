@@ -76,7 +76,7 @@ def _json(document: BaseModel, option: int = 0) -> bytes:
     row = document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
-    except TypeError:
+    except TypeError:  # The name of a file is not UTF-8. Seldom, so only then is all of it looked through.
         body = orjson.dumps(_in_utf8(row), option=option)
     return json_shown(body) + b"\n"
 

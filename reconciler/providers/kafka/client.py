@@ -253,11 +253,8 @@ class KafkaClient:
     def cluster(self) -> ClusterSeen:
         """Return who answers, and which brokers are alive."""
         found = self.asked("describing the cluster", self.admin.describe_cluster)
-        from kafka.admin import ACLOperation
-
         alive = sorted((each["broker_id"], each["rack"]) for each in found["brokers"] if not each.get("is_fenced"))
-        operations = frozenset(ACLOperation[name].value for name in found.get("authorized_operations") or ())
-        return ClusterSeen(found["cluster_id"], dict(alive), operations)
+        return ClusterSeen(found["cluster_id"], dict(alive), frozenset(found.get("authorized_operations") or ()))
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics by name, in one request: those of `names`, or all that may be described."""

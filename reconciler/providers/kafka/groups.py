@@ -25,8 +25,6 @@ _MOST: Final = 1_000
 """Groups whose offsets one answer for a plan rests on."""
 READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 """States of a group that has members."""
-_DESCRIBE: Final = 8
-"""The code of the operation, as access rules have it."""
 _UNAUTHORIZED: Final = 30
 
 
@@ -312,7 +310,7 @@ def check_all_listed(client: KafkaClient) -> None:
     Raises:
         NotAuthorizedError: The principal may not describe the cluster.
     """
-    if _DESCRIBE not in client.cluster().operations:
+    if "DESCRIBE" not in client.cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 

@@ -11,6 +11,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 from reconciler.lifecycles import MigrationState
 from reconciler.providers.protocol import MountJob
+from reconciler.resources.base import LONG_MAX
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Entries, Key, Value
@@ -30,7 +31,6 @@ WRITER: Final = "reconciler.mountings"
 """The transactional id through which they are written."""
 
 
-_MAX_LONG: Final = str(2**63 - 1)
 _LARGEST_RECORD: Final = str(100 << 20)
 """As large as a request may be (`socket.request.max.bytes`)."""
 FILLING: Final = {
@@ -38,8 +38,8 @@ FILLING: Final = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": _MAX_LONG,
-    "message.timestamp.after.max.ms": _MAX_LONG,
+    "message.timestamp.before.max.ms": str(LONG_MAX),
+    "message.timestamp.after.max.ms": str(LONG_MAX),
     "max.message.bytes": _LARGEST_RECORD,
 }
 """What holds for a topic while it is filled."""

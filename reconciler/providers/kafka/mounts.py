@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.mounts.archive import ArchivedTopic
@@ -36,6 +37,7 @@ from reconciler.providers.kafka.translate import OWN, Naming, TopicSeen, own_val
 from reconciler.providers.protocol import CopyMove, Done, Failed, GroupsOfCluster, LiveTopic, MountJob, Outcome
 from reconciler.records.log import TopicLog, came_since
 from reconciler.resources.address import Address, full_name_of
+from reconciler.resources.base import UNLIMITED
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING, ConfigKey
 from reconciler.resources.topic import Topic
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
 
 
 _ELSEWHERE: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
-_UNLIMITED: Final = 2**63
 _OF_BROKERS: Final = PASSING | {"unclean.leader.election.enable"}
 _KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "max.message.bytes")
 """What a topic must not lose by coming to a cluster with other defaults."""
@@ -90,8 +91,8 @@ def finished(
 
 
 def _keeps_longer(value: str, than: str | None) -> bool:
-    longest = [_UNLIMITED if each == "-1" else int(each) for each in (value, than or "-1")]
-    return longest[0] > longest[1]
+    here, there = (inf if int(each) == UNLIMITED else int(each) for each in (value, than or UNLIMITED))
+    return here > there
 
 
 def archived(own: Mapping[str, str], said: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

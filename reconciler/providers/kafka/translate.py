@@ -28,8 +28,8 @@ class ClusterSeen:
     id: str
     racks: Mapping[int, str | None]
     """The brokers that are alive, and where each stands."""
-    operations: frozenset[int]
-    """What whoever asks may do with the cluster (codes of access rules)."""
+    operations: frozenset[str]
+    """What whoever asks may do with the cluster, as brokers call it: `DESCRIBE`."""
 
     @property
     def brokers(self) -> tuple[int, ...]:
