@@ -189,6 +189,8 @@ class Provider(Protocol):
 
         Raises:
             NotAuthorizedError: Whoever acts may not write it.
+            UnansweredError: It may have been written.
+            RetryableError: The cluster does not answer; nothing was written.
         """
         ...
 

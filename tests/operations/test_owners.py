@@ -12,7 +12,14 @@ import pytest
 from reconciler.cli.json.inventory_json import ShownPart
 from reconciler.cli.text.runs_text import upkeep_text
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, InterruptedRunError, RetryableError, StalePlanError, UserError
+from reconciler.errors import (
+    BlockedError,
+    InterruptedRunError,
+    RetryableError,
+    StalePlanError,
+    UnansweredError,
+    UserError,
+)
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -282,7 +289,7 @@ def test_who_is_too_late_on_one_cluster_gives_back_what_it_took_on_another(
     assert "topic/orders" not in cluster.catalog.read().owners
 
 
-def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_on_another(
+def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_and_waits_once_for_one_that_is_down(
     applied: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     applied.write("manifests/east.yaml", CLUSTER.replace("west", "east") % applied.folder)
@@ -290,8 +297,11 @@ def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_on_anot
     more = ORDERS.replace("orders", "more")
     applied.write("manifests/more.yaml", f"{more}---\n{more.replace('west', 'east').replace(', namespace: shop', '')}")
     own = EmbeddedProvider.own
+    on_west: list[OwnerChange] = []
 
     def own_until_gone(self: EmbeddedProvider, change: OwnerChange) -> object:
+        if "topic/shop:orders" in change.keep:
+            on_west.append(change)
         if "topic/shop:more" in change.take:  # the one about east was before: clusters come by their names
             raise RetryableError("its store does not answer", hint="Try again.")
         return own(self, change)
@@ -302,6 +312,7 @@ def test_who_does_not_reach_one_cluster_any_more_gives_back_what_it_took_on_anot
     on_east = DirectoryStore(applied.folder / ".clusters/east")
     cluster = EmbeddedCluster.open(on_east, now_ms=applied.invocation.now_ms, new_id=applied.invocation.new_id)
     assert "topic/more" not in cluster.catalog.read().owners
+    assert len(on_west) == 1
 
 
 @pytest.mark.parametrize("options", [ApplyOptions(yes=True), ApplyOptions()], ids=["yes", "asked"])
@@ -412,7 +423,7 @@ def test_what_an_apply_took_and_did_not_begin_to_make_is_let_go(
             taken.append(change)
             assert owners(applied)["topic/shop:more"] == "shop"
             if end == "no answer":
-                raise RetryableError("no answer came", hint="Wait.")
+                raise UnansweredError("no answer came", hint="Wait.")
             applied.stop.request()
         return refused
 

@@ -39,7 +39,9 @@ from reconciler.errors import (
     LeaseError,
     PartialError,
     ReconcilerError,
+    RetryableError,
     StalePlanError,
+    UnansweredError,
     UserError,
 )
 from reconciler.manifests.load import Loaded, explain_origin
@@ -261,9 +263,14 @@ class _Owning:
 
     def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record) -> None:
         keep = self._recorded(record, cluster)
-        self._said[cluster] = keep | keys.keys()  # also where no answer comes
+        self._said[cluster] = keep | keys.keys()  # also where a write has no answer
         try:
             refused = self._own(cluster, keys, keep)
+        except UnansweredError:
+            raise
+        except RetryableError:
+            self._said[cluster] = keep  # Nothing was written: a cluster that is down is not waited for once more.
+            raise
         except UserError as error:
             self._warn(cluster, error)
             return

@@ -200,7 +200,9 @@ def starts_of(
 class Writer:
     """A producer of one transactional id: from here on, all others of that id are fenced."""
 
-    def __init__(self, settings: Mapping[str, Any], transactional_id: str, cluster: str) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], transactional_id: str, cluster: str, *, patience_s: float = WAIT_S
+    ) -> None:
         from confluent_kafka import Producer
 
         how = {
@@ -210,6 +212,7 @@ class Writer:
             **_QUICKLY,
         }
         self._producer, self._settings, self._cluster = Producer(revealed({**settings, **how})), settings, cluster
+        self._patience_s = patience_s
         self._asked(self._producer.init_transactions, SLICE_S)
 
     def write(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -228,7 +231,13 @@ class Writer:
         from confluent_kafka import KafkaException
 
         try:
-            patiently(partial(call, *given, **more), self._settings, doing=_WRITING, cluster=self._cluster)
+            patiently(
+                partial(call, *given, **more),
+                self._settings,
+                doing=_WRITING,
+                cluster=self._cluster,
+                patience_s=self._patience_s,
+            )
         except (KafkaException, SystemError) as error:
             if (found := behind(error)) is None:
                 raise
@@ -239,7 +248,9 @@ class Writer:
             raise told(found, self._settings, _WRITING, self._cluster) from error
 
 
-def patiently(call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
+def patiently(
+    call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
+) -> None:
     """Make a call of a transactional producer until it is through, as long as that may help.
 
     Raises:
@@ -248,7 +259,7 @@ def patiently(call: Callable[[], object], settings: Mapping[str, Any], *, doing:
     """
     from confluent_kafka import KafkaException
 
-    until = monotonic() + WAIT_S
+    until = monotonic() + patience_s
     while True:
         try:
             call()
@@ -450,11 +461,14 @@ class Ledger:
                 known.done = known.begun
             return {place: entry for place, entry in known.entries.items() if place[0] in wanted}
 
-    def change(self, writer: str, decide: Callable[[Entries], Changes], *kinds: str) -> Entries:
+    def change(
+        self, writer: str, decide: Callable[[Entries], Changes], *kinds: str, patience_s: float = WAIT_S
+    ) -> Entries:
         """Write what is decided over what is there, all or nothing, and return what is there then.
 
         `decide` is asked again where another process was faster; it may raise, and then nothing is written. What it
-        returns may be empty. `kinds`: those it looks at, by default `STATES`.
+        returns may be empty. `kinds`: those it looks at, by default `STATES`. `patience_s`: how long brokers may
+        take over each step.
 
         Raises:
             RetryableError: Somebody else was faster every time, or the cluster does not answer.
@@ -465,7 +479,7 @@ class Ledger:
                     return entries  # Nothing to fence for.
                 self._make()
                 try:
-                    return self._changed(writer, decide, kinds)
+                    return self._changed(writer, decide, kinds, patience_s)
                 except BaseException as error:
                     self._writers.pop(writer, None)  # It may be in the middle of a transaction.
                     if not isinstance(error, ProducerFencedError):
@@ -492,9 +506,11 @@ class Ledger:
             else:
                 known.entries[place] = entry
 
-    def _changed(self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...]) -> Entries:
+    def _changed(
+        self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...], patience_s: float
+    ) -> Entries:
         if writer not in self._writers:
-            self._writers[writer] = Writer(self.settings, writer, self.cluster)
+            self._writers[writer] = Writer(self.settings, writer, self.cluster, patience_s=patience_s)
         entries = self.read(*kinds)  # Under the fence: whoever writes between this and the commit fences us.
         changes = decide(entries)
         if not changes:
@@ -516,6 +532,10 @@ def owners_in(entries: Entries) -> Owners:
     """Return who owns what; nothing where that was never written."""
     who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
     return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
+
+
+_OWNERS_S: Final = 20.0
+"""As long as other requests are tried again: nothing rests on it, and a person waits before the first change."""
 
 
 def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
@@ -543,7 +563,7 @@ def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
     if not decide(ledger.read(OWNER, WORKSPACE)):
         return refused
     try:
-        ledger.change(OWNERS_WRITER, decide, OWNER, WORKSPACE)
+        ledger.change(OWNERS_WRITER, decide, OWNER, WORKSPACE, patience_s=_OWNERS_S)
     except RetryableError as error:
         hint = "See transaction.state.log.replication.factor of the brokers, and whether they are alive."
         raise UserError(f"it can be read, but no transaction writes it: {error.message}", hint=hint) from error
