@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
 from reconciler.embedded.catalog.topic_configs import CONFIGS, follows_starts, set_configs
@@ -17,6 +17,7 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.pages import entries_within, read_page, read_pages
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
+from reconciler.resources.base import UNLIMITED
 from reconciler.resources.tiering_policy import switches_in
 
 if TYPE_CHECKING:
@@ -117,9 +118,6 @@ def _joins(run: Sequence[Entry], size: int, entry: Entry, limits: SegmentLimits)
 
 
 # What a topic's configs ask of upkeep: when its segments close, expire and are compacted.
-
-
-UNLIMITED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from reconciler.embedded.segments.head import Head, Partition, read_head, swap_h
 from reconciler.embedded.segments.pages import Spill, entries_within, read_page
 from reconciler.embedded.segments.parts import damaged_part, read_part
 from reconciler.embedded.segments.retention import (
-    UNLIMITED,
     CleanupPolicy,
     Expired,
     Segment,
@@ -45,6 +44,7 @@ from reconciler.embedded.tiered.manifest import (
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
 from reconciler.records.log import OffsetRange
+from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -252,6 +252,19 @@ def _with_way(error: ReconcilerError, action: Update) -> ReconcilerError:
     return error
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the ledger of a cluster has; nothing where there is none."""
+
+    links: Entries = field(default_factory=dict)
+    """Links and mirrors."""
+    sealed: Mapping[str, Seal] = field(default_factory=dict)
+    """The seals of topics that hold, by topic."""
+    filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of topics that a move fills now, what they set themselves once they are filled."""
+    owners: Owners | None = None
+
+
 class KafkaProvider:
     """One Kafka cluster, as a manifest declares it."""
 
@@ -302,7 +315,8 @@ class KafkaProvider:
         cluster, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        links, sealed, filled, owners = self._kept(topics, configs) if LEDGER in topics else ({}, {}, {}, None)
+        kept = self._kept(topics, configs) if LEDGER in topics else _Kept()
+        links, sealed, filled = kept.links, kept.sealed, kept.filled
         self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
@@ -311,7 +325,7 @@ class KafkaProvider:
         bindings = self._not_ours(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=owners)
+            inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=kept.owners)
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
         inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
         if links:
@@ -643,12 +657,8 @@ class KafkaProvider:
                 raise
             return None
 
-    def _kept(
-        self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
-    ) -> tuple[Entries, dict[str, Seal], dict[str, dict[str, str]], Owners]:
-        """Return what the ledger has of links and mirrors, the seals of topics that hold, and owners.
-
-        And what topics set themselves once they are filled that a move fills now.
+    def _kept(self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]) -> _Kept:
+        """Return what the ledger has.
 
         Raises:
             NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
@@ -666,15 +676,14 @@ class KafkaProvider:
         except NotAuthorizedError as error:
             if needs_ledger(self._known):
                 raise
-            return {}, {}, {}, Owners(unknown=error.message)
-        links = {key: value for key, value in entries.items() if key[0] in STATES}
-        sealed: dict[str, Seal] = {}
-        if any(key[0] == SEALED for key in entries):
-            sealed = holding_seals(entries, topics, configs)
-        filled: dict[str, dict[str, str]] = {}
-        if any(key[0] == FILLED for key in entries):
-            filled = filled_in(entries, topics, configs)
-        return links, sealed, filled, self._owners_in(entries)
+            return _Kept(owners=Owners(unknown=error.message))
+        kinds = {key[0] for key in entries}
+        return _Kept(
+            links={key: value for key, value in entries.items() if key[0] in STATES},
+            sealed=holding_seals(entries, topics, configs) if SEALED in kinds else {},
+            filled=filled_in(entries, topics, configs) if FILLED in kinds else {},
+            owners=self._owners_in(entries),
+        )
 
     def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
