@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.errors import UserError
 from reconciler.jobs import profile as steps
 from reconciler.jobs.profile import Counts, Gap, KeyCounts, KeyProfile, Sizes, Timeline, profile
@@ -136,6 +138,21 @@ def test_a_log_that_cannot_be_read_is_an_error_in_a_sentence(
         profile(lambda: spark, log)
     assert "Traceback" not in caught.value.message
     assert caught.value.hint.startswith("Restore it from a copy of the store")
+
+
+def test_what_retention_removes_meanwhile_is_no_part_of_a_profile(spark: SparkSession, west: EmbeddedCluster) -> None:
+    fill(west, partitions=1, count=5, parts=4)
+    west.alter_topic(TOPIC, {"retention.bytes": "1", "segment.bytes": "14"})
+    log = west.log(TOPIC)
+
+    class Trimmed(EmbeddedLog):
+        def check_shared(self) -> None:
+            west.upkeep().retain()  # It was planned what is read.
+
+    counts = profile(lambda: spark, Trimmed(*(getattr(log, each.name) for each in fields(log)))).counts
+    start = log.bounds()[0].start
+    assert start > 0
+    assert (counts.records, counts.first_offset, counts.last_offset) == (20 - start, start, 19)
 
 
 def test_a_session_may_call_a_time_without_a_zone_a_timestamp(spark: SparkSession, west: EmbeddedCluster) -> None:
