@@ -238,7 +238,7 @@ def places_of(
 
 
 def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    """Return a whole number that an option gives, or `None`."""
+    """Return a whole number that an option gives, at most the largest of 64 bits, or `None`."""
     given = options.get(name.lower())
     if given is None:
         return None
@@ -246,7 +246,7 @@ def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | 
         message = f"option {name} of {NAME} takes a whole number of at least {least}, not {given!r}"
         is_time = name.endswith("Timestamp")
         raise UserError(message, hint="Write milliseconds since 1970." if is_time else "Correct it, or leave it out.")
-    return int(given)
+    return min(int(given), MAX_OFFSET)
 
 
 def truth_of(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.source import register
 from tests.jobs.doubles import TOPIC, append, fill
@@ -314,6 +315,15 @@ def test_an_offset_for_every_partition_is_there_in_every_partition(west: Embedde
 def test_a_batch_read_that_begins_at_the_end_is_empty(west: EmbeddedCluster, options: dict[str, str]) -> None:
     fill(west, partitions=1, count=20, parts=1)
     assert source(west, **options).reader(SCHEMA).partitions() == []
+
+
+def test_a_log_is_asked_for_no_time_beyond_64_bits(west: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(west, partitions=1, count=5, parts=1)
+    asked: list[int] = []
+    monkeypatch.setattr(EmbeddedLog, "offset_for_time", lambda _log, _partition, time: asked.append(time))
+    times = {"startingTimestamp": str(1 << 63), "endingTimestamp": "1700000000000000000000"}
+    assert source(west, **times).reader(SCHEMA).partitions() == []
+    assert asked == [(1 << 63) - 1] * 2
 
 
 @pytest.mark.parametrize("option", ["start", "startingOffsets", "end", "endingOffsets"])
