@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from reconciler.errors import ProducerFencedError, ReconcilerError, SourceChangedError, UserError
+from reconciler.errors import ProducerFencedError, SourceChangedError, UserError
 from reconciler.jobs.scan import (
     COLUMNS,
     NAME,
@@ -119,7 +119,7 @@ class _TopicLogSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         try:
             return self._stream(schema)
-        except ReconcilerError as error:
+        except Exception as error:  # noqa: BLE001 - an opener is the user's own
             return _RefusedStream(error)
 
     def _stream(self, schema: StructType) -> DataSourceStreamReader:
@@ -245,7 +245,7 @@ class _RefusedStream(DataSourceStreamReader):
     An error that `streamReader` raises is buried: Spark 4.3.0 ends with an `UnboundLocalError` of its own worker.
     """
 
-    def __init__(self, error: ReconcilerError) -> None:
+    def __init__(self, error: Exception) -> None:
         self._error = error
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, as those below

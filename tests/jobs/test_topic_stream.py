@@ -436,6 +436,14 @@ def test_options_that_a_stream_does_not_take_are_refused(
             ask()
 
 
+def test_what_an_opener_of_ones_own_raises_is_told_once_a_stream_is_asked() -> None:
+    registry, logs = Registry(), dict[str, Any]()
+    register(registry, lambda options: logs[options["topic"]])  # type: ignore[arg-type]  # as above
+    refused = registry.found(CaseInsensitiveDict(topic="ordres")).streamReader(SCHEMA)
+    with pytest.raises(KeyError, match="ordres"):
+        refused.initialOffset()
+
+
 @pytest.mark.thorough
 @pytest.mark.spark
 def test_a_stream_that_is_refused_ends_with_the_reason(
