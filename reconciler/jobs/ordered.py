@@ -150,12 +150,12 @@ def explained(left: Records, right: Records, pair: Pair) -> Explained:
     missing_right = _Missing((left, right), pair, pair.right.compacted_to)
     missing_left = _Missing((left, right), pair, pair.left.compacted_to)
     for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
+        missing_right.seek(_only(ours, theirs))
+        missing_left.seek(_only(theirs, ours))
         first = _first_unequal(ours, theirs)
         if first is not None:
             first = _earliest(first, missing_left.unexplained(), missing_right.unexplained())
             return Explained(0, first, _foreign_in(left))
-        missing_right.seek(_only(ours, theirs))
-        missing_left.seek(_only(theirs, ours))
     first = _earliest(missing_left.unexplained(), missing_right.unexplained())
     return Explained(missing_left.found + missing_right.found, first, _foreign_in(left))
 

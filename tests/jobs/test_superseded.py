@@ -143,6 +143,18 @@ def test_what_both_have_must_be_the_same(both: tuple[EmbeddedCluster, EmbeddedCl
     assert found.first_difference == 60
 
 
+def test_logs_begin_to_differ_at_a_record_that_only_one_has_before_one_that_differs(
+    both: tuple[EmbeddedCluster, EmbeddedCluster, Clock],
+) -> None:
+    west, east, _ = both
+    append(west, ("only", "here"), ("x", "one"))
+    sink = east.sink(TOPIC)
+    sink.publish([sink.stage(0, [], at=OffsetRange(60, 61))])
+    append(east, ("x", "two"))
+    west.upkeep().compact()
+    assert compared(west, east).first_difference == 60
+
+
 def test_a_copy_whose_map_knows_no_record_is_not_equal(
     both: tuple[EmbeddedCluster, EmbeddedCluster, Clock],
 ) -> None:
