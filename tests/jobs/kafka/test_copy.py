@@ -257,6 +257,16 @@ def test_a_copy_whose_records_were_all_deleted_is_whole(place: Place, limits: Li
     assert copied(place.log(source), place.sink(target, limits=limits)).records == 20
 
 
+def test_records_that_together_are_larger_than_the_queue_of_the_client_wait_for_room(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    producer = Producer(place.settings)
+    for number in range(40):
+        producer.produce(source, f"{number}".encode() * 50_000, partition=0)
+    assert producer.flush(60) == 0
+    assert copied(place.log(source), place.sink(target, writing={"queue.buffering.max.kbytes": 1024})).records == 40
+    assert assert_copied(place, source, target) == 40
+
+
 def ranges(west: EmbeddedCluster) -> dict[int, OffsetRange]:
     return {number: OffsetRange(found.start, found.end) for number, found in west.log(TOPIC).bounds().items()}
 

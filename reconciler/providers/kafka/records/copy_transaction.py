@@ -142,14 +142,13 @@ def rows_of(batch: pa.RecordBatch) -> list[Sent]:
 _TAKEN: Final = "Nothing is lost: another process copies it now, and goes on. Run again later."
 _ABORT_S: Final = 10.0
 _FULL_S: Final = 0.1
-_QUEUED_MESSAGES: Final = 200_000
 _WRITING: Final = {
     "retry.backoff.ms": 20,
     "transaction.timeout.ms": TRANSACTION_MS,
     # A batch is sent when it is full, or when there is nothing more to come.
     "linger.ms": 20,
     "batch.num.messages": 100_000,
-    "queue.buffering.max.messages": _QUEUED_MESSAGES,
+    "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 256 << 10,
     "message.max.bytes": 1_000_000_000,  # The broker judges what is too large.
     "compression.type": "lz4",
@@ -208,10 +207,7 @@ class Transactions:
         while self._flush(1.0):
             self._check()
             if monotonic() > until:
-                message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
-                raise RetryableError(
-                    message, hint="See whether its brokers are alive, then run the same command again."
-                )
+                raise self._silent()
         self._check()
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
@@ -240,8 +236,9 @@ class Transactions:
             try:
                 produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
             except BufferError:
-                self._wait_for_room()
-                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+                self._again(
+                    partial(produce, topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+                )
 
     def _flush(self, seconds: float) -> int:
         with self._in_our_words():
@@ -265,11 +262,21 @@ class Transactions:
         else:
             self._errors.append(error)
 
-    def _wait_for_room(self) -> None:
+    def _again(self, produce: Callable[[], None]) -> None:
+        """Hand over a record once there is room for it: the queue is full of records, or of bytes."""
         until = monotonic() + WAIT_S
-        while len(self._producer) > _QUEUED_MESSAGES // 2 and monotonic() < until:
+        while True:
             self._producer.poll(_FULL_S)
             self._check()
+            try:
+                return produce()
+            except BufferError:
+                if monotonic() > until:
+                    raise self._silent() from None
+
+    def _silent(self) -> RetryableError:
+        message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
+        return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
 
     def _check(self) -> None:
         if self._errors:
