@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconciler.errors import SourceChangedError
+from reconciler.errors import ReconcilerError, SourceChangedError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.rekey import rekey
 from reconciler.providers.kafka.ledger import (
@@ -25,7 +26,7 @@ from reconciler.providers.kafka.ledger import (
 from reconciler.providers.kafka.records import copy_sink
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.records.offset_map import Chunk, Piece, chunk_of
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
@@ -153,6 +154,37 @@ def test_a_task_does_not_begin_where_a_state_was_written_since_the_driver_looked
     forget_links(place.kafka)
     assert not copy.is_whole
     assert place.read(target) == {}
+
+
+@pytest.mark.fact("F-C-094")
+@WAYS
+@pytest.mark.parametrize(
+    ("count", "is_known", "refusal"),
+    [
+        pytest.param(400, True, "deleted and created again", id="another topic that is longer"),
+        pytest.param(50, True, "deleted and created again", id="another topic that is shorter"),
+        pytest.param(50, False, "the source changed while it was read", id="a log that is shorter"),
+    ],
+)
+def test_what_takes_the_place_of_the_source_while_it_is_copied_is_not_mixed_with_it(
+    place: Place, limits: Limits, count: int, refusal: str, *, is_known: bool
+) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 200)
+    log = place.log(source)
+    log = replace(log, id=log.topic_id if is_known else None)
+    looked = place.sink(target, limits=limits)
+    looked.reached()
+    sink = looked.following(SourceSeen(log.topic_id, log.bounds()))
+    going = sink.copy_range(0, log, OffsetRange(0, 100))
+    assert sum(copied.records for copied in going) == 100
+    before = place.read(target)
+    place.delete(source)
+    produce(place, place.create("orders"), count, start=1000)
+    with pytest.raises(ReconcilerError, match=refusal):
+        list(sink.copy_range(0, log, OffsetRange(100, 200)))
+    assert place.read(target) == before
+    assert looked.reached()[0].end == 100
 
 
 def test_a_source_that_was_made_anew_is_not_copied_on(place: Place) -> None:

@@ -28,6 +28,7 @@ from reconciler.providers.kafka.records.copy_transaction import (
     check_in_order,
     lots_each,
     lots_whole,
+    source_changed,
 )
 from reconciler.providers.kafka.records.record_batches import asking
 from reconciler.providers.kafka.security import as_admin
@@ -127,6 +128,17 @@ class Work:
             if first is not None:
                 yield first
         yield from found
+
+    def check_read(self, stop: int) -> None:
+        """Return if what was read up to an offset is of the very log that was looked at: it is read by its name.
+
+        Raises:
+            SourceChangedError: The source was deleted and created again.
+            RetryableError: It ends before that by now: its brokers have lost records.
+        """
+        found = self.source.bounds([self.partition]).get(self.partition)
+        if found is None or found.end < stop:
+            raise source_changed()
 
     def _check_begin(self) -> None:
         begin = self.source.bounds([self.partition])[self.partition].start
@@ -288,7 +300,7 @@ class CopySink:
             taken += lot.bytes
             is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
             if is_full or transactions.is_calm:
-                progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, reached), partition)
+                progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, reached), work)
                 yield Copied(partition, reached, records, taken)
                 if transactions.is_calm:
                     return reached
@@ -297,17 +309,19 @@ class CopySink:
             if work.way is Way.WHOLE:  # What follows must be read record by record.
                 rest = OffsetRange(rest.start, reached)
         if rest.length:
-            self._commit(transactions, (progress, followed), rest, partition)
+            self._commit(transactions, (progress, followed), rest, work)
             yield Copied(partition, rest.stop, records, taken)
         return rest.stop
 
     def _commit(
-        self, transactions: Writer, state: tuple[Progress, Followed], within: OffsetRange, partition: int
+        self, transactions: Writer, state: tuple[Progress, Followed], within: OffsetRange, work: Work
     ) -> Progress:
+        partition = work.partition
         sources, targets = transactions.settle()
         check_in_order(sources, targets, within)
         if len(targets) and targets[0] < state[0].written:  # It was cut while it was copied.
             raise self._lost(partition, int(targets[0]), state[0].written)
+        work.check_read(within.stop)
         progress, chunks = advanced(state[0], within.stop, pieces_of(sources, targets), state[1])
         transactions.commit(messages_of(self.target.topic, partition, progress, chunks))
         return progress

@@ -307,8 +307,13 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
     if not (is_asked and is_whole):
-        message = "the source changed while it was read"
-        raise RetryableError(message, hint="Nothing of that was committed: run the same command again.")
+        raise source_changed()
+
+
+def source_changed() -> RetryableError:
+    """Return what to say where what was read cannot be what was asked for."""
+    message = "the source changed while it was read"
+    return RetryableError(message, hint="Nothing of that was committed: run the same command again.")
 
 
 # What `Transactions` does, by the protocol itself: for records that librdkafka cannot write as they are.
