@@ -192,8 +192,11 @@ TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
 
 
-def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]]) -> Any:
-    """Return the request that makes topics: name, partitions, replicas and configs; `None`: as many as brokers give."""
+def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False) -> Any:
+    """Return the request that makes topics: name, partitions, replicas and configs; `None`: as many as brokers give.
+
+    As a trial nothing is made.
+    """
     from kafka.protocol.admin import CreateTopicsRequest
 
     kind = CreateTopicsRequest.CreatableTopic
@@ -207,7 +210,7 @@ def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, st
         )
         for name, partitions, replicas, configs in topics
     ]
-    return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=False, min_version=7)
+    return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=is_trial, min_version=7)
 
 
 def deletion(ids: Iterable[str]) -> Any:

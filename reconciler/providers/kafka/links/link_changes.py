@@ -358,6 +358,9 @@ class Making:
             for name in wanted
             if (topic := self.site.naming.physical(name)) in topics and topics[topic].error == UNAUTHORIZED
         }
+        absent = {name: self.site.naming.physical(name) for name in wanted if name not in hidden}
+        unshown = self._unshown(set(absent.values()) - there.keys())
+        hidden |= {name: unshown[topic] for name, topic in absent.items() if topic in unshown}
         wanted = {name: new for name, new in wanted.items() if name not in hidden}
         states = self._announced(link, wanted, there, found)
         found_link = states.link(link)
@@ -388,6 +391,7 @@ class Making:
             UserError: It is on its way to another state.
             BlockedError: Its link would make it again.
             StalePlanError: It was made anew since it was looked at.
+            RetryableError: The broker that answers does not show it yet.
         """
         topic, seen = self.site.topic(full_name)
         if seen is not None:
@@ -397,6 +401,8 @@ class Making:
             deleted = self.site.remove({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
             if isinstance(deleted, ReconcilerError):
                 raise deleted
+        elif unshown := self._unshown({topic}):
+            raise unshown[topic]
         self.may_go_on()
         _lift(self.site, lambda name, _kept: name == topic)
         self.site.ledger.change(writer_of(link), lambda entries: _forgotten(entries, {topic}), *_ALL)
@@ -431,6 +437,11 @@ class Making:
             self.site, lambda topic, kept: kept.link == name and not (kept.topic_id and kept.topic_id == ids.get(topic))
         )
         self.site.ledger.change(writer_of(name), decide, *_ALL)
+
+    def _unshown(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
+        """Return why nothing may be forgotten of mirrors that no broker showed: their topics are there."""
+        kept = self.site.states().mirrors if absent else {}
+        return self.site.unshown([topic for topic in absent if topic in kept and kept[topic].topic_id is not None])
 
     def _announced(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Update
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
@@ -76,6 +76,23 @@ class Site:
     def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics that are there, by the names their brokers give them."""
         return {name: each for name, each in self.client.topics(names).items() if not each.error}
+
+    def unshown(self, names: Collection[str]) -> dict[str, RetryableError]:
+        """Return which topics are there of those that a broker did not show, and what to say of each.
+
+        Brokers lag behind their controller, which refuses to make what is there.
+        """
+        from reconciler.providers.kafka.admin_requests import EXISTS, creation  # noqa: PLC0415 - who looks needs none
+
+        if not names:
+            return {}
+        request = creation([(name, None, None, {}) for name in sorted(names)], is_trial=True)
+        answer = self.client.send(request, doing="looking whether topics are there")
+        return {each.name: self._lagging(each.name) for each in answer.topics if each.error_code == EXISTS}
+
+    def _lagging(self, name: str) -> RetryableError:
+        message = f"cluster {self.cluster}: the broker that answered does not show topic {name}, which exists"
+        return RetryableError(message, hint="It lags behind its controller: run the same command again.")
 
     def make(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -10,6 +12,7 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.planning.diff.converge import UNSEAL
 from reconciler.providers.kafka import seal
+from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.links import link_changes
 from reconciler.providers.kafka.links.link_changes import Changing, Making
 from reconciler.providers.kafka.links.link_site import Site
@@ -388,3 +391,26 @@ def test_a_link_is_not_deleted_where_the_broker_that_lists_topics_does_not_show_
     (outcome,) = linked.apply(Delete(address=linked.resource.address, before=linked.resource))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, BlockedError)
+
+
+@pytest.mark.parametrize("kind", ["creation", "deletion"])
+def test_nothing_is_forgotten_of_a_mirror_that_the_broker_that_answers_does_not_show_yet(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    linked.make_mirror()
+    linked.produce([b"a", b"b"])
+    linked.copy()
+    action, real = getattr(linked, kind)(), KafkaClient.topics
+
+    def lagging(client: KafkaClient, *given: Any) -> dict[str, Any]:
+        return {name: seen for name, seen in real(client, *given).items() if name != linked.mirror}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaClient, "topics", lagging)
+        (outcome,) = linked.other().apply(action)
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, RetryableError)
+    linked.copy()
+    assert linked.values(linked.mirror) == [b"a", b"b"]
+    linked.other().done(action)
+    assert (linked.mirror in linked.site.seen()) is (kind == "creation")
