@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
+from reconciler.providers.kafka.client import ABSENT, create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.groups import READING, committed_by, group_states, readable_by
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
@@ -405,10 +405,13 @@ def protect(site: Site, link: str) -> int:
     is_on = states.link(link).declared.get("protect") == "acl"
     if not any(each.denied or (is_on and each.follows) for each in kept.values()):
         return 0
-    topics = site.seen(kept)
+    topics = site.client.topics(kept)
+    silent = _silent(site, kept, topics)
     bindings = frozenset(_bindings(site))
     wanted: dict[str, tuple[str, ...]] = {}
     for topic, each in kept.items():
+        if topic in silent:
+            continue  # Nobody says that it is no mirror any more: whom it is protected from stays.
         is_mirror = each.follows and topic in topics and topics[topic].id == each.topic_id
         wanted[topic] = _writers(site, topic, each.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(kept[topic].name for topic, found in wanted.items() if EVERYONE in found)
@@ -418,6 +421,13 @@ def protect(site: Site, link: str) -> int:
         hint = "Name principals in that rule: a rule that denies everyone would keep the link out, too."
         raise UserError(f"mirrors cannot be protected: {message}", hint=hint)
     return changed
+
+
+def _silent(site: Site, kept: Mapping[str, KeptMirror], topics: Mapping[str, TopicSeen]) -> set[str]:
+    """Return protected mirrors of which brokers do not say whether they are there, or that they do not show yet."""
+    asked = {topic: topics[topic].error for topic, each in kept.items() if each.follows and each.denied}
+    absent = [topic for topic, error in asked.items() if error in ABSENT and kept[topic].topic_id is not None]
+    return {topic for topic, error in asked.items() if error and error not in ABSENT} | site.unshown(absent).keys()
 
 
 def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[Binding]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kafka.admin import (
@@ -17,11 +18,19 @@ from kafka.admin import (
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change, Delete, Update
-from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
+from reconciler.providers.kafka.client import (
+    ABSENT,
+    UNAUTHORIZED,
+    KafkaClient,
+    create_bindings,
+    delete_bindings,
+    read_bindings,
+)
 from reconciler.providers.kafka.ledger import writer_of
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import mirror_changes, states_of
 from reconciler.providers.kafka.security import principal_of
+from reconciler.providers.kafka.translate import TopicSeen
 from reconciler.resources.acls import Binding, denial, denial_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
@@ -168,6 +177,28 @@ def test_it_is_taken_away_once_the_topic_is_no_protected_mirror_any_more(guarded
     guarded.settle(set())
     assert rule in guarded.there()
     assert not any(kept.denied for kept in linked.site.states().mirrors.values())
+
+
+@pytest.mark.parametrize("error", [UNAUTHORIZED, min(ABSENT)], ids=["hidden", "not shown yet"])
+def test_it_stays_where_the_broker_that_answers_does_not_show_the_mirror(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    guarded.allow("app")
+    guarded.protect()
+    guarded.settle({guarded.user("app")})
+    mirror, real = guarded.linked.mirror, KafkaClient.topics
+
+    def unseen(client: KafkaClient, *given: Any) -> dict[str, TopicSeen]:
+        found = real(client, *given)
+        return {name: replace(seen, id="", error=error) if name == mirror else seen for name, seen in found.items()}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaClient, "topics", unseen)
+        assert guarded.protect() == 0
+    assert guarded.denied() == {guarded.user("app")}
+    assert [kept.denied for kept in guarded.linked.site.states().mirrors.values() if kept.name == mirror] == [
+        (guarded.user("app"),)
+    ]
 
 
 def test_a_rule_that_lets_everyone_write_is_named_and_the_link_keeps_its_own_right(guarded: Guarded) -> None:
