@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ge
 
 import orjson
 
-from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, UsageError, UserError
+from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.plan import Decided, Planned, decide_unlocked, show_decided
@@ -581,6 +581,10 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
         except NotAuthorizedError as error:
             message = f"whether others wrote to its mirrors is not known: {error.message}"
             untold.append(Finding(cluster_address(cluster), None, message, "Allow READ on its mirrors."))
+            continue
+        except RetryableError as error:  # Of its topics all else was seen: one partition may have no leader.
+            message = f"whether others wrote to its mirrors is not known: {error.message}"
+            untold.append(Finding(cluster_address(cluster), None, message, error.hint))
             continue
         for name, foreign in sorted(found.items()):
             address, where = address_of("mirror", cluster, name), [str(each) for each in foreign]

@@ -17,7 +17,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import RetryableError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.providers.kafka.links.links import KafkaLinks
 from reconciler.providers.kafka.records.record_batches import LENGTH_END, PREFIX
 from tests.cli.conftest import Call, Said
 from tests.cli.kafka.conftest import CLUSTER, WORKSPACE
@@ -590,6 +592,17 @@ def test_drift_says_that_others_records_are_not_known_to_who_may_not_read_a_mirr
     drift = demo.typed("drift")
     assert drift.code == 0, drift.out + drift.err
     assert "whether others wrote to its mirrors is not known" in drift.out + drift.err
+
+
+def test_drift_says_that_others_records_are_not_known_where_a_mirror_has_no_leader(
+    demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo.applied("mirroring")
+    error = RetryableError("orders has a partition without a leader", hint="See whether its brokers are alive.")
+    monkeypatch.setattr(KafkaLinks, "foreign", lambda *_: (_ for _ in ()).throw(error))
+    drift = demo.typed("drift")
+    assert drift.code == 0, drift.out + drift.err
+    assert "whether others wrote to its mirrors is not known: orders has a partition" in drift.out + drift.err
 
 
 def test_a_plan_says_of_a_mirror_that_may_not_be_described_that_it_is_hidden(

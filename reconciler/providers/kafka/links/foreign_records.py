@@ -10,18 +10,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler.errors import RetryableError
 from reconciler.providers.kafka.ledger import COPIES, Entries, progress_key
 from reconciler.providers.kafka.links.link_states import states_of
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.mirrors import ForeignRecords
+from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_site import Site
     from reconciler.records.offset_map import OffsetMap
 
 
+_NAMED: Final = 3
 _READ_APART: Final = 50
 """So many gaps of a partition are read one by one; where there are more, all that lies between them is read."""
 
@@ -36,10 +39,13 @@ def foreign_records(
     Two requests to each leader and the ledger; records are read where the map does not explain all offsets.
 
     Raises:
-        RetryableError: The cluster does not answer.
+        RetryableError: The cluster does not answer, or a partition has no leader.
     """
     names = {site.naming.physical(name): name for name in full_names}
     topics = site.seen(sorted(names))
+    if unled := sorted(names[topic] for topic, seen in topics.items() if not seen.is_led):
+        message = f"cluster {site.cluster}: {first_few(unled, _NAMED)} has a partition without a leader"
+        raise RetryableError(message, hint="See whether its brokers are alive.")
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
     # Ends before the ledger: what is copied in between is explained, too.
     starts, ends = offsets_at(site.client, places, EARLIEST), offsets_at(site.client, places, LATEST, is_stable=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from reconciler.errors import RetryableError
 from reconciler.operations.mirrors.mirror_rounds import Rounds
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.address import address_of
@@ -49,3 +51,10 @@ def test_a_topic_without_a_leader_is_not_measured_and_others_are(linked: Linked)
     linked.produce([b"a"])
     lonely, other = (address_of("topic", WEST, name) for name in (LONELY, linked.topic))
     assert set(linked.west.measure([lonely, other])) == {other}
+
+
+def test_of_a_topic_without_a_leader_it_is_told_at_once_that_nobody_knows_its_records(linked: Linked) -> None:
+    began = monotonic()
+    with pytest.raises(RetryableError, match=f"{LONELY} has a partition without a leader"):
+        linked.links.foreign([linked.mirror, LONELY])
+    assert monotonic() - began < 15
