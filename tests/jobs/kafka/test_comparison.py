@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 
-from reconciler.errors import UserError
+from reconciler.errors import SourceChangedError, UserError
 from reconciler.jobs.copy import Moving, fill, mirror, settle
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
 from reconciler.jobs.progress import JobProgress
@@ -48,6 +48,28 @@ def test_a_kafka_topic_is_mirrored_to_an_embedded_cluster_at_the_same_offsets(
     assert comparison.is_equal
     assert sum(each.left.records for each in comparison.partitions if each.left) == copy.records
     assert verify(here(), place.log(source), east.log(TOPIC)).is_equal
+
+
+@pytest.mark.fact("F-C-094")
+@pytest.mark.parametrize("count", [50, 400], ids=["shorter", "longer"])
+def test_an_embedded_mirror_takes_nothing_of_what_takes_the_place_of_its_source_while_that_is_read(
+    place: Place, east: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    source = place.create("orders")
+    produce(place, source, 200)
+    log = replace(place.log(source), id=place.log(source).topic_id)
+    east.create_topic(TOPIC, partitions=1)
+    real = KafkaLog.read
+
+    def late(log: KafkaLog, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        place.delete(source)
+        produce(place, place.create("orders"), count, start=1000)
+        return real(log, partition, offsets)
+
+    monkeypatch.setattr(KafkaLog, "read", late)
+    with pytest.raises(SourceChangedError, match="deleted and created again"):
+        mirror(here(), log, east.sink(TOPIC))
+    assert east.log(TOPIC).bounds()[0].end == 0
 
 
 def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:

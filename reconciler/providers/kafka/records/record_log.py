@@ -418,10 +418,7 @@ class KafkaLog:
             UserError: There is no such topic any more, or it may not be described.
         """
         seen = self._seen()
-        if self.id is not None and seen.id != self.id:
-            message = f"topic {self.topic} of cluster {self.cluster} was deleted and created again"
-            hint = "It is another topic now: read it from its beginning, a stream with another checkpointLocation."
-            raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+        self._check_same(seen)
         partitions = range(len(seen.replicas))
         wanted = [number for number in partitions if only is None or number in only]
         found = bounds_of(self._client, [(self.topic, number) for number in wanted])
@@ -444,8 +441,13 @@ class KafkaLog:
         Raises:
             UserError: There is no such partition, or it may not be read.
             RetryableError: Brokers stay away, or records were removed while they were read.
+            SourceChangedError: At the end: there is another topic under its name by now.
         """
-        return batches(self._place(partition), offsets)
+        yield from batches(self._place(partition), offsets)
+        if self.id is not None and offsets.length:  # It was read by its name.
+            seen = self._client.topics([self.topic])[self.topic]
+            if not seen.error:
+                self._check_same(seen)
 
     def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
         """Yield the same as lists of confluent-kafka's messages, none of them an error."""
@@ -497,6 +499,12 @@ class KafkaLog:
         if seen.error:
             raise of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
         return seen
+
+    def _check_same(self, seen: TopicSeen) -> None:
+        if self.id is not None and seen.id != self.id:
+            message = f"topic {self.topic} of cluster {self.cluster} was deleted and created again"
+            hint = "It is another topic now: read it from its beginning, a stream with another checkpointLocation."
+            raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
     def _place(self, partition: int) -> Place:
         return Place(self.settings, self.cluster, self.topic, partition, self.isolation)
