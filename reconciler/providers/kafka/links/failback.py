@@ -259,7 +259,7 @@ class Failback:
             target = Target(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
             )
-            self._forget_earlier((topic, each.partition), link, each.start)
+            self._forget_earlier((topic, each.partition), link, each.start, log.topic_id)
             self.may_go_on()
             sink = CopySink(target, source=SourceSeen(log.topic_id, {each.partition: bounds[each.partition]}))
             for _ in sink.copy_range(each.partition, log, OffsetRange(each.start, each.stop)):
@@ -287,12 +287,15 @@ class Failback:
             self.site.shape(side, (has, own), (max(has, partitions), missing), self.may_go_on)
         return topic, seen.id
 
-    def _forget_earlier(self, place: tuple[str, int], link: str, start: int) -> None:
-        """Forget how far an earlier restore has kept what diverged then: that lies before what is kept now."""
+    def _forget_earlier(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
+        """Forget how far an earlier restore has kept what diverged then.
+
+        That lies before what is kept now, or was of a topic that had the name before.
+        """
 
         def decide(entries: Entries) -> Changes:
             known = entries.get(progress_key(*place))
-            if known is None or known["through"] >= start:
+            if known is None or (known["through"] >= start and known["topic_id"] in {None, topic_id}):
                 return {}
             return {key: None for key in entries if key[0] in {PROGRESS, MAP} and key[1:3] == place}
 

@@ -75,9 +75,9 @@ class Pair:
     def driver(self) -> Driver:
         return Driver(self.at, Copier(self.at, here()).copy, FinalSync(self.at), lambda: secrets.token_hex(8))
 
-    def failed_over(self, *, diverged: int) -> None:
+    def failed_over(self, *, diverged: int, name: str = "") -> None:
         """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
-        self.name = f"{self.prefix}-{secrets.token_hex(3)}"
+        self.name = name or f"{self.prefix}-{secrets.token_hex(3)}"
         Place(self.west, self.prefix)._made(self.name, 1, {"retention.ms": "-1"})
         source = self.at["west"].source_topic(address_of("topic", "west", self.name))
         (mirror,) = self.link("east", "west", self.name).mirrors()
@@ -209,6 +209,17 @@ def test_a_topic_that_an_earlier_version_made_for_what_diverged_takes_every_reco
     ((_, configs),) = client.configs([side])
     assert isinstance(configs, dict)
     assert own_values(configs)["retention.bytes"] == "123456789", "what a person has set stays"
+
+
+def test_what_diverged_of_a_topic_that_was_created_again_is_kept_beside_that_of_the_one_before(pair: Pair) -> None:
+    pair.failed_over(diverged=3)
+    pair.driver.restore("west", pair.name, "keep")
+    for kafka in (pair.west, pair.east):
+        Place(kafka, pair.prefix).delete(pair.name)
+    pair.failed_over(diverged=2, name=pair.name)
+    pair.driver.restore("west", pair.name, "keep")
+    values = [text.split("\t")[-1] for text in pair.read(pair.west, f"{pair.name}.diverged")]
+    assert values == [f"unmirrored-{number}" for number in (0, 1, 2, 0, 1)]
 
 
 def test_records_written_to_the_old_side_once_a_restore_has_begun_are_not_lost_silently(
