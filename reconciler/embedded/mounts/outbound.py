@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.embedded.catalog.migration_tables import follow
-from reconciler.embedded.catalog.tables import name_with_id, names_by_id, sealed_by, topic_with_id
+from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, sealed_by, topic_with_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.clients.transactions import abort, finish, stream_batches
 from reconciler.embedded.keys import head_key
@@ -367,7 +367,7 @@ class Outbound:
             owner=NOBODY,
             name=location.topic,
             groups=self._groups(topic),
-            ends={number: head.end for number, head in read_heads(means.store, topic.topic_id).items() if head.end},
+            ends=self._ends(topic),
             streams=stream_batches(means.store, topic.topic_id),
         )
         means.may_go_on()
@@ -413,6 +413,11 @@ class Outbound:
         if found is None or found.claim == self.migration.claim:
             return False
         return found.state is Owning.DETACHED or found.owner != self.means.cluster_id
+
+    def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
+        """Return where each partition ended; a head without a seal came too late: what made it was refused."""
+        heads = read_heads(self.means.store, topic.topic_id)
+        return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 
     def _groups(self, topic: MigrantEntry) -> Groups:
         """Return what groups committed of a topic, theirs or synced: it travels with it."""

@@ -18,6 +18,7 @@ from tests.embedded.mounts.migrants import (
     again,
     digests,
     drive,
+    expected,
     filled,
     manifest_owners,
     places,
@@ -136,6 +137,26 @@ def test_an_append_that_the_whole_cut_overtakes_before_any_of_its_writes_is_ther
         outcomes.add(said is None)
     # A first append writes once more, when it is there to stay: the cut takes it along then.
     assert outcomes == ({False, True} if partition == 2 and not is_used else {False})
+
+
+@pytest.mark.fact("F-R-103", "F-R-104")
+def test_a_first_append_that_lands_once_all_is_uploaded_is_refused_and_not_missed_by_the_mount() -> None:
+    bucket = filled()
+    location = bucket.location(CLICKS)
+    number = bucket.west.mounts.unmount(CLICKS, is_automatic=False)
+    waiting = ["prepare", "execute"]
+
+    def meet(_what: str, key: str) -> None:
+        while waiting and key.startswith("heads/"):
+            bucket.west.mounts.ask(number, waiting.pop(0))
+            bucket.west.mounts.drive(number)
+
+    producer = process(bucket, "west", before=meet).producer()
+    producer.send(CLICKS, "late", partition=2)
+    assert isinstance(refusal(producer.flush), UserError)
+    bucket.west.mounts.conclude(number)
+    bucket.mounted(location)
+    assert digests(bucket.east, CLICKS) == expected()[CLICKS]
 
 
 @pytest.mark.thorough
