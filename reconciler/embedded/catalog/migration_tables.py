@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -78,12 +78,13 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: Migrati
     return _begin(draft, OUTBOUND, migrants, asked)
 
 
-def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: MigrationRequest) -> int:
+def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: MigrationRequest, *, cluster_id: str) -> int:
     """Plan to mount topics under names that are free, each under an id of its own; return the migration's id.
 
     Raises:
         InvalidNamespaceError: A namespace does not exist.
-        UserError: There is none, a name is taken, a location comes twice, or is being mounted here already.
+        UserError: There is none, a name is taken, a location comes twice, is being mounted here already, or is still
+            that of a topic here.
     """
     if not migrants:
         raise _nothing()
@@ -107,11 +108,37 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Migration
         if migrant.location in under_way:
             message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
             raise UserError(message, hint="See how far it is: reconciler mount status")
+    _check_nowhere_here(draft, wanted, cluster_id)
     for word, given in (("name", [each.name for each in migrants]), ("location", [each.location for each in migrants])):
         twice = next((each for each, times in Counter(given).items() if times > 1), None)
         if twice is not None:
             raise UserError(f"{word} {twice} comes twice in one migration", hint="Mount each topic once.")
     return _begin(draft, INBOUND, migrants, asked)
+
+
+def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
+    """Refuse what a topic of this cluster still has: one that is leaving, was released, or is being deleted.
+
+    Two topics at one location would write to the same manifests, and what ends the one would take the other along.
+    """
+    revisions = {TopicLocation.parse(location).revision for location in locations}
+    for full_name, topic in draft.topics.items():
+        if topic.revision not in revisions:
+            continue  # Said first: a batch of a plan begins thousands of mounts, and there may be as many topics.
+        location = str(location_of(full_name, topic, cluster_id))
+        if location not in locations:
+            continue
+        if topic.hold is not None:
+            message = f"{location} is undergoing data migration {topic.hold.migration}: topic {full_name} is leaving"
+            hint = "Let that come to its end first: reconciler run --once --only migrations"
+            raise UserError(message, hint=hint)
+        message = f"{location} was released, and is topic {full_name} here still"
+        hint = f"Copy what was written to {full_name} since, if it matters, and delete it here first."
+        raise UserError(message, hint=hint)
+    for entry in draft.deletions.values():
+        if entry.location in locations:
+            message = f"{entry.location} is being deleted here: it was topic {entry.name}"
+            raise UserError(message, hint="Let that come to its end first: reconciler run --once --only deletions")
 
 
 def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:

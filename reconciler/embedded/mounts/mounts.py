@@ -135,7 +135,7 @@ class Mounts:
             nonlocal begun
             for migrant in migrants:
                 self._check(draft, Operation.CREATE, migrant.name)
-            begun = begin_mount(draft, migrants, asked)
+            begun = begin_mount(draft, migrants, asked, cluster_id=self.cluster.cluster_id)
 
         self.cluster.catalog.commit(decide)
         return begun

@@ -214,7 +214,8 @@ class Attaching:
             return existing.id  # It was done before.
         found = self.found[asked.id]
         if isinstance(found, MigrantEntry):
-            self.begun[asked.id] = begin_mount(draft, [found], self.cluster.mounts.asked())
+            cluster_id = self.cluster.cluster_id
+            self.begun[asked.id] = begin_mount(draft, [found], self.cluster.mounts.asked(), cluster_id=cluster_id)
             return found.topic_id
         raise _unknown(asked, found)
 

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo
+from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo, release
 from reconciler.errors import (
     InvalidNamespaceError,
     NewerFormatError,
@@ -23,6 +24,7 @@ from reconciler.objectstore.directory import from_os_error
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
 from tests.embedded.maintenance.tiny_segments import DAY, copied
+from tests.embedded.mounts.migrants import drive, manifest_owners, process, tail
 from tests.embedded.mounts.readable_topics import seen
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 from tests.embedded.tiered.tiered_cluster import BOTH
@@ -173,6 +175,67 @@ def test_a_topic_that_is_being_unmounted_is_not_mounted_yet(bucket: Bucket) -> N
     moved(mounts, number, "finish")
     bucket.mounted(location)
     assert len(bucket.values(cluster="east")) == 3
+
+
+def leaving(bucket: Bucket, _location: str) -> None:
+    """Let an unmount die once its topic lies detached, and is still here."""
+    begun: list[str] = []
+
+    def stop(_what: str, key: str) -> None:
+        if begun and not key.startswith("mountable/"):
+            raise InterruptedError
+        begun.extend([key] * key.startswith("mountable/"))
+
+    bucket.west.mounts.unmount(CLICKS)
+    with pytest.raises(InterruptedError):
+        drive(process(bucket, "west", before=stop))
+
+
+def released(bucket: Bucket, location: str) -> None:
+    release(bucket.storage, TopicLocation.parse(location), bucket.west.cluster_id, now_ms=bucket.clock())
+
+
+def going(bucket: Bucket, location: str) -> None:
+    """Let a deletion die that was to take the objects along, and somebody else release the topic."""
+
+    def stop(_what: str, key: str) -> None:
+        if not key.startswith("catalog/"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        process(bucket, "west", before=stop).delete_topic(CLICKS)
+    released(bucket, location)
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        (leaving, "undergoing data migration"),
+        (released, f"was released, and is topic {CLICKS} here still"),
+        (going, f"is being deleted here: it was topic {CLICKS}"),
+    ],
+)
+def test_what_a_topic_of_the_same_cluster_still_has_is_not_mounted_there_under_another_name(
+    bucket: Bucket, there: Callable[[Bucket, str], None], message: str
+) -> None:
+    location = bucket.filled(configs={"segment.bytes": "14"})
+    send(bucket, "v3")
+    bucket.west.upkeep().roll()
+    bucket.west.upkeep().upload()
+    there(bucket, location)
+    with pytest.raises(UserError, match=message):
+        bucket.west.mounts.mount(Mount(location, "shop:again"))
+    bucket.mounted(location)
+    tail(bucket.west)
+    assert manifest_owners(bucket, location, 1) == {"east"}
+    records = bucket.values(cluster="east")
+    bucket.unmounted(cluster="east")
+    if CLICKS in bucket.west.topics():
+        bucket.west.delete_topic(CLICKS)
+        tail(bucket.west)
+    bucket.mounted(location, "shop:again", "west")
+    assert records
+    assert bucket.values("shop:again") == records
 
 
 # -- in the middle
