@@ -528,6 +528,16 @@ class TestByHand:
         (said,) = errors_of(shop.bench.plan())
         assert "with its records as topic/east/shop:orders" in said
 
+    def test_nor_of_one_that_another_cluster_has_begun_to_mount_and_did_not_get(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        late = shop.opened("east").mounts
+        late.prepare(late.mount(Mount(location, "shop:orders"), is_automatic=False))
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.mount(Mount(location, "shop:later"))) is None
+        (said,) = errors_of(shop.bench.plan())
+        assert "with its records as topic/west/shop:later" in said
+
     def test_a_new_one_is_made_where_what_was_mounted_under_another_name_is_gone(self, shop: Shop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None

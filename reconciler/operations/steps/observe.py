@@ -531,12 +531,12 @@ class _Looking:
         last = max(made, key=lambda each: each.at_ms or 0 if is_by_jobs else int(each.location.rpartition("/")[2]))
         if last.state == "detached":
             return last.location
+        owners = {name for name, each in self._seen.identities.items() if each and each.cluster_id == last.owner}
         found = (each for each in self._attached(cluster_of(address) or "") if each.location == last.location)
-        attached = next(found, None)
+        attached = next((each for each in found if each.cluster in owners), None)  # Others may have begun to mount it.
         if attached is None:
-            is_read = any(each is not None and each.cluster_id == last.owner for each in self._seen.identities.values())
             # Of a cluster that was read the topic was deleted since.
-            return None if is_read else MountedElsewhere(last.location, None, last.owner or "", last.name)
+            return None if owners else MountedElsewhere(last.location, None, last.owner or "", last.name)
         topic = address_of("topic", attached.cluster, attached.name)
         known = [each.resource for each in self._record.values()] + [each.resource for each in self._desired.values()]
         is_said = any(
