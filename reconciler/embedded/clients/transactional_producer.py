@@ -107,6 +107,8 @@ class TransactionalProducer(Producer):
         self._seen_ms = 0
         self._beginning: tuple[list[Written], str, int] | None = None
         self._offsets: Offsets = {}
+        self._tiered: set[str] = set()
+        """Ids of topics whose offsets it commits, and which can be unmounted."""
         self._batch: Batch | None = None
         self._mark = ""
 
@@ -187,12 +189,14 @@ class TransactionalProducer(Producer):
         }
         check_commit(catalog, group, places)
         self._offsets.setdefault(group, {}).update(places)
+        self._tiered |= {entry.id for name, _ in offsets if (entry := catalog.topics[name]).tiering is not None}
 
     def commit(self) -> dict[str, Gained]:
         """Write what was gathered, commit all of it, and return what each partition gained since the last flush.
 
         Raises:
             ProducerFencedError: Another producer took over, or the time-out has passed: nothing is committed.
+            UserError: It has offsets of a topic that is being mounted or unmounted, or was unmounted: abort it.
             RetryableError: It could not be done in time. Call it again: it goes on where it was, and does it once.
         """
         gained: dict[str, Gained] = {}
@@ -243,9 +247,9 @@ class TransactionalProducer(Producer):
 
     def _end(self, state: State) -> None:
         store, catalog = self._cluster.store, self._cluster.catalog
-        batch = self._batch if state is State.COMMITTING else None
+        batch, check = self._batch if state is State.COMMITTING else None, self._check_offsets
         decided = self._deliver(
-            lambda: decide(store, self._identity, state, self._offsets, mark=self._mark, batch=batch),
+            lambda: decide(store, self._identity, state, self._offsets, mark=self._mark, batch=batch, check=check),
             f"{state} its transaction",
         )
         if decided is not None:
@@ -255,6 +259,18 @@ class TransactionalProducer(Producer):
             )
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._start(_Phase.READY)
+
+    def _check_offsets(self) -> None:
+        """Refuse offsets of a topic that is closed, or may have been unmounted: it travels without them."""
+        if not self._offsets or self._phase is not _Phase.COMMITTING:
+            return
+        catalog = self._cluster.catalog.read()
+        with self._failing():
+            for group, offsets in self._offsets.items():
+                check_commit(catalog, group, offsets)
+            if self._tiered - {topic.id for topic in catalog.topics.values()}:
+                message = f"{self._transactional_id} commits offsets of a topic that was deleted or unmounted"
+                raise UserError(message, hint="Abort the transaction: nothing of it is committed.")
 
     def _flush(self, topics: Sequence[str]) -> None:
         if topics or self._phase in {_Phase.FAILED, _Phase.FENCED}:
@@ -327,6 +343,7 @@ class TransactionalProducer(Producer):
     def _start(self, phase: _Phase) -> None:
         self._phase = phase
         self._partitions.clear()
+        self._tiered.clear()
         self._beginning, self._offsets, self._batch = None, {}, None
         for gathered in (self._next, self._waiting, self._single, self._bytes, self._single_bytes, self._gained):
             gathered.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,6 +23,7 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
 from reconciler.objectstore.base import Listed, ObjectStore, check_numbers, check_texts
 from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -270,6 +271,20 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
     return finished
 
 
+def finish_offsets(store: ObjectStore, catalog: CatalogRegister, topic_ids: Collection[str], now_ms: int) -> None:
+    """Carry out what is decided of transactions that commit offsets of these topics: a GET for each transactional id.
+
+    Raises:
+        ReconcilerError: One of them could not be finished.
+    """
+    names = [name for each in store.list(TRANSACTIONS) if (name := transactional_id_of_key(each.key)) is not None]
+    found = side_by_side(lambda name: read_transaction(store, name), names, name="transactions")
+    for name, kept in zip(names, found, strict=True):
+        places = () if kept is None else (place for places in kept[0].offsets.values() for place in places)
+        if any(topic_id in topic_ids for topic_id, _ in places):
+            finish(store, catalog, name, now_ms=now_ms)
+
+
 # Ids of appends that many tasks stage (`EmbeddedAppends`): one for each stream into a topic, one for each other write.
 
 
@@ -509,12 +524,20 @@ def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
     _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
 
 
-def decide(
-    store: ObjectStore, who: Identity, state: State, offsets: Offsets, *, mark: str, batch: Batch | None = None
+def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
+    store: ObjectStore,
+    who: Identity,
+    state: State,
+    offsets: Offsets,
+    *,
+    mark: str,
+    batch: Batch | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Decided | None:
     """Decide a transaction: from here on it is committed, or aborted, whatever happens. Return what is to be done.
 
-    `batch` says which batch of its user's is committed; the register keeps it.
+    `batch` says which batch of its user's is committed; the register keeps it. `check` may refuse to decide: it is
+    asked before each swap.
 
     Doing it again with the same mark is harmless; `None`: somebody has carried it out in the meantime.
 
@@ -525,6 +548,7 @@ def decide(
 
     def change(held: ReadRegister | None) -> dict[str, Any]:
         found = _mine(register, held, who, {State.EMPTY, State.ONGOING})
+        check()
         numbered = found if batch is None else replace(found, batch=batch)
         return replace(numbered, state=state, offsets=offsets).to_json()
 

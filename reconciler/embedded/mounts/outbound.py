@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.embedded.catalog.migration_tables import follow
 from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, sealed_by, topic_with_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.clients.transactions import abort, finish, stream_batches
+from reconciler.embedded.clients.transactions import abort, finish, finish_offsets, stream_batches
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult, SurveyedPartition
 from reconciler.embedded.mounts.handover import Handing, MigrationContext, check_current, until_overtaken
@@ -276,6 +276,7 @@ class Outbound:
                 self._follow(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
                 self._each(lambda topic: self._settle_transactions(self._seal(topic)))
+                self._finish_offsets()
                 self._each(self._flush)
                 self._each(lambda topic: self._flushing(topic).finished())
                 self._each(self._make_whole)  # From the next state on nothing is left here to put again.
@@ -346,6 +347,12 @@ class Outbound:
             means.may_go_on()
             abort(means.store, transactional_id, epoch)
             finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
+
+    def _finish_offsets(self) -> None:
+        """Let groups have what transactions have committed for them, be it with records of other topics alone."""
+        means, ids = self.means, {topic.topic_id for topic in self._here()}
+        means.may_go_on()
+        finish_offsets(means.store, means.catalog, ids, means.now_ms())
 
     def _detach_or_see(self, topic: MigrantEntry) -> None:
         """Let go of a topic, where nobody has taken it away since all of it was uploaded: that comes to the same."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.clients.transactions import State, decide
 from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.embedded.segments.groups import Committed, Group, group_register
 from reconciler.embedded.tiered.recoverable import located
@@ -329,6 +330,35 @@ def test_an_offset_is_committed_before_the_cut_or_refused(bucket: Bucket) -> Non
 
 
 # -- transactions
+
+
+@pytest.mark.parametrize("closed_by", ["execute", "finish"])
+def test_offsets_travel_that_a_transaction_had_committed_and_later_ones_are_refused_with_its_records(
+    bucket: Bucket, closed_by: str
+) -> None:
+    bucket.filled()
+    bucket.west.create_topic("shop:out", configs=BOTH)
+    decided, late = begun(bucket, "decided"), begun(bucket, "late")
+    for producer, group in ((decided, "billing"), (late, "audit")):
+        bucket.west.groups.commit(group, {(CLICKS, 0): 1})
+        producer.send("shop:out", group, partition=0)
+        producer.send_offsets(group, {(CLICKS, 0): 3})
+        producer.flush()
+    decide(bucket.west.store, decided._identity, State.COMMITTING, decided._offsets, mark="decided")
+    mounts = bucket.west.mounts
+    number = at_state(mounts, mounts.unmount(CLICKS, is_automatic=False), "prepare")
+    at_state(mounts, number, "execute")
+    if closed_by == "finish":
+        at_state(mounts, number, "finish")
+    with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION" if closed_by == "execute" else "unmounted"):
+        late.commit()
+    late.abort()
+    mounts.conclude(number)
+    bucket.west.finish_transactions()
+    bucket.mounted(str(bucket.east.mounts.mountable()[0].location))
+    assert [value for _, _, value in bucket.values("shop:out")] == [b"billing"]
+    assert bucket.east.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 3}
+    assert bucket.east.groups.committed("audit", [CLICKS]) == {(CLICKS, 0): 1}
 
 
 @pytest.mark.fact("F-R-108")
