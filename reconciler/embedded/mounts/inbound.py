@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.embedded.catalog.migration_tables import LOGGER, Made, ask, create_mounted, drop_topics, follow
-from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.clients.transactions import Batch, bring_batch
+from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.handover import (
     Handing,
     MigrationContext,
@@ -40,9 +41,8 @@ from reconciler.embedded.tiered.ownership import (
 )
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
 from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
-from reconciler.errors import OwnershipLostError
+from reconciler.errors import OwnershipLostError, UserError
 from reconciler.lifecycles import MigrationState
-from reconciler.resources.address import split_name
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Inbound:
             make_head(self.means.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, there: TopicManifest) -> Mapping[str, Mapping[int, Committed]]:
-        """Let groups go on where they were; nobody has read with them here yet. Return those that have no namespace."""
+        """Let groups go on where they were; nobody has read with them here yet. Return those that cannot be here."""
         means = self.means
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"
@@ -264,10 +264,23 @@ class Inbound:
             offsets = {(topic_id, number): replace(each, at_ms=None) for number, each in there.groups[group].items()}
             bring_offsets(means.store, self._check_current, group, offsets, mark=mark)
 
-        names = [name for name in there.groups if not (space := split_name(name)[0]) or space in catalog.namespaces]
+        names = [name for name in there.groups if _can_be(name, catalog)]
         all_side_by_side(restore, names, name="groups")
         staying_out = {name: offsets for name, offsets in there.groups.items() if name not in names}
         if staying_out:
-            warning = "topic %s: its groups %s have no namespace here; their offsets stay in object storage with it"
+            warning = (
+                "topic %s: its groups %s have no namespace here, or a name that none can have here; their offsets stay "
+                "in object storage with it"
+            )
             LOGGER.warning(warning, there.location, ", ".join(staying_out))
         return staying_out
+
+
+def _can_be(group: str, catalog: Catalog) -> bool:
+    """Tell whether a cluster can have a group of that name: those of other platforms may be longer."""
+    try:
+        group_key(group)
+        check_namespace_of(catalog, group)
+    except UserError:
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.embedded.catalog.model import AclEntry
+from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients.transactions import State, decide
 from reconciler.embedded.mounts.mounts import Mount, Mounts
 from reconciler.embedded.segments.groups import Committed, Group, group_register
 from reconciler.embedded.tiered.recoverable import located
+from reconciler.embedded.tiered.topic_manifest import hand_over
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
@@ -313,6 +316,22 @@ def test_a_group_without_a_namespace_stays_out_which_is_said_and_comes_back_with
     bucket.mounted(bucket.unmounted(cluster="east"), cluster="west")
     assert bucket.west.groups.committed("ops:audit", [CLICKS]) == {(CLICKS, 0): 2}
     assert bucket.west.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 1}
+
+
+def test_a_group_of_another_platform_whose_name_none_can_have_here_stays_with_the_topic(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket.filled()
+    location = bucket.unmounted()
+    strange = {"": {0: Committed(1)}, "読" * 28: {0: Committed(2)}, "billing": {0: Committed(3)}}
+    place = TopicLocation.parse(location)
+    hand_over(bucket.storage, place, lambda found: found and replace(found, groups=strange), "archived")
+    bucket.mounted(location)
+    assert bucket.east.groups.names() == ["billing"]
+    assert "a name that none can have here" in caplog.text
+    bucket.unmounted(cluster="east")
+    kept = located(bucket.storage, place).groups
+    assert {group: offsets[0].offset for group, offsets in kept.items()} == {"": 1, "読" * 28: 2, "billing": 3}
 
 
 @pytest.mark.fact("F-R-105")
