@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
 from reconciler.embedded.catalog.topic_configs import set_configs
+from reconciler.embedded.catalog.topics import MAX_PARTITIONS
 from reconciler.embedded.keys import fresh_mark, topic_manifest_key
 from reconciler.embedded.objects import damaged
 from reconciler.embedded.segments.groups import Committed
@@ -244,4 +245,6 @@ def _parsed(register: Register, held: ReadRegister) -> TopicManifest:
         raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
     if topic_manifest_key(found.location.cluster_id, found.location.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {found.location}")
+    if not 1 <= found.partitions <= MAX_PARTITIONS:  # Whoever trusts it looks for each of them.
+        raise damaged(register.store, register.key, f"it says that the topic has {found.partitions:,} partitions")
     return found

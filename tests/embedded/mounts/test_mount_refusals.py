@@ -11,6 +11,7 @@ import pytest
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo, release
+from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import (
     InvalidNamespaceError,
     NewerFormatError,
@@ -685,12 +686,14 @@ def test_a_topic_manifest_with_configs_that_cannot_be_is_refused(bucket: Bucket,
     assert str(location) in refused.message
 
 
-@pytest.mark.parametrize("partitions", [0, -1, 10**9])
+@pytest.mark.parametrize("partitions", [0, -1, 100_001, 10**9])
 def test_a_topic_manifest_with_impossible_partitions_is_refused(bucket: Bucket, partitions: int) -> None:
     bucket.filled()
     location = bucket.unmounted()
     changed(bucket, lambda kept: kept.update(partitions=partitions))
     assert mount_and_cancel(bucket, location).hint
+    with pytest.raises(UserError, match="cannot be read: it says that the topic has"):
+        recoverable(bucket.storage, TopicLocation.parse(location), None)  # It would look for each of them.
 
 
 def changed(bucket: Bucket, change: Callable[[dict[str, Any]], object]) -> None:
