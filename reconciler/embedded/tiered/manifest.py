@@ -201,6 +201,8 @@ def read_manifest(storage: ObjectStore, partition: RemotePartition) -> Manifest 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     if not 0 <= manifest.start <= manifest.end:
         yield f"it begins at offset {manifest.start} and ends at {manifest.end}"
+    if not manifest.epochs:
+        yield "it has no epoch"
     last = -1
     named: list[PageRef | Entry] = [*manifest.pages, *manifest.entries]
     for each in named:

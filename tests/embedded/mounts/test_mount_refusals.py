@@ -708,6 +708,20 @@ def changed(bucket: Bucket, change: Callable[[dict[str, Any]], object]) -> None:
     bucket.storage.put(key, orjson.dumps(kept))
 
 
+def test_a_manifest_that_has_lost_its_epochs_is_refused_before_it_changes_hands(bucket: Bucket) -> None:
+    bucket.filled()
+    location = bucket.unmounted()
+    key = next(each.key for each in bucket.storage.list("topics/") if each.key.endswith("manifest.json"))
+    stored = bucket.storage.get(key)
+    assert stored is not None
+    bucket.storage.put(key, orjson.dumps({**orjson.loads(stored.body), "epochs": []}))
+    assert f"{key} cannot be read: the manifest contradicts itself: it has no epoch" in (
+        mount_and_cancel(bucket, location).message
+    )
+    bucket.storage.put(key, stored.body)
+    bucket.mounted(location)
+
+
 HOSTILE = [
     "mountable/x.json",
     "mountable/_/x/y.json",
