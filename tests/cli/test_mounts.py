@@ -86,6 +86,16 @@ def test_what_is_on_its_way_is_listed_with_its_migration(shop: Shop) -> None:
     assert text[-1] == "1 topic: 1 mounting", text
 
 
+def test_what_another_cluster_was_faster_to_mount_is_listed_as_mounted_there_by_its_name(shop: Shop) -> None:
+    location = shop.unmounted()
+    number = shop.mounting(location, "prepare", name="shop:late")
+    west = shop.cluster("west").mounts
+    west.drive(west.mount(Mount(location, "shop:bought")))
+    (row,) = follows("mounts", shop.typed("mount", "list", "--format", "json"))["topics"]
+    assert (row["name"], row["state"], row["owner_cluster"]) == ("shop:bought", "mounted", "west")
+    assert row["migrations"] == [{"cluster": "east", "id": number, "state": "preparing"}]
+
+
 def test_a_damaged_register_is_told_and_the_others_are_listed(shop: Shop) -> None:
     location = shop.unmounted()
     key = f"mountable/shop/orders/{location.split('/')[1]}/999.json"

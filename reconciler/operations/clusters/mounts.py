@@ -375,8 +375,17 @@ def _rows(
             for topic in each.migration.topics:
                 moving.setdefault(topic.location, []).append(each)
     for location in sorted({*registers, *moving}):
-        row = _row(location, registers.get(location), tuple(moving.get(location, ())))
-        yield replace(row, owner_name=None if row.owner is None else owners.get(row.owner))
+        register, ways = registers.get(location), tuple(moving.get(location, ()))
+        row = _row(location, register, () if _is_had(register, ways, owners) else ways)
+        yield replace(row, owner_name=None if row.owner is None else owners.get(row.owner), migrations=ways)
+
+
+def _is_had(register: Mountable | None, moving: Sequence[Underway], owners: Mapping[str, str]) -> bool:
+    """Tell whether a topic is mounted on another cluster of the workspace than those that move it."""
+    if register is None or register.state != "mounted":
+        return False
+    owner = owners.get(register.owner or "")
+    return owner is not None and owner not in {each.cluster for each in moving}
 
 
 def _row(location: str, register: Mountable | None, moving: tuple[Underway, ...]) -> MountRow:
