@@ -164,6 +164,12 @@ def test_what_does_not_fit_a_line_becomes_a_block() -> None:
         "a:   !!str 12\nb: !!seq [1]\n",
         "spec:  {configs: &c {retention.ms: 1d}}\nmetadata: {labels: *c}\napiVersion: reconciler/v1\nkind: Topic\n",
         "apiVersion: reconciler/v1\nkind: Topic\nmetadata:   {cluster: &w west, name: *w}\n",
+        "- |+\n   kept\n-\n\n  a:   1\n",
+        "a: |+\n  kept\nkind:   Topic\n\nb: 1\napiVersion: reconciler/v1\n",
+        "a: |\n  a line of one space\n   \nb:   1\n",
+        "a: |\n  the file ends within it\n   ",
+        "   ...",
+        "a: &x\n-\n   # beside nothing\n",
     ],
 )
 def test_what_is_rare_stays_as_it_is(text: str) -> None:
@@ -220,7 +226,7 @@ TREES = st.recursive(
 def test_whatever_is_written_and_however_says_the_same_and_settles_at_once(
     documents: list[Any], flow: Any, indent: int, seed: int
 ) -> None:
-    """`format_text` itself refuses to change what a file says or to lose a comment."""
+    """`format_text` itself leaves a file as it is rather than change what it says or lose a comment."""
     text = yaml.dump_all(documents, default_flow_style=flow, indent=indent, sort_keys=False, width=40)
     text = _commented(text, random.Random(seed))  # noqa: S311 - no secret
     if not parse(text.encode(), "text").problems:
