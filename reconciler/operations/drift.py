@@ -16,7 +16,7 @@ import orjson
 from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.plan import Decided, Planned, decide_unlocked, show_decided
+from reconciler.operations.plan import Decided, Planned, PlanOptions, decide_unlocked, show_decided
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import Remembered, unreadable_notice
@@ -498,7 +498,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     kinds = failing(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
-    decided = decide_unlocked(work)
+    decided = decide_unlocked(work, PlanOptions(is_comparison=True))
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
     foreign, untold = _foreign(work, decided, select)

@@ -60,6 +60,7 @@ class PlanOptions:
     is_destroy: bool = False
     include_adopted: bool = False
     is_only_drift: bool = False
+    is_comparison: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         include_adopted=wanted.include_adopted,
         back_to=work.back_to,
         is_only_drift=wanted.is_only_drift,
+        is_comparison=wanted.is_comparison,
     )
 
 

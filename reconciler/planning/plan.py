@@ -134,6 +134,8 @@ class PlanInput:
     """The serial of the state that is wanted in place of the files."""
     is_only_drift: bool = False
     """Only set back what the clusters moved away from; leave undone what the files changed."""
+    is_comparison: bool = False
+    """Nothing will be applied: a resource whose namespace is left out may be told as missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

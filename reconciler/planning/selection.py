@@ -208,7 +208,7 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
 
 def check_left_out(situation: Situation) -> Iterator[Finding]:
     """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
-    if not situation.given.selection.excludes:
+    if not situation.given.selection.excludes or situation.given.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
         if address in situation.observed or not situation.is_decidable(address):

@@ -248,6 +248,13 @@ def test_what_is_not_selected_is_not_told(applied: Bench) -> None:
         assert found.verdict is None
 
 
+def test_what_a_namespace_that_is_left_out_lacks_is_no_error_of_comparing(bench: Bench) -> None:
+    found = drift(bench.invocation, Select(excludes=("namespace/*",)))
+    assert kinds(found) == [("pending", "cluster/west"), ("pending", "topic/west/shop:orders")]
+    assert found.verdict is None
+    assert bench.plan(Select(excludes=("namespace/*",))).plan.errors
+
+
 def test_every_finding_has_a_fingerprint_of_its_own(applied: Bench) -> None:
     west(applied).alter_topic("shop:orders", {"retention.ms": "1000"}, partitions=4)
     west(applied).create_topic("shop:legacy")
