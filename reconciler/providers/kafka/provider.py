@@ -332,6 +332,12 @@ class KafkaProvider:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
             inventory = laid_over(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
+            unseen = {name for name, seen in topics.items() if seen.error == UNAUTHORIZED}
+            inventory |= {
+                address: replace(each, hidden=_hidden(cluster, each.physical_name))
+                for address, each in inventory.items()
+                if kind_of(address) == "mirror" and each.physical_name in unseen
+            }
         for address, there in [*inventory.items()] if sealed or filled else ():
             name = there.physical_name or ""
             if name in sealed or name in filled:

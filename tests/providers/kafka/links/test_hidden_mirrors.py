@@ -274,6 +274,12 @@ def test_a_mirror_that_may_not_be_described_is_hidden_and_not_missing(hidden: Li
     assert found.hidden is not None
 
 
+def test_a_mirror_whose_configs_may_not_be_described_is_not_told_to_have_none(linked: Linked) -> None:
+    bind(linked, rule("topics", linked.mirror, "describe-configs", "deny"))
+    found = hers(linked).east.observe(Scope(recorded=frozenset({linked.address})))[linked.address]
+    assert isinstance(found.hidden, NotAuthorizedError)
+
+
 def test_links_are_not_missing_where_the_ledger_may_not_be_seen(without_ledger: Linked) -> None:
     with pytest.raises(NotAuthorizedError, match=LEDGER):
         hers(without_ledger).east.observe(Scope(recorded=frozenset({without_ledger.resource.address})))
