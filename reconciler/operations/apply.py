@@ -49,7 +49,7 @@ from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
 from reconciler.planning.settle import scope_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
-from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
@@ -298,8 +298,10 @@ class _Applying:
         return Address(str(action.parameters.get("entry", action.address)))
 
     def _role_of(self, action: Transition) -> str | None:
-        entry = self._entry_of(action)
-        links = (found.resource for found in self._work.loaded.desired.values())
+        entry, desired = self._entry_of(action), self._work.loaded.desired
+        if entry in desired and isinstance(mirror := desired[entry].resource, MirrorTopic):
+            return mirror.state  # a state to go back to: it has mirrors beside their links
+        links = (found.resource for found in desired.values())
         mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
         return next((mirror.state for mirror in mirrors if mirror.address == entry), None)
 

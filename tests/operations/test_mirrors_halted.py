@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
+from reconciler.operations.state_views import rollback_plan, state_history
 from reconciler.operations.steps.invocation import Select
 from tests.operations.deaths import COMMANDS, asked, die, die_asking
 from tests.operations.linked_shop import (
@@ -214,6 +216,19 @@ def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> 
     assert f"failover:{MIRROR}" in [action.id for action in done.planned.plan.actions]
     assert (status(shop), values(shop, "east")) == ("STOPPED", [*OLD, "late"])
     produce(shop, "east", "its own")
+
+
+def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_first(shop: Bench) -> None:
+    want(shop, "failed-over")
+    assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
+    serial = state_history(shop.invocation, Select()).rows[0].serial
+    produce(shop, "east", "since then")
+    want(shop, "reversed")
+    die(shop, "join", "after", f"truncate-and-restore:{BACK}")
+    rollback_plan(shop.invocation, Select(), serial, out=Path("back.json"))
+    assert shop.apply(options=ApplyOptions(file=Path("back.json"))).verdict is None
+    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    assert recovered.settled == {f"truncate-and-restore:{BACK}": "under way"}
 
 
 REVERSALS = [
