@@ -327,8 +327,7 @@ class Unmount(_ByJobs):
                 self._kept(replace(kept, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.let_in(move)
         except ReconcilerError as also:
-            if isinstance(error, ReconcilerError):
-                error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
+            _add_refused(error, also)
 
     def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
@@ -492,6 +491,12 @@ class Mount(_ByJobs):
                 groups.commit(group, {(move.topic, number): offset for number, offset in offsets.items()})
 
 
+def _add_refused(error: Exception, also: ReconcilerError) -> None:
+    """Let the error that ended a job tell why producers were not let in again."""
+    if isinstance(error, ReconcilerError):
+        error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
+
+
 # Migrations that a command asks for: of several topics at once where the platform does it, else one after the other.
 
 
@@ -591,8 +596,11 @@ class Relocation:
             return self._switched(move)
         except LeaseError:
             raise
-        except Exception:  # Whatever it was: producers wait.
-            self._copies.let_in(move)
+        except Exception as error:  # Whatever it was: producers wait.
+            try:
+                self._copies.let_in(move)
+            except ReconcilerError as also:
+                _add_refused(error, also)
             raise
 
     def _switched(self, move: CopyMove) -> Moved:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from reconciler.applying.events import ActionDone
+from reconciler.errors import RetryableError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Update
 from reconciler.providers.kafka.admin import configure
@@ -262,6 +263,23 @@ def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site
     site.produce(3, first=100)
     assert site.planned() == []
     assert not any("sealed" in each.message for each in site.plan().plan.warnings)
+
+
+def test_why_a_move_failed_is_told_also_where_producers_cannot_be_let_in_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_given: object) -> None:
+        raise UserError("group readers is reading", hint="Stop it.")
+
+    def say_nothing(*_given: object) -> None:
+        raise RetryableError("cluster live does not answer", hint="Try again.")
+
+    moves(site)
+    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaCopyMoves.switch_groups", refuse)
+    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaCopyMoves.let_in", say_nothing)
+    verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",))).verdict
+    assert "group readers is reading" in str(verdict)
+    assert "Until then its producers are refused: cluster live does not answer." in str(verdict)
 
 
 def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no_group_back(site: Site) -> None:
