@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -27,6 +27,7 @@ from reconciler.operations.steps.observe import ObservedClusters, observe
 from reconciler.operations.steps.recorded import remember
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
+from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.saved_plan import PlanDocument, read_document
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
@@ -81,7 +82,13 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
     rows = _rows(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
         raise unknown_address(address)
+    _warn_of_sealed(invocation, rows)
     return rows
+
+
+def _warn_of_sealed(invocation: Invocation, rows: Iterable[Shown]) -> None:
+    for found in sealed({row.address: row.observed for row in rows if row.observed is not None}):
+        invocation.warn(f"{found.address}: {found.message}. {found.hint}")
 
 
 def show_plan(path: Path) -> PlanDocument:
@@ -200,6 +207,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     plan = decided.plan
     if not shown.is_known and not any(action.address == asked for action in plan.actions):
         raise unknown_address(address)
+    _warn_of_sealed(invocation, [shown])
     acting = _effective(work, decided, asked)
     tiering, planned = _tiering(decided, asked)
     return Explained(

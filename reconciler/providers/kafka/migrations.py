@@ -205,7 +205,8 @@ def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> M
 def _sealed(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
     if seal is None:
         return ()
-    return (f"topic {move.topic} is sealed: its brokers refuse every record until it is deleted, or this is cancelled",)
+    until = "it is deleted" if move.state is MigrationState.CUT_OVER else "it is deleted, or this is cancelled"
+    return (f"topic {move.topic} is sealed: its brokers refuse every record until {until}",)
 
 
 # The mountings of one cluster, opened: its object storage, its ledger, and what plans are told of both.

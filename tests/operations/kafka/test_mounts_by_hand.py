@@ -286,6 +286,8 @@ def test_one_whose_finish_is_killed_goes_on_where_it_was(home: Home) -> None:
     module, name, nth = _KILLED[home.cluster]
     home.killed(module, name, nth, "topic", "unmount", "--finish", home.address("carts"), "--yes")
     if home.cluster == "live":  # On an embedded cluster `run` goes on with it.
+        (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+        assert found.migration.waits[-1].endswith("its brokers refuse every record until it is deleted")
         home.bench.write("manifests/kept.yaml", MOUNTED.format(name="carts", prefix=home.prefix, cluster=home.cluster))
         (refused,) = home.bench.plan().plan.errors
         assert f"To let it end: reconciler topic unmount --finish {home.address('carts')}." in refused.hint

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
+from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals
@@ -170,6 +172,10 @@ def test_a_seal_that_a_killed_apply_left_is_named_keeps_producers_out_and_goes_w
     (move,) = site.live.migrations.under_way()
     assert any("is sealed" in each for each in move.waits)
     assert f"topic/live/{site.topic}" in sealed(drift(site.bench.invocation, Select()).warnings)
+    for look in (show, explain):
+        told: list[str] = []
+        look(replace(site.bench.invocation, warn=told.append), Select(), f"topic/live/{site.topic}")
+        assert f"topic/live/{site.topic}: it is sealed" in "".join(told)
     planned = site.plan().plan
     assert [action.id for action in planned.actions] == [f"unmount:mounting/live/{site.topic}"]
     assert f"topic/live/{site.topic}" in sealed(planned.warnings)
