@@ -437,10 +437,14 @@ def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_
     assert f"{EAST}: {after}" in [row.message for row in plan_remarks(waiting()).rows]
 
 
-def test_a_topic_on_its_way_may_wait_for_a_hand_and_its_status_says_so() -> None:
-    topic = Address("topic/west/shop:eu:clicks")
-    said = text_of(plan_text(replace(empty(), waiting=(Waiting(topic, "MIGRATING"),))))
-    assert "migrating: how far it is, and what finishes it: reconciler mount status\n" in said
+@pytest.mark.parametrize(
+    "waiting",
+    [Waiting(Address("topic/west/shop:eu:clicks"), "MIGRATING"), Waiting(WEST, "prepared"), Waiting(WEST, "executed")],
+    ids=["topic", "prepared", "executed"],
+)
+def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: Waiting) -> None:
+    said = text_of(plan_text(replace(empty(), waiting=(waiting,))))
+    assert f"{waiting.state.lower()}: how far it is, and what finishes it: reconciler mount status\n" in said
 
 
 def test_a_topic_that_lies_detached_is_not_said_to_be_made_again() -> None:

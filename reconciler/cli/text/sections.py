@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from reconciler.cli.text.action_words import headlines, mark, note, title
 from reconciler.cli.text.amounts import change_texts, field_name, is_nested, moved_text, value_text
 from reconciler.cli.text.lines import Tone
+from reconciler.lifecycles import MigrationState
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -130,7 +131,7 @@ def waiting_text(each: Waiting) -> str:
         return f"waits for {each.after}: `run` finishes that one, then `apply` this one"
     # Of a role that changes hands both sides are shut: whoever reads this at night must not have to know that.
     shut = "takes no records until then, " if each.is_shut else ""
-    if each.state == MIGRATING:
+    if each.state in {MIGRATING, MigrationState.PREPARED, MigrationState.EXECUTED}:  # There it may wait for a command.
         return f"{each.state.lower()}: how far it is, and what finishes it: reconciler mount status"
     return f"{each.state.lower()}: {shut}`run` finishes it"
 
