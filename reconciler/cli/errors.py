@@ -113,6 +113,7 @@ _WORDINGS: Final = (
     (re.compile(r"Input should be a valid integer.*"), "it is a whole number"),
     (re.compile(r"Input should be a valid number.*"), "it is a number"),
     (re.compile(r"Input should be "), "it is "),
+    (re.compile(r"\n\t"), " "),
 )
 """What the library that reads options says, and what people are told."""
 

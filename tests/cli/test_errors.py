@@ -185,6 +185,7 @@ def applied(run: Run) -> Run:
         (["plan", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown', 'html', 'junit', 'sarif'\n"),
         (["apply", "--parallelism", "0"], "'--parallelism': it is at least 1\n"),
         (["apply", "--parallelism", "999"], "'--parallelism': it is at most 256\n"),
+        (["import", "x", "--out", "y"], "Missing option '--from'. Choose from: terraform, terraform-state, topicctl, "),
         (["apply", "--parallelism", "many"], "'--parallelism': it is a whole number\n"),
         (["schema", "nope"], "there is no schema 'nope'\n"),
     ],
