@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.lifecycles import is_under_way
 from reconciler.planning.actions import Action, Block, Delete, Estimate, Forget, Reason
 from reconciler.planning.diff.converge import (
     GOING,
@@ -148,7 +149,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         before = destroyed_as_mirror(address, last, situation)
     reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
     kept = Estimate(location=situation.unmounted.get(address))
-    if before is not None and isinstance(before.resource, Mounting):
+    if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
         _say_under_way(address, before, before.resource, decision)
     elif _is_only_forgotten(address, last, before, situation):
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
