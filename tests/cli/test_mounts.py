@@ -61,6 +61,14 @@ def test_a_topic_is_listed_once_wherever_it_is_between_two_clusters(shop: Shop) 
     assert row["bytes"] > 0
 
 
+def test_an_object_storage_that_is_not_there_is_not_called_one_that_holds_nothing(shop: Shop) -> None:
+    shop.unmounted()
+    (shop.folder / ".bucket").rename(shop.folder / "elsewhere")
+    said = shop.typed("mount", "list")
+    assert (said.code, "Nothing was ever detached" in said.out) == (1, False)
+    assert "this cluster's topics lie in object storage" in said.err
+
+
 def test_an_owner_that_is_not_of_the_workspace_goes_by_its_id(shop: Shop) -> None:
     shop.mounted(shop.unmounted())
     assert shop.said("mount", "list", "west").splitlines()[1].split()[4] == "east"

@@ -28,6 +28,7 @@ from reconciler.embedded.tiered.ownership import (
     read_ownership,
 )
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
+from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState
 from reconciler.planning.actions import ControlAction, Transition
@@ -325,7 +326,12 @@ class Migrations:
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers say: one listing, one GET each."""
         self.who.check_super_user("list what can be mounted")
-        yield from detached_in(self._storage())
+        storage, is_empty = self._storage(), True
+        for found in detached_in(storage):
+            is_empty = False
+            yield found
+        if is_empty:
+            check_storage(storage, self._bound())
 
     def releasable(self, location: str, owner: str) -> Mountable:
         """Return a topic as its manifests are now: a GET for each partition."""
@@ -336,6 +342,13 @@ class Migrations:
         """Take it, manifest by manifest, then its register."""
         self.who.check_super_user(f"release {location}")
         return released_in(self._storage(), location, owner, now_ms=self.now_ms())
+
+    def _bound(self) -> str | None:
+        """Return the object storage that the cluster is bound to; `None` also where the cluster is lost."""
+        try:
+            return self.open_cluster().catalog.read().cluster.storage_id
+        except ReconcilerError:
+            return None
 
     def _storage(self) -> ObjectStore:
         return given(self.address, self.storage)
