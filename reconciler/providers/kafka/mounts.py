@@ -267,8 +267,11 @@ class KafkaCopyMoves:
                 raise RetryableError(message, hint=hint)
         except LeaseError:
             raise
-        except ReconcilerError:
-            self.seals.take_off(topic_id)
+        except ReconcilerError as error:
+            try:
+                self.seals.take_off(topic_id)
+            except ReconcilerError as also:
+                error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
             raise
 
     def let_in_left(self, topic_id: str) -> None:

@@ -282,6 +282,25 @@ def test_why_a_move_failed_is_told_also_where_producers_cannot_be_let_in_again(
     assert "Until then its producers are refused: cluster live does not answer." in str(verdict)
 
 
+def test_why_an_old_topic_is_not_deleted_is_told_also_where_producers_cannot_be_let_in_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say_nothing(*_given: object) -> None:
+        raise RetryableError("cluster live does not answer", hint="Try again.")
+
+    def report(event: object) -> None:
+        if isinstance(event, ActionDone) and event.id.startswith("switch-groups:"):
+            client = site.live.migrations.storage_moves.client
+            configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            site.produce(3, first=100)
+            monkeypatch.setattr("reconciler.providers.kafka.seal.Seals.take_off", say_nothing)
+
+    moves(site)
+    verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report).verdict
+    assert "a producer wrote to it after all of it had been copied" in str(verdict)
+    assert "Until then its producers are refused: cluster live does not answer." in str(verdict)
+
+
 def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no_group_back(site: Site) -> None:
     new, written = moves(site), []
 
