@@ -271,8 +271,17 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
     return finished
 
 
-def finish_offsets(store: ObjectStore, catalog: CatalogRegister, topic_ids: Collection[str], now_ms: int) -> None:
+def finish_offsets(
+    store: ObjectStore,
+    catalog: CatalogRegister,
+    topic_ids: Collection[str],
+    now_ms: int,
+    *,
+    may_go_on: Callable[[], None],
+) -> None:
     """Carry out what is decided of transactions that commit offsets of these topics: a GET for each transactional id.
+
+    `may_go_on` is asked before each of them.
 
     Raises:
         ReconcilerError: One of them could not be finished.
@@ -282,6 +291,7 @@ def finish_offsets(store: ObjectStore, catalog: CatalogRegister, topic_ids: Coll
     for name, kept in zip(names, found, strict=True):
         places = () if kept is None else (place for places in kept[0].offsets.values() for place in places)
         if any(topic_id in topic_ids for topic_id, _ in places):
+            may_go_on()
             finish(store, catalog, name, now_ms=now_ms)
 
 

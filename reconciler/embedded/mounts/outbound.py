@@ -351,8 +351,7 @@ class Outbound:
     def _finish_offsets(self) -> None:
         """Let groups have what transactions have committed for them, be it with records of other topics alone."""
         means, ids = self.means, {topic.topic_id for topic in self._here()}
-        means.may_go_on()
-        finish_offsets(means.store, means.catalog, ids, means.now_ms())
+        finish_offsets(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
     def _detach_or_see(self, topic: MigrantEntry) -> None:
         """Let go of a topic, where nobody has taken it away since all of it was uploaded: that comes to the same."""
