@@ -489,12 +489,17 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
 
     @rule(name=names, partition=partitions, beyond=st.integers(0, 3))
     def commit_offsets(self, name: str, partition: int, beyond: int) -> None:
-        """Say where a group goes on; of a mirror that may lie beyond its end, as synced offsets do."""
+        """Say where a group goes on; of a mirror that may lie beyond its end, as synced offsets do.
+
+        Not of one that is to become a mirror, and still is the producers': nothing is synced to it yet.
+        """
         status = self.status(name)
         if status == "ABSENT" or partition >= self.linked.cluster(name).topic(ORDERS).partitions:
             return
         end = self.linked.cluster(name).linking.ends(ORDERS)[partition]
-        offset = end + beyond if status not in {"REGULAR", "STOPPED"} else max(0, end - beyond)
+        head = self.linked.cluster(name).linking.heads(ORDERS).get(partition)
+        is_mirror = status not in {"REGULAR", "STOPPED"} and (head is None or head.writer != "producers")
+        offset = end + beyond if is_mirror else max(0, end - beyond)
         self.linked.cluster(name).groups.commit(GROUP, {(ORDERS, partition): offset})
 
     @rule(name=names, partition=partitions, keep=st.integers(0, 2))
