@@ -81,7 +81,7 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
     work = open_work(invocation, select, is_reader=True)
     rows = _rows(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
-        raise unknown_address(address)
+        raise unknown_address(address, declared(work.loaded.desired))
     _warn_of_sealed(invocation, rows)
     return rows
 
@@ -100,11 +100,11 @@ def show_plan(path: Path) -> PlanDocument:
     return read_plan(path, str(path), read_document)
 
 
-def unknown_address(address: str) -> UserError:
-    """Say that nobody knows an address."""
+def unknown_address(address: str, known: Iterable[str]) -> UserError:
+    """Say that nobody knows an address, and which of those that are known looks like it."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
-        hint="List what there is with: reconciler show",
+        hint=did_you_mean(nearest(address, known), then="List what there is with: reconciler show"),
     )
 
 
@@ -206,7 +206,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     shown = sides_of(asked, desired, decided.recorded, decided.seen, unmounted, me)
     plan = decided.plan
     if not shown.is_known and not any(action.address == asked for action in plan.actions):
-        raise unknown_address(address)
+        raise unknown_address(address, {*desired, *decided.recorded})
     _warn_of_sealed(invocation, [shown])
     acting = _effective(work, decided, asked)
     tiering, planned = _tiering(decided, asked)

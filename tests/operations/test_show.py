@@ -32,10 +32,11 @@ def test_after_an_apply_all_three_agree(applied: Bench) -> None:
     assert orders.recorded.incarnation == orders.observed.incarnation
 
 
-def test_what_nobody_knows_is_said(applied: Bench) -> None:
+def test_what_nobody_knows_is_said_with_what_looks_like_it(applied: Bench) -> None:
     for command in (show, explain):
-        with pytest.raises(UserError, match="neither declared, nor recorded, nor on a cluster"):
-            command(applied.invocation, Select(), "topic/west/shop:nothing")
+        with pytest.raises(UserError, match="neither declared, nor recorded, nor on a cluster") as error:
+            command(applied.invocation, Select(), "topic/west/shop:order")
+        assert error.value.hint == f"Did you mean {ORDERS}? List what there is with: reconciler show"
 
 
 def test_values_are_explained_by_where_they_are_written(bench: Bench) -> None:
