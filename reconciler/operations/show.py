@@ -101,7 +101,7 @@ def show_plan(path: Path) -> PlanDocument:
 
 
 def unknown_address(address: str, known: Iterable[str]) -> UserError:
-    """Say that nobody knows an address, and which of those that are known looks like it."""
+    """Return the error for an unknown address; its hint names the nearest known one."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
         hint=did_you_mean(nearest(address, known), then="List what there is with: reconciler show"),

@@ -802,6 +802,12 @@ class CopyMove:
     """Whether records find their partition by their key, since the new topic has another number of them."""
 
 
+def tell_still_sealed(error: Exception, also: ReconcilerError) -> None:
+    """Add to the hint of an error that ended an unmount or a move that producers were not let in again, and why."""
+    if isinstance(error, ReconcilerError):
+        error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
+
+
 class CopyMoves(Protocol):
     """The moves of one cluster. Nothing here copies records."""
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.format import format_text
+from reconciler.manifests.format import NotLaidOutError, _laid_out, format_text
 from reconciler.manifests.positions import ManifestError
 from reconciler.manifests.yaml_documents import parse
 
@@ -226,11 +226,15 @@ TREES = st.recursive(
 def test_whatever_is_written_and_however_says_the_same_and_settles_at_once(
     documents: list[Any], flow: Any, indent: int, seed: int
 ) -> None:
-    """`format_text` itself leaves a file as it is rather than change what it says or lose a comment."""
+    """`format_text` leaves a file as it is rather than change what it says or lose a comment: none of these is left."""
     text = yaml.dump_all(documents, default_flow_style=flow, indent=indent, sort_keys=False, width=40)
     text = _commented(text, random.Random(seed))  # noqa: S311 - no secret
     if not parse(text.encode(), "text").problems:
         done = format_text(text)
+        try:
+            assert done == _laid_out(text)
+        except NotLaidOutError:
+            assert done == text
         assert format_text(done) == done
 
 

@@ -254,7 +254,7 @@ class Inbound:
             make_head(self.means.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, there: TopicManifest) -> Mapping[str, Mapping[int, Committed]]:
-        """Let groups go on where they were; nobody has read with them here yet. Return those that cannot be here."""
+        """Restore the offsets that groups committed. Return the groups that this cluster cannot have, with theirs."""
         means = self.means
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"

@@ -245,6 +245,6 @@ def _parsed(register: Register, held: ReadRegister) -> TopicManifest:
         raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
     if topic_manifest_key(found.location.cluster_id, found.location.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {found.location}")
-    if not 1 <= found.partitions <= MAX_PARTITIONS:  # Whoever trusts it looks for each of them.
+    if not 1 <= found.partitions <= MAX_PARTITIONS:  # Readers look at each partition.
         raise damaged(register.store, register.key, f"it says that the topic has {found.partitions:,} partitions")
     return found

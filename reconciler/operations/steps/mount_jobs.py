@@ -19,7 +19,15 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import CopyMove, CopyMoves, LiveTopic, MountJob, Provider, StorageMoves
+from reconciler.providers.protocol import (
+    CopyMove,
+    CopyMoves,
+    LiveTopic,
+    MountJob,
+    Provider,
+    StorageMoves,
+    tell_still_sealed,
+)
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED, InNamespace
 from reconciler.resources.mount import Direction, HandMigration, Mounting, MountingSpec, Phase
@@ -327,7 +335,7 @@ class Unmount(_ByJobs):
                 self._kept(replace(kept, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.let_in(move)
         except ReconcilerError as also:
-            _add_refused(error, also)
+            tell_still_sealed(error, also)
 
     def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
@@ -491,12 +499,6 @@ class Mount(_ByJobs):
                 groups.commit(group, {(move.topic, number): offset for number, offset in offsets.items()})
 
 
-def _add_refused(error: Exception, also: ReconcilerError) -> None:
-    """Let the error that ended a job tell why producers were not let in again."""
-    if isinstance(error, ReconcilerError):
-        error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
-
-
 # Migrations that a command asks for: of several topics at once where the platform does it, else one after the other.
 
 
@@ -600,7 +602,7 @@ class Relocation:
             try:
                 self._copies.let_in(move)
             except ReconcilerError as also:
-                _add_refused(error, also)
+                tell_still_sealed(error, also)
             raise
 
     def _switched(self, move: CopyMove) -> Moved:

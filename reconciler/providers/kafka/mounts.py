@@ -34,7 +34,16 @@ from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import OWN, Naming, TopicSeen, own_values
-from reconciler.providers.protocol import CopyMove, Done, Failed, GroupsOfCluster, LiveTopic, MountJob, Outcome
+from reconciler.providers.protocol import (
+    CopyMove,
+    Done,
+    Failed,
+    GroupsOfCluster,
+    LiveTopic,
+    MountJob,
+    Outcome,
+    tell_still_sealed,
+)
 from reconciler.records.log import TopicLog, came_since
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.base import UNLIMITED
@@ -271,7 +280,7 @@ class KafkaCopyMoves:
             try:
                 self.seals.take_off(topic_id)
             except ReconcilerError as also:
-                error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
+                tell_still_sealed(error, also)
             raise
 
     def let_in_left(self, topic_id: str) -> None:

@@ -197,7 +197,7 @@ def released(bucket: Bucket, location: str) -> None:
 
 
 def going(bucket: Bucket, location: str) -> None:
-    """Let a deletion die that was to take the objects along, and somebody else release the topic."""
+    """Let a deletion that removes the objects die half-way, then release the topic."""
 
     def stop(_what: str, key: str) -> None:
         if not key.startswith("catalog/"):

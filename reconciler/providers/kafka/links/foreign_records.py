@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
 
 
-_NAMED: Final = 3
 _READ_APART: Final = 50
 """So many gaps of a partition are read one by one; where there are more, all that lies between them is read."""
 
@@ -44,7 +43,7 @@ def foreign_records(
     names = {site.naming.physical(name): name for name in full_names}
     topics = site.seen(sorted(names))
     if unled := sorted(names[topic] for topic, seen in topics.items() if not seen.is_led):
-        message = f"cluster {site.cluster}: {first_few(unled, _NAMED)} has a partition without a leader"
+        message = f"cluster {site.cluster}: {first_few(unled)} has a partition without a leader"
         raise RetryableError(message, hint="See whether its brokers are alive.")
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
     # Ends before the ledger: what is copied in between is explained, too.

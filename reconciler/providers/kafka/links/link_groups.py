@@ -411,7 +411,7 @@ def protect(site: Site, link: str) -> int:
     wanted: dict[str, tuple[str, ...]] = {}
     for topic, each in kept.items():
         if topic in silent:
-            continue  # Nobody says that it is no mirror any more: whom it is protected from stays.
+            continue  # No broker says that the mirror is gone: its rules stay.
         is_mirror = each.follows and topic in topics and topics[topic].id == each.topic_id
         wanted[topic] = _writers(site, topic, each.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(kept[topic].name for topic, found in wanted.items() if EVERYONE in found)
