@@ -660,7 +660,8 @@ class Driver:
         ends = (None if here.operation is None else here.operation.ends) or {}
         self.copy(here, ends)
         reached = links.positions(here.name)
-        behind = {part: end - reached[part].end for part, end in ends.items() if reached[part].end < end}
+        have = {part: reached[part].end if part in reached else 0 for part in ends}  # A broker may not show it yet.
+        behind = {part: end - have[part] for part, end in ends.items() if have[part] < end}
         if behind:
             part, lag = next(iter(sorted(behind.items())))
             message = f"partition {part} of mirror {here.name} lacks {lag:,} records of its source"

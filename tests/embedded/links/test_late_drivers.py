@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import pytest
 
-from reconciler.errors import RetryableError, UserError
+from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.jobs.flows import missing
 from reconciler.operations.steps.transitions import CatchingUp
+from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.records.log import SourceSeen
-from reconciler.resources.mirrors import Operation
+from reconciler.resources.mirrors import Operation, Position
 from tests.embedded.deaths import Fault
 from tests.embedded.links.link_machine import equal, process, values
 from tests.embedded.links.linked import ORDERS, Linked, mirrored
@@ -41,6 +43,22 @@ def test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the
     linked.produce("west", "home", "again", "and again")
     linked.catch_up("east")
     assert equal(linked, "west", "east")
+
+
+def test_a_partition_of_the_mirror_that_its_cluster_does_not_show_yet_counts_as_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linked, real = mirrored(partitions=2), EmbeddedLinks.positions
+
+    def unshown(links: EmbeddedLinks, full_name: str) -> Mapping[int, Position]:
+        return {number: at for number, at in real(links, full_name).items() if number == 0}
+
+    monkeypatch.setattr(EmbeddedLinks, "positions", unshown)
+    with pytest.raises(IncompleteError, match=r"partition 1 .* lacks 10 records"):
+        linked.driver().promote("east", ORDERS)
+    monkeypatch.setattr(EmbeddedLinks, "positions", real)
+    linked.driver().drive("east", ORDERS)
+    assert linked.status("east") == "STOPPED"
 
 
 def suspended_at(linked: Linked, at: int) -> None:
