@@ -16,6 +16,7 @@ import pytest
 
 from examples.kafkajars import OLDER, KafkaMissingError
 from reconciler.providers.kafka.client import KafkaClient
+from reconciler.providers.kafka.records import record_log
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured, secured
 
@@ -77,6 +78,7 @@ def _no_connection_outlives_a_test(_opened: weakref.WeakSet[KafkaClient]) -> Ite
     yield
     for client in list(_opened):
         client.close()
+    record_log._pool.close()
 
 
 @pytest.fixture
