@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from typer.core import TyperGroup
+from typer import TyperException
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from reconciler.runtime.text import nearest
@@ -188,6 +189,19 @@ class LazyGroup(TyperGroup):
                 )
 
 
+class _Leaf(TyperCommand):
+    """A command; what it cannot read names it, so that the hint leads to its own help."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read its words."""
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined] # its class is not public
+            raise
+
+
 def _typer(entries: tuple[Entry, ...], *, add_completion: bool = False) -> typer.Typer:
     return typer.Typer(
         cls=type("Group", (LazyGroup,), {"entries": entries}),
@@ -205,7 +219,7 @@ def _load(entry: Entry) -> Command:
         app.callback(help=f"{entry.summary[0].upper()}{entry.summary[1:]}.")(_nothing)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
-        app.command(entry.name)(getattr(import_module(entry.module), entry.function))
+        app.command(entry.name, cls=_Leaf)(getattr(import_module(entry.module), entry.function))
     command = get_command(app)
     command.name = entry.name
     if "_RECONCILER_COMPLETE" in os.environ:

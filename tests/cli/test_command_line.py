@@ -183,8 +183,9 @@ def test_without_a_command_it_explains_itself_and_exits_64(run: Run) -> None:
     assert done.stderr.startswith("Usage: reconciler")
 
 
-def test_a_hint_names_the_help_of_the_command_that_was_meant(run: Run) -> None:
-    assert "hint: See `reconciler topic consume --help`" in run("topic", "consume", "--nope").stderr
+@pytest.mark.parametrize("words", [("--nope",), ("west/orders", "--out")], ids=["unknown", "without its value"])
+def test_a_hint_names_the_help_of_the_command_that_was_meant(run: Run, words: tuple[str, ...]) -> None:
+    assert "hint: See `reconciler topic consume --help`" in run("topic", "consume", *words).stderr
 
 
 @pytest.mark.parametrize(("shell", "sign"), [("bash", "complete "), ("zsh", "#compdef"), ("fish", "complete ")])
