@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,17 @@ from pyspark.sql import functions as fn
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import compaction as in_memory
-from reconciler.embedded.mounts.archive import ArchivedTopic, begin
+from reconciler.embedded.mounts.archive import Archive, ArchivedTopic, begin
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import LostRaceError
 from reconciler.jobs.archive import Archiving, archive
 from reconciler.jobs.compaction import spread
-from reconciler.jobs.copy import mirror
+from reconciler.jobs.copy import Moving, fill, mirror
 from reconciler.jobs.profile import profile
 from reconciler.jobs.source import register
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.embedded.samples import NOW, ids, read
 from tests.engines import here, on
@@ -34,16 +35,19 @@ from tests.jobs.doubles import (
     MishapLog,
     MishapStore,
     append,
-    fill,
     in_spark,
     tiered_west,
 )
+from tests.jobs.doubles import fill as fill_topic
 from tests.jobs.kafka.copies import Place, produce
+from tests.jobs.kafka.test_rekey import assert_rekeyed, produce_into
 from tests.jobs.streams import to_the_end
 from tests.jobs.test_archive import archive_of
 
 if TYPE_CHECKING:
+    from reconciler.jobs.flows import Copy
     from reconciler.jobs.stage import Engine
+    from reconciler.records.log import TopicLog
 
 
 PARTITIONS = 6
@@ -68,7 +72,7 @@ class Scene:
     def cluster(self, name: str, *, parts: int) -> EmbeddedCluster:
         """Return a cluster with a topic of six partitions, with so many parts of 40 records each."""
         found = EmbeddedCluster.create(self.store(name), now_ms=lambda: NOW, new_id=ids())
-        fill(found, partitions=PARTITIONS, parts=parts)
+        fill_topic(found, partitions=PARTITIONS, parts=parts)
         return found
 
     def tiered(self) -> EmbeddedCluster:
@@ -145,14 +149,16 @@ def compaction_of_more_keys_than_memory_holds_is_the_same(it: Scene) -> None:
 
 
 def archive_has_every_record(it: Scene) -> None:
-    bucket = Bucket(storage=it.store("storage"))
+    place = archive_of(Bucket(storage=it.store("storage")))
     source = it.cluster("west", parts=2).log(TOPIC)
-    place = archive_of(bucket)
+    assert archive_all(source, place, it.engine).records == PARTITIONS * 80
+    assert verify(here(), source, ArchiveLog(place), deep=True).is_equal
+
+
+def archive_all(source: TopicLog, place: Archive, engine: Engine) -> Copy:
     begin(place, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "mark")
     ends = {number: bounds.end for number, bounds in source.bounds().items()}
-    copy, sink = ArchiveLog(place), ArchiveSink(place, PARTITIONS)
-    assert archive(Archiving(TOPIC, source, sink, copy, it.engine, lambda: ends)).records == PARTITIONS * 80
-    assert verify(here(), source, copy, deep=True).is_equal
+    return archive(Archiving(TOPIC, source, ArchiveSink(place, PARTITIONS), ArchiveLog(place), engine, lambda: ends))
 
 
 def mirror_into_kafka_is_the_same(it: Scene) -> None:
@@ -160,11 +166,40 @@ def mirror_into_kafka_is_the_same(it: Scene) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 400, partitions=3)
     watched: Any = MishapLog(place.log(source), it.mishap)
-    try:
-        mirror(it.engine, watched, place.sink(target))
-    except LostRaceError:  # of two attempts at a partition the later one shuts out the earlier, which may end first
-        mirror(it.engine, watched, place.sink(target))
+    run_again_if_shut_out(lambda: mirror(it.engine, watched, place.sink(target)))
     assert [said for _, said in sorted_records(place, target)] == [said for _, said in sorted_records(place, source)]
+
+
+def rekey_into_kafka_has_every_record(it: Scene) -> None:
+    place = it.kafka()
+    source, target = (place.log(place.create(name, number)) for name, number in (("orders", 3), ("copy", 5)))
+    for partition in range(3):
+        produce_into(place, source.topic, partition, 300)
+    watched: Any = MishapLog(source, it.mishap)
+    sink = KafkaRekeySink(place.sink(target.topic).target, source.topic_id)
+    run_again_if_shut_out(lambda: fill(Moving("topic orders", watched, replace(sink), target, it.engine)))
+    assert_rekeyed(source, target)
+
+
+def restore_into_kafka_has_every_record(it: Scene) -> None:
+    west, place, archived = it.cluster("west", parts=2).log(TOPIC), it.kafka(), Bucket(storage=it.store("storage"))
+    archive_all(west, archive_of(archived), here())
+    restored = place.create("orders", PARTITIONS)
+    watched: Any = MishapLog(ArchiveLog(archive_of(archived)), it.mishap)
+    run_again_if_shut_out(
+        lambda: fill(Moving("topic orders", watched, place.sink(restored), place.log(restored), it.engine))
+    )
+    for partition in range(PARTITIONS):
+        found, rows = read(place.log(restored), partition), read(west, partition)
+        assert [(row["key"], row["value"]) for row in found] == [(row["key"], row["value"]) for row in rows]
+
+
+def run_again_if_shut_out(job: Callable[[], object]) -> None:
+    """Of two attempts at a partition the later one shuts out the earlier, which may end first: the next run goes on."""
+    try:
+        job()
+    except LostRaceError:
+        job()
 
 
 def sorted_records(place: Place, topic: str) -> list[tuple[int, str]]:
@@ -223,6 +258,8 @@ JOBS = (
     compaction_of_more_keys_than_memory_holds_is_the_same,
     archive_has_every_record,
     mirror_into_kafka_is_the_same,
+    rekey_into_kafka_has_every_record,
+    restore_into_kafka_has_every_record,
     profile_counts_every_record_once,
     topic_log_has_every_row_once,
     frame_is_written_once,
