@@ -22,8 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 STARTER = """
 import sys
 from tests.servers.kafka import Kafka
-
-pytestmark = pytest.mark.thorough
 broker = Kafka.start().brokers[0]
 print(broker.pid, broker.folder, flush=True)
 sys.stdin.read()
