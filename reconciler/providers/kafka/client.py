@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.providers.kafka.faults import UNDONE, of_code, translated
+from reconciler.providers.kafka.reachability import hung_up
 from reconciler.providers.kafka.security import admin_settings
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
 from reconciler.resources.acls import Binding
@@ -53,7 +54,7 @@ def sent(
 ) -> Any:
     """Return the answer to a request, to one broker or to any.
 
-    `is_only_once`: whoever asks looks which broker it is, and asks again.
+    `is_only_once`: whoever asks looks which broker it is, and asks again. A connection that was ended is made anew.
 
     Raises:
         UnansweredError: It would change something, and nobody knows whether it did.
@@ -112,7 +113,9 @@ def _again(
             tries += not _is_throttled(error)
             connections.silent_since = connections.silent_since or monotonic()
             patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            if not isinstance(found, RetryableError) or not may_repeat(error) or is_only_once:
+            # Networks end connections of brokers that are alive: with the next one it shows whether this one is.
+            is_enough = is_only_once and (tries > 1 or not hung_up(str(error)))
+            if not isinstance(found, RetryableError) or not may_repeat(error) or is_enough:
                 raise found from error
             is_down = tries >= _TRIES and not connections.route.is_any_up()
             if is_down or monotonic() - connections.silent_since > patience:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
@@ -139,7 +140,9 @@ def test_threads_that_running_brokers_take_are_set(desk: Desk, threads: int) -> 
 def test_a_retention_that_all_brokers_are_to_lower_is_blocked_as_a_loss(desk: Desk) -> None:
     name = desk.topic("orders")
     desk.apply()
-    desk.typed("topic", "produce", desk.address("orders"), "--input", "-", "--input-format", "jsonl", stdin=b'"a"\n')
+    producer = Producer({"bootstrap.servers": desk.kafka.bootstrap()})
+    producer.produce(name, b"a", timestamp=int((time.time() - 60) * 1000))
+    assert producer.flush(30) == 0
     properties(desk, log_retention_ms=1000)
     said = desk.plan()
     assert "1 blocked" in said.out, said.out

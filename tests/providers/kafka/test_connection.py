@@ -6,7 +6,7 @@ import datetime as dt
 import pickle
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -32,8 +32,10 @@ from reconciler.providers.secrets import Secret
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, text_of
 from reconciler.resources.cluster import Cluster
+from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
 from tests.servers.kafkatopics import make_topic
+from tests.servers.relay import Relay
 from tests.servers.tokenendpoint import SECRET, TokenEndpoint
 
 pytestmark = pytest.mark.thorough
@@ -338,3 +340,20 @@ def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
     route.is_open = True
     now = 9.0
     assert route.hopeless() is None  # It was reached: it may come back.
+
+
+def test_a_connection_that_a_network_ends_is_made_anew_also_to_one_broker(start_kafka: Callable[..., Kafka]) -> None:
+    with Relay() as relay:
+        extra = {}
+
+        def lead(kafka: Kafka) -> None:
+            relay.lead_to(kafka.brokers[0].node.ports["PLAINTEXT"])
+            extra["advertised.listeners"] = f"PLAINTEXT://{relay.address}"
+
+        start_kafka(extra=extra, before=lead)
+        client = KafkaClient("west", lambda: {"bootstrap_servers": [relay.address]})
+        (broker,) = client.cluster().brokers
+        before = client.both_broker_configs(broker)
+        relay.cut(after=1, then=lambda: None)
+        assert client.both_broker_configs(broker) == before
+        assert not relay.is_cutting
