@@ -169,7 +169,7 @@ def test_a_mirror_whose_disk_fills_up_goes_on_when_there_is_room(
 # Quotas that are used up at once: brokers hold back their answers, and a plan and a mirror take longer.
 
 
-BYTES_PER_SECOND: Final = 1_000_000
+BYTES_PER_SECOND: Final = 300_000
 MEGABYTES: Final = RECORDS * 600 // 1_000_000
 """What the mirror has to write."""
 
