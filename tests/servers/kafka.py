@@ -38,7 +38,7 @@ _STARTS: Final = 3
 _TOOL_SECONDS: Final = 120.0
 _LOG_CHARACTERS: Final = 3000
 _SMALL: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
-"""Starts sooner, takes less memory, and ends rather than to answer nobody."""
+"""Starts sooner, takes less memory, and exits where its heap is full instead of hanging."""
 
 
 class StartError(Exception):
@@ -274,7 +274,7 @@ class Kafka:
 
     def close(self) -> None:
         """End all and remove what they kept."""
-        # Clients in cycles would look for these brokers until they happen to be collected: a hundred take a whole core.
+        # Clients in reference cycles try to reconnect until they are collected: a hundred of them use a whole core.
         gc.collect()
         for broker in self.brokers:
             broker.remove()

@@ -95,7 +95,7 @@ def _identity(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
         "super.users": "User:admin;User:ANONYMOUS",
         "auto.create.topics.enable": "false",
         "controlled.shutdown.enable": str(len(nodes) > 1).lower(),
-        # By default 128 MiB, held from the start: beside the topics of some hundred tests no room is left in the heap.
+        # The default of 128 MiB is allocated at the start, and leaves the heap no room for the topics of many tests.
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
     }
 

@@ -54,7 +54,7 @@ def sent(
 ) -> Any:
     """Return the answer to a request, to one broker or to any.
 
-    `is_only_once`: whoever asks looks which broker it is, and asks again. A connection that was ended is made anew.
+    `is_only_once`: it is not sent again, except over a new connection where the old one was cut.
 
     Raises:
         UnansweredError: It would change something, and nobody knows whether it did.
@@ -113,7 +113,7 @@ def _again(
             tries += not _is_throttled(error)
             connections.silent_since = connections.silent_since or monotonic()
             patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            # Networks end connections of brokers that are alive: with the next one it shows whether this one is.
+            # Networks cut connections of brokers that are alive: a second connection shows whether this one is.
             is_enough = is_only_once and (tries > 1 or not hung_up(str(error)))
             if not isinstance(found, RetryableError) or not may_repeat(error) or is_enough:
                 raise found from error
@@ -248,7 +248,7 @@ class KafkaClient:
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer.
 
-        `is_only_once`: whoever asks looks which broker it is, and asks again.
+        `is_only_once`: it is not sent again, except over a new connection where the old one was cut.
         """
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
         return sent(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)

@@ -342,7 +342,9 @@ def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
     assert route.hopeless() is None  # It was reached: it may come back.
 
 
-def test_a_connection_that_a_network_ends_is_made_anew_also_to_one_broker(start_kafka: Callable[..., Kafka]) -> None:
+def test_a_request_to_one_broker_is_sent_again_where_the_network_cut_its_connection(
+    start_kafka: Callable[..., Kafka],
+) -> None:
     with Relay() as relay:
         extra = {}
 
