@@ -246,8 +246,8 @@ class Route:
 
 
 def hung_up(said: str) -> bool:
-    """Tell by what is said of its death whether a connection that stood was ended."""
-    return any(part in said for part in _ENDS)
+    """Tell by the words of its error whether a connection was cut; one that was refused was never made."""
+    return "refused" not in said.lower() and any(part in said for part in _ENDS)
 
 
 _REFUSED, _NO_MECHANISM, _NO_SASL = 58, 33, 34

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.connection import opened_admin
-from reconciler.providers.kafka.reachability import Route, told
+from reconciler.providers.kafka.reachability import Route, hung_up, told
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.providers.kafka.records.record_producer import KafkaProducer
 from reconciler.providers.kafka.security import Tokens, admin_settings, record_settings, revealed
@@ -340,6 +340,20 @@ def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
     route.is_open = True
     now = 9.0
     assert route.hopeless() is None  # It was reached: it may come back.
+
+
+@pytest.mark.parametrize(
+    ("said", "is_cut"),
+    [
+        ("KafkaConnectionError: socket disconnected", True),
+        ("[Errno 104] Connection reset by peer", True),
+        ("KafkaConnectionError: 111 ECONNREFUSED", False),
+        ("[Errno 111] Connection refused", False),
+        ("timed out", False),
+    ],
+)
+def test_a_connection_that_was_refused_was_not_cut(said: str, *, is_cut: bool) -> None:
+    assert hung_up(said) is is_cut
 
 
 def test_a_request_to_one_broker_is_sent_again_where_the_network_cut_its_connection(
