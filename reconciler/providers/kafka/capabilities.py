@@ -64,9 +64,9 @@ class ClusterLook:
     def _configs_of(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
-        """Ask one broker; one that has just died is not missed yet, so another is asked then."""
+        """Ask one broker; where that has just died, and is not missed yet, another one. The last is waited for."""
         try:
-            return self.client.both_broker_configs(broker)
+            return self.client.both_broker_configs(broker, is_only_once=bool(others))
         except RetryableError:
             if not others:
                 raise

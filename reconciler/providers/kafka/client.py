@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.providers.kafka.faults import UNDONE, of_code, translated
-from reconciler.providers.kafka.reachability import hung_up
 from reconciler.providers.kafka.security import admin_settings
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
 from reconciler.resources.acls import Binding
@@ -54,7 +53,7 @@ def sent(
 ) -> Any:
     """Return the answer to a request, to one broker or to any.
 
-    `is_only_once`: it is not sent again, except over a new connection where the old one was cut.
+    `is_only_once`: whoever asks looks which broker it is, and asks again.
 
     Raises:
         UnansweredError: It would change something, and nobody knows whether it did.
@@ -113,9 +112,7 @@ def _again(
             tries += not _is_throttled(error)
             connections.silent_since = connections.silent_since or monotonic()
             patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            # Networks cut connections of brokers that are alive: a second connection shows whether this one is.
-            is_enough = is_only_once and (tries > 1 or not hung_up(str(error)))
-            if not isinstance(found, RetryableError) or not may_repeat(error) or is_enough:
+            if not isinstance(found, RetryableError) or not may_repeat(error) or is_only_once:
                 raise found from error
             is_down = tries >= _TRIES and not connections.route.is_any_up()
             if is_down or monotonic() - connections.silent_since > patience:
@@ -248,7 +245,7 @@ class KafkaClient:
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer.
 
-        `is_only_once`: it is not sent again, except over a new connection where the old one was cut.
+        `is_only_once`: whoever asks looks which broker it is, and asks again.
         """
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
         return sent(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
@@ -297,27 +294,35 @@ class KafkaClient:
         """Yield the configs of topics, all or those of `keys`, as one broker knows them; a code where it refuses."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            for result in self._described(wanted, node=node, doing="reading configs of topics"):
+            # Of one broker that is gone another is asked, or none: waiting for it is of no use.
+            is_only_once = node is not None
+            for result in self._described(wanted, node, doing="reading configs of topics", is_only_once=is_only_once):
                 yield result.resource_name, result.error_code or result.configs
 
     def broker_configs(self) -> Mapping[str, ConfigSeen]:
         """Return the configs that were set for all brokers at run time."""
-        return self._of_brokers([""], None)[""]
+        return self._of_brokers([""])[""]
 
     def own_broker_configs(self, broker: int) -> Mapping[str, ConfigSeen]:
         """Return the configs of one broker, those that it sets for itself alone among them."""
-        return self._of_brokers([str(broker)], broker)[str(broker)]
+        return self._of_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
 
-    def both_broker_configs(self, broker: int) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
-        """Return the configs of one broker, and those set for all of them at run time: one request."""
-        found = self._of_brokers([str(broker), ""], broker)
+    def both_broker_configs(
+        self, broker: int, *, is_only_once: bool = True
+    ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
+        """Return the configs of one broker, and those set for all of them at run time: one request.
+
+        `is_only_once`: another broker is asked where this one is gone.
+        """
+        found = self._of_brokers([str(broker), ""], broker, is_only_once=is_only_once)
         return found[str(broker)], found[""]
 
-    def _of_brokers(self, names: Sequence[str], node: int | None) -> Mapping[str, Mapping[str, ConfigSeen]]:
+    def _of_brokers(
+        self, names: Sequence[str], node: int | None = None, *, is_only_once: bool = False
+    ) -> Mapping[str, Mapping[str, ConfigSeen]]:
         found = {}
-        for result in self._described(
-            [(BROKER, name, None) for name in names], node=node, doing="reading configs of brokers"
-        ):
+        wanted = [(BROKER, name, None) for name in names]
+        for result in self._described(wanted, node, doing="reading configs of brokers", is_only_once=is_only_once):
             if result.error_code:
                 raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
             found[result.resource_name] = result.configs
@@ -331,13 +336,17 @@ class KafkaClient:
                 self._admin = None
 
     def _described(
-        self, wanted: Sequence[tuple[int, str, list[str] | None]], *, doing: str, node: int | None = None
+        self,
+        wanted: Sequence[tuple[int, str, list[str] | None]],
+        node: int | None,
+        *,
+        doing: str,
+        is_only_once: bool,
     ) -> Sequence[Described]:
         from reconciler.providers.kafka.connection import DescribeAllConfigsRequest
 
         request = DescribeAllConfigsRequest(wanted)
-        # Of one broker that is gone another is asked, or none: waiting for it is of no use.
-        answer = self.send(request, doing=doing, node=node, is_only_once=node is not None)
+        answer = self.send(request, doing=doing, node=node, is_only_once=is_only_once)
         found: Sequence[Described] = answer.results
         return found
 

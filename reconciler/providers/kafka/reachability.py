@@ -191,7 +191,7 @@ class Route:
             return "timed out" not in said.lower()
         if (since := self.refused_since.get(address)) is not None:
             return self.now() - since >= _REFUSED_S
-        return hung_up(said) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
+        return self._hung_up(said) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
 
     def _of_login(self, where: str, error: BaseException) -> ReconcilerError | None:
         code = getattr(error, "errno", None)
@@ -209,7 +209,7 @@ class Route:
 
     def _of_tls(self, where: str, address: Address, said: str) -> ReconcilerError | None:
         if "SSL" not in self.protocol:
-            if not self.is_open and hung_up(said) and self._wants_tls(address):
+            if not self.is_open and self._hung_up(said) and self._wants_tls(address):
                 message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
                 return UserError(message, hint=_CHECK_LISTENER)
             return None
@@ -221,7 +221,7 @@ class Route:
             why_not = why_not if self.has_certificate else "it requires a client certificate"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
             return UserError(f"{where} refuses the connection: {why_not}", hint=hint)
-        if not self.is_open and ("Handshake failed" in said or hung_up(said)) and speaks_plain(address):
+        if not self.is_open and ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
             message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
@@ -234,20 +234,19 @@ class Route:
             return RetryableError(f"{where} refuses connections: nothing listens on that port", hint=_ALIVE)
         if "timed out" in said.lower() or "timeout" in said.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
-        if not self.is_open and hung_up(said) and self.greetings.get(address) and self.mechanism is None:
+        if not self.is_open and self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
             message = f"{where} closes connections without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
-        if hung_up(said):
+        if self._hung_up(said):
             return RetryableError(f"{where} closes the connection", hint=_ALIVE)
         return RetryableError(f"{where} cannot be reached: {said}", hint=_ALIVE)
 
+    @staticmethod
+    def _hung_up(said: str) -> bool:
+        return any(part in said for part in _ENDS)
+
     def _wants_tls(self, address: Address) -> bool:
         return "SSL" not in self.protocol and speaks_tls(address)
-
-
-def hung_up(said: str) -> bool:
-    """Tell by the words of its error whether a connection was cut; one that was refused was never made."""
-    return "refused" not in said.lower() and any(part in said for part in _ENDS)
 
 
 _REFUSED, _NO_MECHANISM, _NO_SASL = 58, 33, 34
