@@ -29,10 +29,10 @@ def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Moun
     return [mountable_of(each) for each in sound_ownerships(given(cluster, storage))]
 
 
-def goes_on_by_hand(direction: Direction, topic: Address) -> str:
-    """Say what a migration waits for that was begun by hand, and is prepared."""
+def goes_on_by_hand(direction: Direction, *topics: Address) -> str:
+    """Return what a prepared migration that a command began waits for."""
     verb = "mount" if direction == "inbound" else "unmount"
-    return f"it continues when it is asked to: reconciler topic {verb} --finish {topic}"
+    return f"it continues when it is asked to: reconciler topic {verb} --finish {' '.join(topics)}"
 
 
 def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:

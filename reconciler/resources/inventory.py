@@ -234,7 +234,7 @@ class Observed:
     filled: Mapping[str, str] | None = None
     """Of a topic that a move fills: the configs that it sets itself once it is whole; `None`: it is not filled."""
     is_by_hand: bool = False
-    """Of a mounting that jobs carry out: whether a command began it, and no apply."""
+    """Of a mounting: whether a command began it, and only a command finishes it."""
     becomes: Resource | None = None
     """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
     owners: Owners | None = None

@@ -13,10 +13,11 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.mounts_text import mountables_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError
+from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError, StalePlanError
 from reconciler.operations.clusters.mounts import MountList, MountRow, ask_migration
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
+from reconciler.resources.mount import HandMigration
 from tests.cli.sample_workspaces import CLUSTER, Shop, follows
 from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
 
@@ -680,3 +681,54 @@ def test_a_mount_says_what_of_it_the_next_run_deletes(shop: Shop) -> None:
     said = shop.said("topic", "mount", "topic/west/shop:old", "--dry-run")
     assert "all of it is older than retention.ms (1s), and expires with the next run" in said
     assert "apply a longer retention.ms of the topic before that" in said
+
+
+@pytest.mark.parametrize("verb", ["unmount", "mount"])
+def test_a_finish_that_names_a_part_of_a_migration_moves_nothing_and_names_the_whole(shop: Shop, verb: str) -> None:
+    cluster = "west" if verb == "unmount" else "east"
+    shop.cluster("west").create_topic("shop:next", configs={"remote.write": "true", "remote.read": "true"})
+    if verb == "mount":
+        shop.said("topic", "unmount", "topic/west/*", "--yes")
+    whole = f"topic/{cluster}/shop:next", f"topic/{cluster}/{ORDERS}"
+    prepared = shop.said("topic", verb, *whole, "--prepare", "--yes")
+    (migration,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+    command = f"reconciler topic {verb} --finish {' '.join(whole)}"
+    assert command in prepared
+    assert migration["waits"] == [f"it continues when it is asked to: {command}"]
+    for part in (f"topic/{cluster}/{ORDERS}", f"topic/{cluster}/shop:o*", f"topic/{cluster}/{shop_place(migration)}"):
+        for option in ("--yes", "--dry-run"):
+            said = shop.typed("topic", verb, "--finish", part, option)
+            assert (said.code, f"its {verb} is one migration with {whole[0]}" in said.err) == (1, True), said
+            assert f"Name all of them: {command}" in said.err
+        (after,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+        assert after == migration
+    shown = shop.said("topic", verb, "--finish", *whole, "--dry-run")
+    assert all(address in shown for address in whole)
+    shop.said("topic", verb, "--finish", f"topic/{cluster}/shop:*", "--yes")
+    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert sorted(shop.cluster(cluster).topics()) == (["shop:next", ORDERS] if verb == "mount" else [])
+
+
+def shop_place(migration: dict[str, list[dict[str, str]]]) -> str:
+    """Return where the orders of a printed migration are stored."""
+    return next(topic["location"] for topic in migration["topics"] if topic["name"] == ORDERS)
+
+
+def test_a_topic_that_was_cancelled_with_others_is_prepared_and_finished_alone(shop: Shop) -> None:
+    shop.cluster("west").create_topic("shop:next", configs={"remote.write": "true", "remote.read": "true"})
+    shop.said("topic", "unmount", "topic/west/*", "--prepare", "--yes")
+    (migration,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+    shop.said("mount", "cancel", str(migration["id"]), "--yes")
+    shop.said("topic", "unmount", f"topic/west/{ORDERS}", "--prepare", "--yes")
+    shop.said("topic", "unmount", f"topic/west/{ORDERS}", "--finish", "--yes")
+    assert sorted(shop.cluster("west").topics()) == ["shop:next"]
+
+
+def test_a_topic_that_joins_the_migration_after_the_look_is_not_moved(shop: Shop) -> None:
+    shop.cluster("west").create_topic("shop:next", configs={"remote.write": "true", "remote.read": "true"})
+    shop.said("topic", "unmount", "topic/west/*", "--prepare", "--yes")
+    site = SiteOptions(invocation=invocation(shop.folder), select=Select()).site()
+    asked = HandMigration(direction="outbound", topics={ORDERS: ""}, phase="finish")
+    with pytest.raises(StalePlanError, match="has other topics as well: shop:next"):
+        site.providers["west"].migrations.carry_out(asked)
+    assert sorted(shop.cluster("west").topics()) == ["shop:next", ORDERS]

@@ -80,6 +80,8 @@ class Moving:
     held: Mountable | None = None
     """Why it cannot be mounted: a cluster has it, or is taking it. `None`: it is free."""
     notes: tuple[str, ...] = ()
+    members: tuple[Address, ...] = ()
+    """Topics of the migration that is to be finished: all of them are finished together."""
 
     @property
     def cluster(self) -> str:
@@ -141,6 +143,7 @@ class _Mounting:
             if _ANY in text and text not in matched:
                 hint = f"See what there is: reconciler {'mount list' if self.asked.verb == 'mount' else 'topic list'}"
                 raise UserError(f"no topic matches {text}: nothing was done", hint=hint)
+        self._refuse_parts()
         self._call_otherwise()
         self._check_each()
 
@@ -271,10 +274,11 @@ class _Mounting:
         for migration in self.site.providers[cluster].migrations.under_way(is_measured=False):
             if migration.direction != self.asked.direction or not is_under_way(migration.state):
                 continue
-            for topic in migration.topics:
+            members = tuple(address_of("topic", cluster, topic.full_name) for topic in migration.topics)
+            for address, topic in zip(members, migration.topics, strict=True):
                 if topic.mounting is None:
-                    address = address_of("topic", cluster, topic.full_name)
-                    yield Moving(address=address, location=topic.location, partitions=topic.partitions)
+                    place, partitions = topic.location, topic.partitions
+                    yield Moving(address=address, location=place, partitions=partitions, members=members)
 
     def _attached(self, cluster: str) -> Iterator[Moving]:
         provider = self.site.providers[cluster]
@@ -356,7 +360,8 @@ class _Mounting:
         if taking is not None:
             one = f"{taking.migration.id} --cluster {taking.cluster}"
             is_by_hand = all(topic.mounting is None for topic in taking.migration.topics)
-            finish = f"topic mount --finish {address_of('topic', taking.cluster, there.name)}"
+            names = (address_of("topic", taking.cluster, topic.full_name) for topic in taking.migration.topics)
+            finish = f"topic mount --finish {' '.join(names)}"
             hint = f"Go on with it: reconciler {finish if is_by_hand else f'mount status {one}'}"
             if "cancel" in taking.legal:
                 hint += f". Or give it up: reconciler mount cancel {one}"
@@ -378,6 +383,18 @@ class _Mounting:
                 if is_mount and location in {topic.location for topic in each.topics}:
                     return Underway(name, each)
         return None
+
+    def _refuse_parts(self) -> None:
+        """Refuse to finish a migration of which only some topics were named: no other topic is moved unseen."""
+        named = set(self.ready)
+        for address, each in tuple(self.ready.items()):
+            if missing := [member for member in each.members if member not in named]:
+                message = f"{address}: its {self.asked.verb} is one migration with {', '.join(missing)}"
+                self.refused[address] = UserError(
+                    f"{message}, and finishing it moves them together",
+                    hint=f"Name all of them: reconciler topic {self.asked.verb} --finish {' '.join(each.members)}",
+                )
+                del self.ready[address]
 
     def _call_otherwise(self) -> None:
         """Give the one topic that is mounted the name that it is to have."""

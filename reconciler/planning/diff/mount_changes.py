@@ -209,7 +209,7 @@ def _is_on_its_way(
         machine = MOUNT if there.spec.state == "mounted" else UNMOUNT
         legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
         ends = "Wait until it is done, and plan again (`reconciler run` goes on with it)"
-        if is_by_jobs and sides.before is not None and sides.before.is_by_hand:
+        if sides.before is not None and sides.before.is_by_hand:
             ends = f"To let it end: reconciler topic {machine.name} --finish {mounted_by(there)}"
         elif is_by_jobs:
             ends = f"To let it end: `state: {there.spec.state}` in the Mounting, and reconciler apply"

@@ -30,7 +30,7 @@ from reconciler.embedded.tiered.ownership import (
 from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
 from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.migration_views import detached_in, given, goes_on_by_hand, releasable_in, released_in
 from reconciler.providers.protocol import Done, Failed, Outcome, go_on
@@ -360,8 +360,8 @@ class Migrations:
             left = sum(pending_bytes(cluster.store, topic.topic_id) for topic in found.topics)
         waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
         if not found.is_automatic and state in ADVANCES:
-            topic = address_of("topic", cluster_of(self.address) or "", found.topics[0].name)
-            waits.append(goes_on_by_hand("inbound" if is_inbound else "outbound", topic))
+            names = [address_of("topic", cluster_of(self.address) or "", topic.name) for topic in found.topics]
+            waits.append(goes_on_by_hand("inbound" if is_inbound else "outbound", *names))
         return replace(_said(catalog, number, found), bytes_left=left, waits=tuple(waits))
 
     def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
@@ -392,12 +392,21 @@ class Migrations:
 
 
 def _of_topics(cluster: EmbeddedCluster, asked: HandMigration) -> list[int]:
-    """Return the migrations that have topics of what is asked for, oldest first; what came to its end has none."""
-    return [
-        number
-        for number, found in migrations_in(cluster.catalog.read()).items()
-        if found.direction == asked.direction and any(topic.name in asked.topics for topic in found.topics)
-    ]
+    """Return the migrations under way that have topics of what is asked for, oldest first.
+
+    Raises:
+        StalePlanError: One has another topic as well, which nobody looked at.
+    """
+    numbers: list[int] = []
+    for number, found in migrations_in(cluster.catalog.read()).items():
+        names = {topic.name for topic in found.topics}
+        if found.direction != asked.direction or not is_under_way(found.state) or names.isdisjoint(asked.topics):
+            continue
+        if others := sorted(names - asked.topics.keys()):
+            message = f"migration {number} has other topics as well: {', '.join(others)}"
+            raise StalePlanError(message, hint="It was begun after the command looked: give the command again.")
+        numbers.append(number)
+    return numbers
 
 
 def _check_places(cluster: EmbeddedCluster, asked: HandMigration) -> None:

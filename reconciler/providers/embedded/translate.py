@@ -231,7 +231,8 @@ def mountings_in(
             address = address_of("mounting", cluster, migrant.mounting or migrant.name)
             if is_wanted is None or is_wanted(address):
                 state = "mounted" if migration.direction == INBOUND else "unmounted"
-                found[address] = Observed(_mounting(cluster, migrant, state), state=migration.state)
+                mounting = _mounting(cluster, migrant, state)
+                found[address] = Observed(mounting, state=migration.state, is_by_hand=not migration.is_automatic)
     return found
 
 
