@@ -118,7 +118,9 @@ def test_a_rehearsal_changes_nothing_and_takes_no_lease(twins: Twins) -> None:
     before = twins.said("state", "history")
     printed = twins.printed("link-answers", "link", "pause", "link/*", "--dry-run")
     assert (printed["is_rehearsal"], len(printed["links"])) == (True, 2)
+    assert "not stopped: shop:clicks, shop:orders" in twins.said("link", "pause", LINK, "--dry-run")
     forced = twins.said("link", "delete", LINK, "--force", "--dry-run")
+    assert "not stopped: shop:clicks, shop:orders" in forced
     assert (
         f"its mirrors are failed over first, and what they lack is lost; see: reconciler mirror failover --link {LINK}"
         in forced

@@ -650,3 +650,16 @@ def test_real_processes_find_what_others_did(twins: Twins, run: Run) -> None:
     again = run("mirror", "failover", ORDERS, "--yes")
     assert (again.returncode, "already stopped" in again.stderr) == (1, True)
     assert "\x1b" not in failed.stdout + failed.stderr
+
+
+def test_a_restore_names_the_other_mirrors_of_what_it_cuts(twins: Twins) -> None:
+    twins.said("link", "create", "link/east/far", "--source", "west", "--prefix", "far-")
+    twins.said("mirror", "create", "mirror/east/shop:far-orders", "--link", "far")
+    twins.said("mirror", "failover", ORDERS, "--yes")
+    twins.produce("topic/west/shop:orders", "late")
+    twins.copy()
+    foreseen = twins.said("mirror", "restore", RESTORED, "--dry-run")
+    warning = f"{RESTORED} is the source of mirror/east/shop:far-orders: where it is cut they fail"
+    assert warning in foreseen
+    assert warning in twins.said("mirror", "restore", RESTORED, "--yes")
+    assert "mirror/east/shop:far-orders" in twins.typed("run", "--once", "--only", "mirror").err

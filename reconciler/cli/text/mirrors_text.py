@@ -21,7 +21,7 @@ from reconciler.operations.mirrors.mirror_views import (
     legal_words,
 )
 from reconciler.resources.mirrors import RESTORE
-from reconciler.runtime.text import count_text, counted
+from reconciler.runtime.text import count_text, counted, first_few
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
@@ -266,6 +266,8 @@ def _loss(foreseen: Answers) -> Iterator[Line]:
     most = f", at most {_seconds(max(times))} each" if times else ""
     said = f"{counted(sum(each.lost_records or 0 for each in lost), 'record')} of {counted(len(lost), 'mirror')}{most}"
     yield line(Span("Lost as of now: ", Tone.STRONG), Span(said, Tone.DANGER if lost else Tone.QUIET))
+    for each in ready:
+        yield from _followed(each)
     if unknown:
         yield line("    ", Span(f"of {counted(unknown, 'mirror')} it cannot be told how much is lost", Tone.DANGER))
 
@@ -280,6 +282,14 @@ def _asked(ready: Ready) -> Iterator[Line]:
     yield line("    ", _MEANINGS[ready.verb])
     for said, tone in role_notes(ready.verb, mirror, ready.estimate):
         yield line("    ", Span(said, tone))
+    yield from _followed(ready)
+
+
+def _followed(ready: Ready) -> Iterator[Line]:
+    """Yield the mirrors that have records which a restore cuts off their source."""
+    if ready.followers and ready.lost_records:
+        names = first_few(ready.followers, _NAMED)
+        yield line("    ", Span(f"{ready.address} is the source of {names}: where it is cut they fail", Tone.DANGER))
 
 
 def answers_text(answers: Answers) -> list[Line]:
@@ -339,6 +349,8 @@ def _then(answer: Answer) -> str:
 
 _LINKED: Final = ("Cluster", "Link Name", "Source Cluster", "Mode", "Prefix", "Link State", "Mirrors")
 _LOSS: Final = "reconciler mirror failover --link {} --dry-run"
+_NAMED: Final = 20
+"""Mirrors of a link that a question names; `mirror list` has the others."""
 _LINK_MEANINGS: Final = {
     "pause": "none of its mirrors fetches, and it syncs nothing, until it is resumed",
     "resume": "its mirrors go on from where they stopped",
@@ -402,6 +414,8 @@ def asking_links_text(foreseen: LinkAnswers) -> list[Line]:
                 f"  {answer.before}, from {answer.row.seen.declared.spec.source}, mirrors: {_mirror_states(answer.row)}"
             )
             lines.append(line("  ", Span(answer.address, Tone.STRONG), said))
+            if answer.row.names:
+                lines.append(line("    ", f"not stopped: {first_few(answer.row.names, _NAMED)}"))
             if answer.row.live and foreseen.verb == "delete":
                 loss = f"its mirrors are failed over first, and what they lack is lost; see: {_LOSS}"
                 lines.append(line("    ", Span(loss.format(answer.address), Tone.DANGER)))

@@ -51,6 +51,8 @@ class LinkRow:
     cluster: str
     seen: LinkSeen
     mirrors: Mapping[MirrorStatus, int]
+    names: tuple[str, ...] = ()
+    """Full names of its mirrors that are not stopped."""
 
     @property
     def address(self) -> Address:
@@ -114,9 +116,15 @@ def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, .
 def _rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
     links = site.providers[cluster].links
     mirrors: dict[str, Counter[MirrorStatus]] = {}
+    names: dict[str, list[str]] = {}
     for mirror in links.mirrors():
         mirrors.setdefault(mirror.link, Counter())[mirror.status] += 1
-    return tuple(LinkRow(cluster, seen, mirrors.get(seen.name, {})) for seen in links.links())
+        if mirror.status is not MirrorStatus.STOPPED:
+            names.setdefault(mirror.link, []).append(mirror.name)
+    return tuple(
+        LinkRow(cluster, seen, mirrors.get(seen.name, {}), tuple(sorted(names.get(seen.name, ()))))
+        for seen in links.links()
+    )
 
 
 # Which links are meant: addresses and patterns, as with mirrors.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, ReconcilerError, UsageError, UserError
@@ -30,7 +31,7 @@ from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address, address_of, cluster_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorState, MirrorTopic
-from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS, LinkSeen
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS, LinkSeen, MirrorSeen
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import side_by_side
 
@@ -126,6 +127,8 @@ class _Asking:
         if self.verb in REVERSALS:
             self._refuse_rivals()
         self._add_lost_times()
+        if self.verb == RESTORE and self.ready:
+            self._add_followers()
 
     def decide(self, snapshot: Snapshot | None) -> list[Action]:
         """Return what is to be done, looked at once more: it may have changed while somebody was asked."""
@@ -219,6 +222,26 @@ class _Asking:
             here, there = newest.get(topic_of(ready.mirror)), newest.get(source_of(ready.mirror))
             if here is not None and there is not None:
                 self.ready[named] = replace(ready, lost_ms=max(0, there - here))
+
+    def _add_followers(self) -> None:
+        """Name the other mirrors of topics that are cut: what they have beyond the cut no longer has a source."""
+
+        def look(cluster: str) -> Sequence[MirrorSeen]:
+            try:
+                provider = self.site.providers[cluster]
+                return provider.links.mirrors() if provider.identify() is not None else ()
+            except ReconcilerError:
+                return ()  # only told: a restore does without clusters that are away
+
+        mirrors = side_by_side(look, sorted(self.site.clusters), name="mirrors")
+        for named, ready in self.ready.items():
+            followers = [
+                address_of("mirror", mirror.cluster, mirror.name)
+                for mirror in chain.from_iterable(mirrors)
+                if (mirror.source_cluster, mirror.source) == (named.cluster, named.name)
+                and mirror.status is not MirrorStatus.STOPPED
+            ]
+            self.ready[named] = replace(ready, followers=tuple(followers))
 
     def answers(self, names: Sequence[Named], undone: Mapping[str, ReconcilerError]) -> tuple[Answer, ...]:
         """Return what came of each of them."""

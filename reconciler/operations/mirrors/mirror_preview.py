@@ -115,6 +115,8 @@ class Ready:
     """What a restore does with records that only the original source has; `None`: it cuts them off."""
     lost_ms: int | None = None
     """By a failover: how much older its newest record is than that of its source; `None`: we cannot tell."""
+    followers: tuple[Address, ...] = ()
+    """Of a restore: other mirrors of the topic that is cut, on clusters that answer."""
 
     @property
     def lost_records(self) -> int | None:
