@@ -46,7 +46,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.acls import rule_fields
-from reconciler.resources.mirror_link import is_never_made, takes_name
+from reconciler.resources.mirror_link import is_auto_created
 from reconciler.resources.mirrors import (
     FAILOVER,
     AccessRules,
@@ -269,7 +269,7 @@ def make_mirrors(
     found: dict[str, ReconcilerError | None] = {}
     for source, of in sorted(sources.items()):
         name = mirror_name(source, link)
-        if name in draft.topics or is_never_made(source) or not takes_name(filters, source):
+        if name in draft.topics or not is_auto_created(filters, source):
             continue
         shape = MirrorShape(link=link_name, source=source, is_automatic=True)
         try:

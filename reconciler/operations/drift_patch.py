@@ -44,7 +44,7 @@ from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
 from reconciler.resources.configs import DEFAULT
-from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic, takes_name
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic, is_auto_created
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import OFF
 from reconciler.resources.topic import Topic
@@ -247,7 +247,7 @@ def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
     for address in sorted(inventory):
         resource = inventory[address].resource
         is_its = isinstance(resource, MirrorTopic) and link_of(resource) == link.address
-        if isinstance(resource, MirrorTopic) and is_its and not takes_name(filters, resource.source):
+        if isinstance(resource, MirrorTopic) and is_its and not is_auto_created(filters, resource.source):
             yield address
 
 

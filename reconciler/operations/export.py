@@ -17,7 +17,6 @@ from reconciler.manifests.models import complaints_of
 from reconciler.operations.export_archives import Archives, archives_in, ends_text
 from reconciler.operations.export_layout import (
     AT_LEAST,
-    STAYS,
     ClusterContents,
     Factored,
     LeftOut,
@@ -34,7 +33,6 @@ from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, cluster_address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
-from reconciler.resources.kafka_configs import INTERNAL
 from reconciler.resources.tiering_policy import TieringPolicy
 
 if TYPE_CHECKING:
@@ -142,7 +140,6 @@ def look(
     inventory = {
         address: found for address, found in shown.items() if not found.is_internal and address != cluster_address(name)
     }
-    internal = (address for address, found in sorted(shown.items()) if found.is_internal)
     left_out = tuple(
         LeftOut(address, UserError("it is still being recovered", hint="Export again when that is done."))
         for address, found in sorted(inventory.items())
@@ -151,10 +148,7 @@ def look(
     gone = {each.place for each in left_out}
     kept = {address: found for address, found in inventory.items() if address not in gone}
     made = factored(_found(cluster, provider, kept), policies=policies, at_least=at_least)
-    # A topic of a user may have such a name; with two underscores it is Kafka's own for certain.
-    named = (address for address in internal if not full_name_of(address).startswith("__"))
-    kept_out = (LeftOut(address, UserError(INTERNAL, hint=STAYS)) for address in named)
-    unsaid = (*made.unsaid, *kept_out, *_unseen(name, provider))
+    unsaid = (*made.unsaid, *_unseen(name, provider))
     return Live(Factored(made.resources, unsaid), kept, identity.cluster_id, left_out)
 
 

@@ -93,7 +93,7 @@ class Capabilities:
     max_replication_factor: int = 32_767
     """On Kafka: the brokers that are alive."""
     internal_topics: tuple[str, ...] = ()
-    """Patterns (`*`) of names that the platform or its tools use for themselves: never declared, never managed."""
+    """Names that the platform uses for itself: never declared, never managed."""
     server_ids: frozenset[str] = frozenset()
     """Kinds whose work the platform names itself: asked twice, it does it twice."""
     batch: int = 100

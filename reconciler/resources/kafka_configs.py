@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import translate
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -242,20 +239,11 @@ KAFKA_INTERNAL: Final = (
     "__cluster_metadata",
     "__remote_log_metadata",
     LEDGER,
-    "mm2-*",
-    "heartbeats",
-    "*.heartbeats",
-    "*.checkpoints.internal",
 )
-"""Names of Kafka's own topics, of MirrorMaker's, and of ours; `*` stands for anything."""
-INTERNAL: Final = "topics of this name are Kafka's own, or MirrorMaker's, and never managed"
+"""Names of Kafka's own topics, and of ours."""
+INTERNAL: Final = "topics of this name are Kafka's own and never managed"
 
 
-def is_internal(name: str, patterns: tuple[str, ...] = KAFKA_INTERNAL) -> bool:
-    """Tell whether a physical name is one that a platform or its tools use for themselves."""
-    return bool(patterns) and _matching(patterns).match(name) is not None
-
-
-@lru_cache(maxsize=8)
-def _matching(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(translate, patterns)))
+def is_internal(name: str, internal: tuple[str, ...] = KAFKA_INTERNAL) -> bool:
+    """Tell whether a platform uses a physical name for itself."""
+    return name in internal

@@ -27,11 +27,16 @@ from reconciler.resources.base import (
     refusal,
 )
 from reconciler.resources.configs import Configs
+from reconciler.resources.kafka_configs import is_internal
 from reconciler.runtime.text import counted
 
 AUDIT_LOG: Final = "confluent-audit-log-events"
 SCHEMAS: Final = "_schemas"
-_INTERNAL: Final = ("__", "_confluent")
+TIMESTAMPS: Final = "__consumer_timestamps"
+_CONFLUENT: Final = ("_confluent", "__confluent")
+_TOOL_PREFIXES: Final = ("__", "mm2-")
+_TOOL_ENDS: Final = (".heartbeats", ".checkpoints.internal")
+"""How names of topics end that MirrorMaker makes; of its own `heartbeats` the whole name."""
 
 
 def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
@@ -50,12 +55,27 @@ def is_about(each: NameFilter, name: str) -> bool:
 def is_never_mirrored(full_name: str) -> bool:
     """Tell whether a topic is the platform's own, or its audit log, which stay where they are."""
     name = split_name(full_name)[1]
-    return name.startswith(_INTERNAL) or name == AUDIT_LOG
+    return is_internal(name) or name.startswith(_CONFLUENT) or name in {AUDIT_LOG, TIMESTAMPS}
 
 
 def is_never_made(full_name: str) -> bool:
     """Tell whether no mirror of a topic is made but by hand: schemas, too, are left to who asks for them."""
     return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
+
+
+def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
+    """Tell whether a link with these autoCreate filters makes a mirror of a topic."""
+    filters = tuple(filters)
+    is_taken = takes_name(filters, full_name) and not is_never_made(full_name)
+    return is_taken and not is_left_by_default(filters, full_name)
+
+
+def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
+    """Tell whether a topic is called like those that MirrorMaker or another tool keeps, and only `*` takes it."""
+    name = split_name(full_name)[1]
+    if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_ENDS)):
+        return False
+    return not any(each.filter_type == "include" and each.name != "*" and is_about(each, full_name) for each in filters)
 
 
 # Which configs a mirror takes from its source: always, unless left out, or only when listed.
@@ -174,7 +194,10 @@ class AutoCreateSpec(Model):
 
     enabled: Flag = Field(default=False, description="Make mirrors of topics that the filters take.", examples=[True])
     filters: Many[NameFilter] = Field(
-        default=(), description="Which topics; required when enabled.", examples=[[{"name": "*"}]]
+        default=(),
+        description="Which topics; required when enabled. `*` leaves out names of MirrorMaker's topics, such as "
+        "`heartbeats`: name them, or a prefix of them.",
+        examples=[[{"name": "*"}]],
     )
 
     @model_validator(mode="after")

@@ -17,10 +17,9 @@ from reconciler.resources.mirror_link import (
     AutoCreateSpec,
     MirrorLink,
     NameFilter,
-    is_never_made,
+    is_auto_created,
     is_never_mirrored,
     is_never_synced,
-    takes_name,
 )
 
 
@@ -746,7 +745,7 @@ def _makes(link: LinkEntry, source: str) -> bool:
     """Tell whether a link would make a mirror of a topic again."""
     declared = link.declared.get("autoCreate")
     auto = AutoCreateSpec() if declared is None else AutoCreateSpec.model_validate(declared)
-    return auto.enabled and takes_name(auto.filters, source) and not is_never_made(source)
+    return auto.enabled and is_auto_created(auto.filters, source)
 
 
 # The filters of a link as its destination keeps them: what is enabled needs some, what is disabled has none.

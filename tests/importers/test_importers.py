@@ -121,13 +121,10 @@ TOLD: dict[str, tuple[str, str, str]] = {
             "and only what an item says of itself is read"
         ),
     ),
-    "a name of MirrorMaker's": (
+    "a name of Kafka's": (
         "jikkou",
-        JIKKOU % "device.heartbeats",
-        (
-            "files/a.yaml:1 topic device.heartbeats  topics of this name are Kafka's own, or MirrorMaker's, "
-            "and never managed"
-        ),
+        JIKKOU % "__share_group_state",
+        "files/a.yaml:1 topic __share_group_state  topics of this name are Kafka's own and never managed",
     ),
     "a throttle that passes": (
         "jikkou",

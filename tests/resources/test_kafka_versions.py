@@ -30,15 +30,15 @@ def test_only_what_brokers_list_is_known_and_what_nobody_knows_is_text() -> None
     [
         ("__consumer_offsets", True),
         ("__reconciler", True),
-        ("mm2-offset-syncs.a.internal", True),
-        ("west.checkpoints.internal", True),
-        ("west.heartbeats", True),
+        ("mm2-offset-syncs.a.internal", False),
+        ("west.checkpoints.internal", False),
+        ("west.heartbeats", False),
         ("__mine", False),
         ("orders", False),
         ("consumer_offsets", False),
     ],
 )
-def test_names_of_kafka_and_its_tools_are_told(name: str, is_theirs: bool) -> None:  # noqa: FBT001 - a column of the table
+def test_only_names_of_kafka_and_of_the_ledger_are_internal(name: str, is_theirs: bool) -> None:  # noqa: FBT001 - a column of the table
     assert is_internal(name) is is_theirs
 
 

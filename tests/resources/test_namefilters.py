@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from reconciler.resources.mirror_link import NameFilter, is_never_made, is_never_mirrored, takes_name
+from reconciler.resources.mirror_link import NameFilter, is_auto_created, is_never_made, is_never_mirrored, takes_name
 
 
 def filters(*texts: str) -> list[NameFilter]:
@@ -55,6 +55,9 @@ def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
         ("_schemas", False, True),
         ("shop:_schemas", False, True),
         ("_orders", False, False),
+        ("__payments", False, False),
+        ("orders.heartbeats", False, False),
+        ("mm2-configs.a.internal", False, False),
         ("orders__", False, False),
     ],
 )
@@ -62,3 +65,40 @@ def test_internal_topics_are_never_mirrored_and_schemas_only_by_hand(
     name: str, *, never_mirrored: bool, never_made: bool
 ) -> None:
     assert (is_never_mirrored(name), is_never_made(name)) == (never_mirrored, never_made)
+
+
+@pytest.mark.fact("F-C-024")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "heartbeats",
+        "device.heartbeats",
+        "shop:heartbeats",
+        "a.checkpoints.internal",
+        "mm2-status.a.internal",
+        "__canary",
+    ],
+)
+@pytest.mark.parametrize(
+    ("written", "is_made"),
+    [
+        (["+*"], False),
+        (["+*", "+{}"], True),
+        (["+{}"], True),
+        (["+*", "+{}…"], True),
+        (["+{}", "-{}"], False),
+        (["+*", "-{}", "+orders"], False),
+    ],
+    ids=str,
+)
+def test_the_filter_of_all_names_leaves_out_those_of_tools_which_a_nearer_filter_takes(
+    name: str, written: list[str], *, is_made: bool
+) -> None:
+    assert is_auto_created(filters(*(each.format(name) for each in written)), name) is is_made
+
+
+@pytest.mark.parametrize(
+    "name", ["heartbeats.daily", "myheartbeats", "mm2", "checkpoints", "orders.internal", "_heartbeat", "a.mm2-b"]
+)
+def test_a_name_that_only_resembles_those_of_tools_is_taken_by_all_names(name: str) -> None:
+    assert is_auto_created(filters("+*"), name)

@@ -36,7 +36,7 @@ from reconciler.operations.steps.link_sides import (
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.resources.address import join_name, split_name
-from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, is_never_made, takes_name
+from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, is_auto_created, takes_name
 from reconciler.resources.mirrors import (
     ACL_SYNC,
     AUTO_CREATE_MIRROR,
@@ -188,7 +188,7 @@ def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
     wanted = {
         name: seen.topic
         for name, seen in offered.items()
-        if name not in there and takes_name(filters, name) and not is_never_made(name)
+        if name not in there and is_auto_created(filters, name)
         if seen.is_readable and not (sides.spec.prefix and seen.is_mirror)
     }
     if not wanted:

@@ -17,7 +17,16 @@ from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.measures import agreed_ends, cut_off, lacking, last_fetched
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, NameFilter, is_about, is_never_made, takes_name
+from reconciler.resources.mirror_link import (
+    MirrorLink,
+    MirrorTopic,
+    NameFilter,
+    is_about,
+    is_auto_created,
+    is_left_by_default,
+    is_never_made,
+    takes_name,
+)
 from reconciler.resources.mirrors import (
     FAILOVER,
     RESTORE,
@@ -284,8 +293,10 @@ def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situa
         return
     known = topics_on(link.spec.source, situation)
     yield from _unmatched((address, wanted), _TOPICS, making.filters, known, f"no topic of cluster {link.spec.source}")
+    entries = {entry.source for entry in situation.entries.values() if link_of(entry) == address}
+    yield from _left_by_default((address, wanted), making.filters, [name for name in known if name not in entries])
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
-    left = [name for name in mirrors if takes_name(making.filters, name) and not is_never_made(name)]
+    left = [name for name in mirrors if is_auto_created(making.filters, name)]
     if left:
         yield Finding(
             address,
@@ -293,6 +304,26 @@ def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situa
             f"{first_few(left, _FEW, grouping='')} of cluster {link.spec.source}, which the filters take, "
             "is a mirror itself: a link with a prefix makes no mirrors of mirrors",
             "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
+            ((address, _TOPICS),),
+        )
+
+
+def _left_by_default(
+    of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
+) -> Iterator[Finding]:
+    address, wanted = of
+    left = [
+        name
+        for name in known
+        if takes_name(filters, name) and is_left_by_default(filters, name) and not is_never_made(name)
+    ]
+    if left:
+        yield Finding(
+            address,
+            wanted.source,
+            f"autoCreate leaves out {first_few(left, _FEW, grouping='')}: MirrorMaker or another tool names its own "
+            "topics so, and only the filter '*' takes the name",
+            "Name it, or a prefix of it, in a filter: include to mirror it, exclude to leave it without this warning.",
             ((address, _TOPICS),),
         )
 

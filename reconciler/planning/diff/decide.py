@@ -45,7 +45,7 @@ from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, taken_over
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
@@ -249,7 +249,7 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
     """Tell whether a link that is there makes a mirror by itself: it comes and goes with the link, also by command."""
     seen = situation.observed.get(link_of(mirror))
     making = seen.resource.spec.auto_create if seen is not None and isinstance(seen.resource, MirrorLink) else None
-    return making is not None and making.enabled and takes_name(making.filters, mirror.source)
+    return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
 # What is recorded here and another workspace owns: taken back where that is allowed.

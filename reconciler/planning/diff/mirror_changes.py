@@ -48,7 +48,7 @@ from reconciler.planning.selection import way_in
 from reconciler.planning.situation import COPYING, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed, Recorded
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, takes_name
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import first_few, plain
 
@@ -355,7 +355,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
     if link is None or not isinstance(link.resource, MirrorLink):
         return False
     making = link.resource.spec.auto_create
-    return making is not None and making.enabled and takes_name(making.filters, mirror.source)
+    return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
 def leave_to_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:

@@ -44,7 +44,7 @@ from reconciler.resources.mirror_link import (
     MirrorLink,
     MirrorTopic,
     fewer_partitions,
-    takes_name,
+    is_auto_created,
 )
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
 from reconciler.resources.namespace import Namespace
@@ -656,7 +656,7 @@ def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTo
         if not isinstance(link, MirrorLink) or link.cluster != cluster or not name.startswith(link.spec.prefix):
             continue
         making, source = link.spec.auto_create, join_name(namespace, name.removeprefix(link.spec.prefix))
-        if making is not None and making.enabled and takes_name(making.filters, source):
+        if making is not None and making.enabled and is_auto_created(making.filters, source):
             return MirrorTopic(
                 cluster=cluster,
                 link=full_name_of(address),

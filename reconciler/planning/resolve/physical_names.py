@@ -187,11 +187,11 @@ class _Naming:
     def _topic(self, address: Address, topic: Topic) -> Iterator[Finding]:
         name = physical_name(self._declared, topic.full_name)
         seen = self.situation.observed.get(address)
-        patterns = self.situation.capabilities(self.cluster).internal_topics
-        if is_internal(name, patterns) or (seen is not None and seen.is_internal):
+        internal = self.situation.capabilities(self.cluster).internal_topics
+        if is_internal(name, internal) or (seen is not None and seen.is_internal):
             yield self._finding(
                 address,
-                f"{name} is a name that the platform or its tools keep for themselves: such topics are never managed",
+                f"{name} is a name that the platform keeps for itself: such topics are never managed",
                 "Remove it from the files, or give it another name.",
             )
         yield from self._in_other(address, name, topic)

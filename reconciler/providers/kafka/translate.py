@@ -123,7 +123,7 @@ def naming_of(separator: str, known: Iterable[Address]) -> Naming:
 
 
 def is_internal(topic: TopicSeen) -> bool:
-    """Tell whether a topic is the platform's own, one of its tools', or ours."""
+    """Tell whether a topic is Kafka's own or ours."""
     return topic.is_internal or kafka_configs.is_internal(topic.name)
 
 

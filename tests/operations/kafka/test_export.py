@@ -180,7 +180,7 @@ def test_it_is_laid_out_as_a_person_would_and_as_fmt_would(kafka_by_hand: Kafka,
     assert (out / ".gitignore").read_text().startswith(".reconciler/\n")
 
 
-def test_rules_without_words_and_topics_with_names_of_mirrormaker_are_told(kafka_by_hand: Kafka, bench: Bench) -> None:
+def test_rules_without_words_are_told(kafka_by_hand: Kafka, bench: Bench) -> None:
     told = {each.place for each in typed(kafka_by_hand, bench, bench.folder / "exported").unsaid}
     assert told == {
         "allow User:checkout describe on cluster kafka-cluster",
@@ -189,7 +189,6 @@ def test_rules_without_words_and_topics_with_names_of_mirrormaker_are_told(kafka
         "allow User:checkout read on topics my_app.*",
         "allow User:checkout from 10.0.0.0/8 read on topics shop.*",
         "topic/west/shop:eu:orders",
-        "topic/west/device.heartbeats",
     }
 
 

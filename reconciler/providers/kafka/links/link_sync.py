@@ -24,7 +24,7 @@ from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_c
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.protocol import go_on
-from reconciler.resources.mirror_link import is_never_made, takes_name
+from reconciler.resources.mirror_link import is_auto_created
 from reconciler.resources.mirrors import (
     SOURCE_TOPIC_ID_CHANGED,
     AccessRules,
@@ -147,7 +147,7 @@ class KafkaSyncs:
         names = {
             mirror_name(source, found): New(source, of, {}, is_automatic=True)
             for source, of in sorted(wanted.items())
-            if takes_name(filters, source) and not is_never_made(source)
+            if is_auto_created(filters, source)
         }
         free = {name: new for name, new in names.items() if self.site.naming.physical(name) not in there}
         made = Making(self.site).make(link, free)

@@ -300,6 +300,15 @@ def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) ->
     assert name in stranger.links.syncs.offered("User:link", [name])
 
 
+@pytest.mark.parametrize("name", ["{}.heartbeats", "{}.checkpoints.internal", "mm2-{}"])
+def test_a_topic_that_is_called_like_one_of_mirrormakers_is_a_source_as_any_other(linked: Linked, name: str) -> None:
+    topic = name.format(linked.topic)
+    linked.make_topic(topic, 2)
+    assert linked.west.marks()[topic].topic.partitions == 2
+    assert topic in linked.west.links.syncs.offered("User:link", [topic])
+    assert not linked.observe()[address_of("topic", EAST, topic)].is_internal
+
+
 def test_the_name_of_a_mirror_is_its_sources_with_the_prefix(linked: Linked) -> None:
     assert linked.make_mirror().name == f"{PREFIX}{linked.topic}"
 
