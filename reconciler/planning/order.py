@@ -97,9 +97,7 @@ class Needs:
                     yield from self._beneath(action.address, action.after)
             case Transition(after=MirrorTopic() as mirror):
                 yield from self._earlier(action)
-                if action.verb not in _ONE_SIDED:  # a failover never waits for what may have failed with its source
-                    yield from self._beneath(action.address, mirror)
-                    yield from self._half(mirror)
+                yield from self._before_verb(action.verb, mirror)
             case Transition():
                 yield from self._beneath(action.address, action.after)
                 yield from self._earlier(action)
@@ -107,8 +105,8 @@ class Needs:
             case RunJob():
                 yield from self._earlier(action)
                 yield from self._changing(action.source)
-                if action.job == CATCH_UP:
-                    yield from self._linked(action)
+                if (entry := self._situation.entries.get(action.address)) is not None:
+                    yield from self._half(entry) if action.job == CATCH_UP else self._relinked(entry)
                 yield from (other.id for other in self._at.get(mirror_at(action.source), ()) if _fills(other))
             case Delete():
                 yield from self._inside.get(action.address, ())
@@ -161,11 +159,17 @@ class Needs:
             if isinstance(action, Transition) and action.to_state == STOPPED:
                 yield action.id
 
-    def _linked(self, wait: RunJob) -> Iterator[str]:
-        """Yield what changes the links of what is waited for: they say how it is copied, and whether it is."""
-        mirror = self._situation.entries.get(wait.address)
-        if mirror is not None:
+    def _before_verb(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
+        """Yield what a verb of a mirror needs; a failover never waits for what may have failed with its source."""
+        if verb not in _ONE_SIDED:
+            yield from self._beneath(mirror.address, mirror)
             yield from self._half(mirror)
+        elif verb != "failover":
+            yield from self._relinked(mirror)
+
+    def _relinked(self, mirror: MirrorTopic) -> Iterator[str]:
+        """Yield the update of a mirror's link: it may resume the link."""
+        yield from (other.id for other in self._at.get(link_of(mirror), ()) if isinstance(other, Update))
 
     def _half(self, mirror: MirrorTopic) -> Iterator[str]:
         """Yield what makes or changes the link of a mirror, and its half on the other cluster."""

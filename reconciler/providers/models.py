@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,19 +102,19 @@ def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic
 
 
 def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return the kept spec of a link with dotted paths set, or removed where they become `None`."""
+    """Return the kept spec of a link with dotted paths set, or removed where they become `None`.
+
+    A part without fields is removed too: an absent part means the default, and an empty one nothing.
+    """
     after = dict(declared)
     for change in changes:
-        *above, last = change.path.split(".")
-        place = after
-        for name in above:
-            within = dict(place.get(name) or {})
-            place[name] = within
-            place = within
-        if change.after is None:
-            place.pop(last, None)
+        name, _, rest = change.path.partition(".")
+        if rest:
+            after[name] = declared_after(after.get(name) or {}, [replace(change, path=rest)])
         else:
-            place[last] = list(change.after) if isinstance(change.after, tuple) else change.after
+            after[name] = list(change.after) if isinstance(change.after, tuple) else change.after
+        if after[name] is None or after[name] == {}:
+            del after[name]
     return after
 
 

@@ -662,8 +662,7 @@ _OVER: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
 
 def synced_configs(link: LinkEntry) -> tuple[str, ...]:
     """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
-    declared = link.declared.get("topicConfigSync")
-    listed = SYNCED_BY_DEFAULT if declared is None else declared["include"]
+    listed = (link.declared.get("topicConfigSync") or {}).get("include", SYNCED_BY_DEFAULT)
     return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
 

@@ -131,6 +131,16 @@ def test_a_bug_in_one_platform_does_not_lose_what_the_others_did() -> None:
     assert isinstance(failed.error.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.parametrize("bugs", [{2}, {0, 6}, {1, 2, 3}, set(range(7))], ids=str)
+def test_a_bug_in_one_action_does_not_take_the_others_of_its_batch_with_it(bugs: set[int]) -> None:
+    on = stage()
+    actions = [create(f"t{number}") for number in range(7)]
+    on.platforms["west"].breaks = {actions[number].id: KeyError("oops") for number in bugs}
+    result = carry_out(on, actions)
+    assert {failed.id for failed in result.failed} == {actions[number].id for number in bugs}
+    assert len(result.done) == len(actions) - len(bugs)
+
+
 def test_jobs_run_one_after_the_other_beside_the_clusters_and_say_how_far_they_are() -> None:
     on = stage()
     result = carry_out(on, [create("a", cluster="east"), copy("a", "create:topic/east/a"), copy("b")])

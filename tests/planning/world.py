@@ -23,7 +23,7 @@ from reconciler.planning.fields import OBJECT_STORAGE
 from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import Draft, decide, judge
 from reconciler.planning.record import after_action, learn
-from reconciler.planning.resolve.mirror_sources import peer_of
+from reconciler.planning.resolve.mirror_sources import link_of, peer_of
 from reconciler.planning.situation import mounted_by, source_of, topic_of
 from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
@@ -93,6 +93,7 @@ class World:
                 if kind_of(action.address) == "namespace":
                     incarnation = ""
                 observed[action.address] = _made(action, incarnation or None)
+                _follow_links(observed)
             case Update():
                 seen = observed[action.address]
                 observed[action.address] = replace(
@@ -103,6 +104,7 @@ class World:
                     filled=None if Reason.DRIFTED in action.reasons else seen.filled,
                 )
                 incarnation = seen.incarnation or ""
+                _follow_links(observed)
             case Delete():
                 _delete(action, observed)
             case Transition():
@@ -126,6 +128,16 @@ def _bound(storage: SeenStorage | None, changes: Sequence[Change]) -> SeenStorag
     if storage is None or all(change.path != OBJECT_STORAGE for change in changes):
         return storage
     return replace(storage, bound=storage.found or "made", found=storage.found or "made")
+
+
+def _follow_links(observed: dict[Address, Observed]) -> None:
+    """Show mirrors as paused while their links are, and as ACTIVE after that."""
+    for address, seen in list(observed.items()):
+        if isinstance(seen.resource, MirrorTopic) and seen.state in {"ACTIVE", "LINK_PAUSED"}:
+            link = observed.get(link_of(seen.resource))
+            if link is not None and isinstance(link.resource, MirrorLink):
+                state = "LINK_PAUSED" if link.resource.spec.paused else "ACTIVE"
+                observed[address] = replace(seen, state=state)
 
 
 def _made(action: Create, incarnation: str | None) -> Observed:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.providers.models import link_entry, link_in
-from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mirrors import LinkEntry
+from reconciler.planning.actions import Change
+from reconciler.providers.models import declared_after, link_entry, link_in
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink
+from reconciler.resources.mirrors import LinkEntry, synced_configs
 
 KEPT = LinkEntry("id", "west", {"source": "west"})
 
@@ -20,6 +21,15 @@ def test_a_link_that_says_only_how_often_configs_follow_is_read_back_as_it_was_d
     spec = {"source": "west", "topicConfigSync": {"interval": "10s"}}
     declared = MirrorLink.model_validate({"metadata": {"name": "dr", "cluster": "east"}, "spec": spec})
     assert link_in("dr", "east", link_entry(declared, "id")).spec == declared.spec
+
+
+def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept_means_the_default() -> None:
+    taken_away = [Change("topicConfigSync.interval", 10_000, None), Change("topicConfigSync.include", ("a",), None)]
+    synced = {"interval": 10_000, "include": ["a"]}
+    assert declared_after({**KEPT.declared, "topicConfigSync": synced}, taken_away) == KEPT.declared
+    assert declared_after({"topicConfigSync": synced}, taken_away[:1]) == {"topicConfigSync": {"include": ["a"]}}
+    empty = LinkEntry("id", "west", {**KEPT.declared, "topicConfigSync": {}})
+    assert synced_configs(empty) == tuple(sorted(SYNCED_BY_DEFAULT))
 
 
 def test_a_workspace_that_calls_the_destination_what_another_calls_the_source_is_told() -> None:

@@ -34,6 +34,7 @@ from reconciler.planning.resolve.mirror_sources import (
     frees,
     is_anothers,
     is_left,
+    is_link_paused,
     is_marked,
     link_of,
     made_by_link,
@@ -41,6 +42,7 @@ from reconciler.planning.resolve.mirror_sources import (
     protected_from,
     said_then,
     status_of,
+    status_once_resumed,
     taken_from_source,
     way_of,
 )
@@ -140,6 +142,8 @@ def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decis
     made = made.model_copy(update={"denied": denied}) if denied else made
     wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
     create(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
+    if is_link_paused(mirror, situation):
+        return  # Nothing is copied; the plan that resumes the link pauses the mirror, or copies it.
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
@@ -208,7 +212,11 @@ def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: S
             decision.actions.append(_catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
         decision.actions.append(_transition(step, sides, mirror, seen))
-    if before is not None and _is_to_be_copied(mirror, before, way) and mirror.source_cluster in situation.trusted:
+    if (
+        before is not None
+        and _is_to_be_copied(mirror, before, way, situation)
+        and mirror.source_cluster in situation.trusted
+    ):
         decision.actions.append(first_copy(sides, mirror))
 
 
@@ -264,9 +272,11 @@ def _remember(sides: AddressView, mirror: MirrorTopic, before: Observed, decisio
             decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
 
 
-def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole) -> bool:
+def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole, situation: Situation) -> bool:
+    status = status_of(before)
     is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
-    is_copying = is_resumed or (not way.steps and status_of(before) in _COPIES)
+    is_active = status is not None and status_once_resumed(mirror, status, situation) in _COPIES
+    is_copying = is_resumed or (not way.steps and is_active)
     return mirror.state == "mirroring" and is_copying and not before.first_copy_done
 
 

@@ -297,8 +297,7 @@ def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address
 def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
     peer = situation.observed.get(peer_of(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
-    if status is MirrorStatus.LINK_PAUSED and mirror.state == "promoted" and _is_resumed(link_of(mirror), situation):
-        status = MirrorStatus.ACTIVE  # Once its link goes on; what it may be then, ACTIVE or PAUSED, is promoted alike.
+    status = status_once_resumed(mirror, status, situation)
     verdict = towards(mirror.state, status, is_suspended=is_suspended)
     is_for_both = isinstance(verdict, Ask) and mirror.state in {"promoted", "reversed"}
     if is_for_both and mirror.source_cluster not in situation.trusted:
@@ -310,12 +309,26 @@ def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) ->
     return refused or _way(mirror, status, verdict, is_suspended=is_suspended)
 
 
-def _is_resumed(link: Address, situation: Situation) -> bool:
-    """Tell whether this plan resumes a link."""
-    wanted, seen = situation.wanted.get(link), situation.observed.get(link)
-    sides = (wanted and wanted.resource, seen and seen.resource)
-    paused = [side.spec.paused for side in sides if isinstance(side, MirrorLink)]
-    return paused == [False, True] and situation.is_decidable(link)
+def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
+    """Return the status of a mirror after this plan resumes its link; clusters show only that the link is paused.
+
+    A promotion takes ACTIVE and PAUSED alike. To pause a mirror that is paused changes nothing.
+    """
+    seen = situation.observed.get(link := link_of(mirror))
+    was_paused = seen is not None and isinstance(seen.resource, MirrorLink) and seen.resource.spec.paused
+    is_resumed = was_paused and not is_link_paused(mirror, situation) and link in situation.wanted
+    if status is not MirrorStatus.LINK_PAUSED or mirror.state not in {*COPYING, "promoted"} or not is_resumed:
+        return status
+    last = situation.recorded.get(mirror.address)
+    is_kept = last is not None and isinstance(last.resource, MirrorTopic) and last.resource.state == "paused"
+    return MirrorStatus.PAUSED if is_kept and mirror.state == "mirroring" else MirrorStatus.ACTIVE
+
+
+def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether the link of a mirror is paused once this plan is applied."""
+    link = link_of(mirror)
+    item = situation.wanted.get(link) if situation.is_decidable(link) else situation.observed.get(link)
+    return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.paused
 
 
 def _source_mirrors(
