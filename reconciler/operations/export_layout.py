@@ -16,7 +16,7 @@ from reconciler.objectstore.directory import write_whole
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
 from reconciler.planning.resolve.limits import check_hosts
-from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl, refused_rules
+from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl, can_be_declared, refused_rules
 from reconciler.resources.address import (
     MAX_NAMESPACE,
     MAX_TIER,
@@ -508,7 +508,7 @@ def _why_not(each: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilit
         return _why_in_none(each, spaces.separator)
     if ("*" in name[:-1]) or (name.endswith("*") and not each.is_prefix):
         return f"{name!r} is no name and no beginning of one"
-    if each.resource == "topics" and not each.is_prefix:
+    if each.resource == "topics" and not each.is_prefix and can_be_declared(each):
         return "it is about one topic, which is not there"
     try:
         written = _written(rule)

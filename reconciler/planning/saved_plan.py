@@ -25,7 +25,7 @@ from reconciler.planning.plan_rows import (
     plan_row,
 )
 from reconciler.resources.address import Address
-from reconciler.resources.base import Model
+from reconciler.resources.base import KEPT, Model
 from reconciler.runtime.text import no_json, plain, refusal
 
 if TYPE_CHECKING:
@@ -410,7 +410,7 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
         kind = _CLASSES[stored["action"]]
-        action = _reader(stored["action"]).validate_python(given)
+        action = _reader(stored["action"]).validate_python(given, context=KEPT)
     except (KeyError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error

@@ -11,8 +11,8 @@ from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import SEALED, Change, Value
 from reconciler.planning.fields import equal
 from reconciler.resources.acls import ACLS
-from reconciler.resources.base import OnCluster
-from reconciler.resources.mirror_link import KEPT, MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.base import KEPT, OnCluster
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mirrors import (
     LinkEntry,
     LinkSeen,

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from reconciler.resources.base import Many, Model
+from reconciler.resources.base import KEPT, Many, Model
 
 
 def folded(value: object) -> object:
@@ -100,6 +100,19 @@ class NamespaceAcl(TopicAcl):
     @classmethod
     def _sorted_resources(cls, resources: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(set(resources)))
+
+
+def _declarable(rules: Any, info: ValidationInfo) -> Any:
+    """Drop operations without a word here from stored rules: earlier versions stored what brokers had."""
+    if info.context != KEPT or not rules:
+        return rules
+    words = get_args(get_args(Operation)[0])
+    kept = [rule | {"operations": [each for each in rule["operations"] if each in words]} for rule in rules]
+    return [rule for rule in kept if rule["operations"]]
+
+
+TopicAcls = Annotated[Many[TopicAcl], BeforeValidator(_declarable)]
+NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_declarable)]
 
 
 # Access rules as fields of a resource: who, where and what for is the path, the operations are the value.
@@ -237,7 +250,7 @@ class Binding:
     """One entry of a broker's access rules, in our words, with the broker's flat names."""
 
     resource: str
-    """`topics`, `groups`, `transactional-ids`, and what we have no words for: `cluster`, `user`, `delegation-token`."""
+    """`topics`, `groups`, `transactional-ids`, and what no rule is about: `cluster`, `user`, `unknown-8`."""
     name: str
     is_prefix: bool
     principal: str
@@ -259,6 +272,13 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "transactional-ids": _ALL | {"write"},
 }
 """What there is to allow or deny of each kind of thing."""
+
+
+def can_be_declared(each: Binding) -> bool:
+    """Tell whether a rule of a namespace or topic can say exactly this binding; any other is left alone."""
+    is_known = each.operation in OPERATIONS.get(each.resource, ()) and each.permission in {"allow", "deny"}
+    is_named = _PATTERN.fullmatch(each.name or "*") and "*" not in each.name
+    return is_known and bool(is_named and _PRINCIPAL.fullmatch(each.principal) and each.host)
 
 
 def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:

@@ -140,6 +140,9 @@ LONG_MAX: Final = 2**63 - 1
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A list in YAML, a tuple here."""
 
+KEPT: Final = "kept"
+"""The context in which stored values are read: a state or a cluster may hold what no manifest may declare."""
+
 DurationMs = Annotated[
     int,
     BeforeValidator(parse_duration),

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import Binding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
@@ -241,6 +241,8 @@ class Observed:
     """Of a cluster: which workspace owns what on it; `None`: nothing is owned there."""
     overrides: tuple[tuple[str, int, str], ...] = ()
     """Of a cluster: declared properties that a broker sets for itself alone: key, broker, value."""
+    undeclarable: tuple[NamespaceAcl, ...] = ()
+    """Access rules that no file can declare, such as those on an operation of a later version: shown, never managed."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

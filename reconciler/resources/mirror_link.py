@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from reconciler.resources.acls import folded
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name, split_name
 from reconciler.resources.base import (
+    KEPT,
     Complaint,
     Count,
     DurationMs,
@@ -159,10 +160,6 @@ class MirrorTopic(Model):
 
 
 # What a mirror link keeps in step beside records: mirrors themselves, groups, ACLs and configs.
-
-
-KEPT: Final = "kept"
-"""The context in which what a cluster keeps of a link is read: it may hold what no manifest may declare."""
 
 
 SYNC_MS: Final = 5_000

@@ -6,12 +6,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from reconciler.resources.acls import NamespaceAcl
+from reconciler.resources.acls import NamespaceAcls
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.base import (
     Complaint,
     Count,
-    Many,
     Model,
     NamespaceName,
     OfNamespace,
@@ -53,7 +52,7 @@ class NamespaceSpec(Model):
     tiering_policy: PlainName | None = Field(
         default=None, description="A TieringPolicy for every topic below.", examples=["standard"]
     )
-    acls: Many[NamespaceAcl] = Field(
+    acls: NamespaceAcls = Field(
         default=(),
         description="Who may do what with everything below; checked before a topic's own.",
         examples=[[{"principal": "User:checkout", "operations": ["read", "write"], "resources": ["topics", "groups"]}]],

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from reconciler.resources.acls import TopicAcl
+from reconciler.resources.acls import TopicAcls
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
 from reconciler.resources.base import (
     Complaint,
@@ -15,7 +15,6 @@ from reconciler.resources.base import (
     Flag,
     FullName,
     InNamespace,
-    Many,
     Model,
     PlainName,
     TopicLocation,
@@ -54,7 +53,7 @@ class TopicSpec(Model):
     tiering_policy: PlainName | None = Field(
         default=None, description="A TieringPolicy; overrides the namespace's.", examples=["archive"]
     )
-    acls: Many[TopicAcl] = Field(
+    acls: TopicAcls = Field(
         default=(),
         description="Who may do what with this topic.",
         examples=[[{"principal": "User:checkout", "operations": ["read"]}]],

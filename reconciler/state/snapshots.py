@@ -14,6 +14,7 @@ import orjson
 
 from reconciler.errors import NewerFormatError, UserError
 from reconciler.resources.address import Address, rank
+from reconciler.resources.base import KEPT
 from reconciler.resources.inventory import RESOURCE, Ownership, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
@@ -282,7 +283,7 @@ def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Re
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
         return RESOURCE.validate_python({**raw, "spec": specs[known]})
-    resource = RESOURCE.validate_python(raw)
+    resource = RESOURCE.validate_python(raw, context=KEPT)
     if not isinstance(resource, MirrorTopic):
         specs[known] = resource.spec
     return resource

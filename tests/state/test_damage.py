@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import gzip
 from hashlib import sha256
+from typing import Any
 
 import orjson
 import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.planning.actions import Adopt
+from reconciler.planning.saved_plan import read_action, stored_action
+from reconciler.resources.acls import NamespaceAcl
+from reconciler.resources.base import OfNamespace
+from reconciler.resources.inventory import Recorded
+from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.state.journal import read_run, run_key
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, read_lockfile
@@ -207,3 +214,31 @@ def test_a_run_that_cannot_be_told_is_not_told(content: bytes) -> None:
     store = MemoryStore()
     store.put(run_key("x"), content)
     assert read_run(store, "x") is None
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_access_rules_that_earlier_versions_took_over_from_brokers_are_read_without_what_no_file_declares() -> None:
+    def rule(*operations: Any) -> NamespaceAcl:
+        who = {"principal": "User:flink", "permission": "allow", "host": "*"}
+        return NamespaceAcl.model_construct(**who, operations=operations, resources=("topics",), names=("*",))
+
+    def namespace(*rules: NamespaceAcl) -> Namespace:
+        spec = NamespaceSpec.model_construct(acls=rules)
+        return Namespace(metadata=OfNamespace(name="pay", cluster="west"), spec=NamespaceSpec()).model_copy(
+            update={"spec": spec}
+        )
+
+    stored = namespace(rule("two-phase-commit", "write"), rule("two-phase-commit"))
+    store, adoption = MemoryStore(), Adopt(address=stored.address, observed=stored, after=stored)
+    read = read_action(stored_action(adoption))
+    assert isinstance(read, Adopt)
+
+    async def fill() -> None:
+        lease = await acquire(store, Simulation(), claim("run-1"))
+        await lease.begin(run_file("run-1"))
+        await lease.close({stored.address: Recorded(stored, run="run-1")})
+
+    simulate(fill())
+    found = read_snapshot(store, owner=SHOP)
+    assert found is not None
+    assert [read.observed, read.after, found.record[stored.address].resource] == [namespace(rule("write"))] * 3

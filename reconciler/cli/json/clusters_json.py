@@ -189,7 +189,7 @@ class AclPart(Part):
     @classmethod
     def of(cls, row: AclRow) -> AclPart:
         """Say one rule."""
-        return cls(**row.rule.to_json(), origin=row.origin)
+        return cls(**row.rule.model_dump(warnings=False), origin=row.origin)
 
 
 # JSON of the commands about consumer groups.

@@ -32,7 +32,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
 from reconciler.resources.address import Address
-from reconciler.resources.base import NameOnly
+from reconciler.resources.base import KEPT, NameOnly
 from reconciler.resources.inventory import RESOURCE, Resource
 from reconciler.resources.mirrors import Stretch
 from reconciler.resources.mount import MIGRATING
@@ -372,7 +372,7 @@ def _stretches(found: tuple[StretchDocument, ...]) -> tuple[Stretch, ...]:
 
 
 def _resource(document: ActionDocument) -> Resource:
-    return RESOURCE.validate_python(document.after)
+    return RESOURCE.validate_python(document.after, context=KEPT)
 
 
 def _change(document: ChangeDocument) -> Change:

@@ -261,7 +261,7 @@ def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider, 
     detachable = tuple(address for address in topics if can_unmount and _is_tiered(observed[address]))
     are_rules = provider.capabilities.namespaces_are_rules
     gone = {each: _going(each, observed, record, are_rules=are_rules) for each in observed}
-    kept = tuple(f"{each}: {rule}" for each in sorted(gone) for rule in rules_left(observed[each].resource, gone[each]))
+    kept = tuple(f"{each}: {rule}" for each in sorted(gone) for rule in rules_left(observed[each], gone[each]))
     return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable, kept, is_marked=not are_rules)
 
 

@@ -10,7 +10,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Change, Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.planning.situation import is_replica
-from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
+from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields, rule_path
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -60,8 +60,11 @@ def acting_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
     rows: list[AclRow] = []
     for place in _levels(address):
         found = observed.get(place)
-        fields = rules_of(found.resource) if found is not None and found.hidden is None else {}
+        if found is None or found.hidden is not None:
+            continue
+        fields = rules_of(found.resource)
         rows += (AclRow(path, rule_at(path, fields[path]), place) for path in sorted(fields))
+        rows += (AclRow(rule_path(rule), rule, place) for rule in found.undeclarable)
     return tuple(rows)
 
 

@@ -355,12 +355,14 @@ def _ours(there: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
     return tuple(rule.model_copy(update={"operations": operations}) for rule, operations in rules if operations)
 
 
-def rules_left(before: Resource, gone: Resource) -> tuple[str, ...]:
+def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
     """Return the access rules that stay where something is deleted, as principals and what they may or may not."""
-    if not isinstance(before, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
+    there = before.resource
+    if not isinstance(there, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
     taken = rule_fields(gone.spec.acls)
-    left = ((rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in before.spec.acls)
+    left = [(rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in there.spec.acls]
+    left += [(rule, list(rule.operations)) for rule in before.undeclarable]
     return tuple(
         f"{rule.principal} {rule.permission} {', '.join(operations)}" for rule, operations in left if operations
     )
@@ -368,7 +370,7 @@ def rules_left(before: Resource, gone: Resource) -> tuple[str, ...]:
 
 def say_strange_rules_stay(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
     """Say which access rules of others stay on the name of what is deleted."""
-    left = rules_left(before.resource, gone)
+    left = rules_left(before, gone)
     if not left:
         return
     on = "its prefix" if isinstance(gone, Namespace) else "its name"

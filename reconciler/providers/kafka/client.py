@@ -252,9 +252,13 @@ class KafkaClient:
 
     def cluster(self) -> ClusterSeen:
         """Return who answers, and which brokers are alive."""
-        found = self.asked("describing the cluster", self.admin.describe_cluster)
-        alive = sorted((each["broker_id"], each["rack"]) for each in found["brokers"] if not each.get("is_fenced"))
-        return ClusterSeen(found["cluster_id"], dict(alive), frozenset(found.get("authorized_operations") or ()))
+        from kafka.protocol.admin import DescribeClusterRequest
+
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True, include_fenced_brokers=True)
+        answer = self.send(request, doing="describing the cluster")
+        if answer.error_code:
+            raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {self.name}")
+        return cluster_in(answer)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics by name, in one request: those of `names`, or all that may be described."""
@@ -420,20 +424,36 @@ _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _code
 def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
     """Return every binding, or the code of why they cannot be read."""
     answer = _described(client)
-    found = [
-        Binding(
-            _RESOURCES.get(resource.resource_type, "unknown"),
-            resource.resource_name,
-            resource.pattern_type == _PREFIXED,
-            each.principal,
-            each.host,
-            _OPERATIONS.get(each.operation, "unknown"),
-            _PERMISSIONS.get(each.permission_type, "unknown"),
-        )
-        for resource in answer.resources
-        for each in resource.acls
-    ]
-    return found, answer.error_code
+    return list(bindings_in(answer)), answer.error_code
+
+
+def cluster_in(answer: Any) -> ClusterSeen:
+    """Return the cluster of an answer. The library refuses operations of later versions; here they are words."""
+    alive = sorted((each.broker_id, each.rack) for each in answer.brokers if not each.is_fenced)
+    may = frozenset(_word(_OPERATIONS, code) for code in answer.authorized_operations or ())
+    return ClusterSeen(answer.cluster_id, dict(alive), may)
+
+
+def bindings_in(answer: Any) -> Iterator[Binding]:
+    """Yield the bindings of an answer; a code that this version does not know becomes a word such as `unknown-16`."""
+    for resource in answer.resources:
+        kind = _word(_RESOURCES, resource.resource_type)
+        if resource.pattern_type not in {_LITERAL, _PREFIXED}:
+            kind = f"{kind} by pattern type {resource.pattern_type}"
+        for each in resource.acls:
+            yield Binding(
+                kind,
+                resource.resource_name,
+                resource.pattern_type == _PREFIXED,
+                each.principal,
+                each.host,
+                _word(_OPERATIONS, each.operation),
+                _word(_PERMISSIONS, each.permission_type),
+            )
+
+
+def _word(words: Mapping[int, str], code: int) -> str:
+    return words.get(code, f"unknown-{code}")
 
 
 def _described(client: KafkaClient) -> Any:

@@ -122,7 +122,8 @@ class Looking:
         rules, models = placed(bindings, self.naming, topics.keys()), Models(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.namespace(name, rules.namespaces.get(name, ()))
-            yield namespace.address, Observed(namespace, physical_name=self.naming.prefix(name))
+            others = rules.undeclarable.get(("namespace", name), ())
+            yield namespace.address, Observed(namespace, physical_name=self.naming.prefix(name), undeclarable=others)
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
@@ -141,6 +142,7 @@ class Looking:
                     name,
                     is_internal=is_internal(seen),
                     hidden=_hidden(self.cluster, name) if seen.error else None,
+                    undeclarable=rules.undeclarable.get(("topic", full_name), ()),
                 ),
             )
 

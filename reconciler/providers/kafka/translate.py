@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from reconciler.resources import kafka_configs
-from reconciler.resources.acls import OPERATIONS, TOPICS, Binding, NamespaceAcl, TopicAcl
+from reconciler.resources.acls import OPERATIONS, TOPICS, Binding, NamespaceAcl, TopicAcl, can_be_declared
 from reconciler.resources.address import Address, full_name_of, join_name, kind_of, split_name, tiers_of
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
@@ -29,7 +29,7 @@ class ClusterSeen:
     racks: Mapping[int, str | None]
     """The brokers that are alive, and where each stands."""
     operations: frozenset[str]
-    """The operations on the cluster that the principal is allowed, by their Kafka names, such as `DESCRIBE`."""
+    """The operations on the cluster that the principal is allowed, in the words of access rules."""
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -165,12 +165,20 @@ class Models:
 # Access rules and the broker's bindings: one binding for each operation, on a name or on a prefix (facts, 2). Pure.
 
 
+Carrier: TypeAlias = tuple[str, str]
+"""`topic` or `namespace`, and the full name."""
+_Rule: TypeAlias = tuple[Any, ...]
+"""Permission, principal, host, kind of thing, name: what rules of one path share."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rules as namespaces and topics carry them, by full name; `rest` belongs to neither."""
+    """Rules as namespaces and topics carry them, by full name; `rest` belongs to neither, or cannot be declared."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]
+    undeclarable: Mapping[Carrier, tuple[NamespaceAcl, ...]]
+    """What no rule of a file can say about a topic or namespace, as the broker has it."""
     rest: tuple[Binding, ...]
 
 
@@ -191,46 +199,52 @@ def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Bind
 
 def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:
     """Sort bindings by what carries them: a topic that is there, or the longest known namespace of their prefix."""
-    of_namespaces: dict[str, dict[tuple[Any, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
-    of_topics: dict[str, dict[tuple[Any, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
+    known: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
+    others: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     rest: list[Binding] = []
     for each in sorted(bindings):
-        who = (each.permission, each.principal, each.host)
-        if each.resource == TOPICS and not each.is_prefix and each.name in topics:
-            of_topics[naming.full_name(each.name)][who].add(each.operation)
-            continue
-        namespace, name = naming.placed(each.name)
-        # Of a topic that is not there: rules may precede it.
-        is_of_one_topic = each.resource == TOPICS and not each.is_prefix
-        if not namespace or is_of_one_topic or each.resource not in OPERATIONS or not (name or each.is_prefix):
+        is_declarable = can_be_declared(each)
+        carrier, name = _carrier(each, naming, topics)
+        if carrier is not None:
+            rule = each.permission, each.principal, each.host, each.resource, name
+            (known if is_declarable else others)[carrier][rule].add(each.operation)
+        if carrier is None or not is_declarable:
             rest.append(each)
-            continue
-        name += "*" if each.is_prefix else ""
-        of_namespaces[namespace][(*who, each.resource, name)].add(each.operation)
     return Placed(
-        {
-            name: tuple(_namespace_rule(key, found[key]) for key in sorted(found))
-            for name, found in of_namespaces.items()
-        },
-        {name: tuple(_topic_rule(key, found[key]) for key in sorted(found)) for name, found in of_topics.items()},
+        {name: _namespace_rules(found) for (kind, name), found in known.items() if kind == "namespace"},
+        {name: _topic_rules(found) for (kind, name), found in known.items() if kind == "topic"},
+        {carrier: _namespace_rules(found) for carrier, found in others.items()},
         tuple(rest),
     )
 
 
-def _namespace_rule(key: tuple[Any, ...], operations: Iterable[Any]) -> NamespaceAcl:
-    permission, principal, host, resource, name = key  # Of the wire: what it says is not checked again.
-    return NamespaceAcl.model_construct(
-        permission=permission,
-        principal=principal,
-        host=host,
-        resources=(resource,),
-        names=(name,),
-        operations=tuple(sorted(operations)),
+def _carrier(each: Binding, naming: Naming, topics: Collection[str]) -> tuple[Carrier | None, str]:
+    """Return what carries a binding, and the name that its rule has there; `None`: no topic and no namespace."""
+    if each.resource == TOPICS and not each.is_prefix:  # One topic: its rules may precede it.
+        return (("topic", naming.full_name(each.name)) if each.name in topics else None), "*"
+    namespace, name = naming.placed(each.name)
+    is_inside = namespace and each.resource in OPERATIONS and (name or each.is_prefix)
+    return (("namespace", namespace) if is_inside else None), name + "*" * each.is_prefix
+
+
+def _namespace_rules(found: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
+    return tuple(  # Of the wire: what it says is not checked again.
+        NamespaceAcl.model_construct(
+            permission=permission,
+            principal=principal,
+            host=host,
+            resources=(resource,),
+            names=(name,),
+            operations=tuple(sorted(operations)),
+        )
+        for (permission, principal, host, resource, name), operations in sorted(found.items())
     )
 
 
-def _topic_rule(key: tuple[Any, ...], operations: Iterable[Any]) -> TopicAcl:
-    permission, principal, host = key
-    return TopicAcl.model_construct(
-        permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))
+def _topic_rules(found: Mapping[_Rule, Iterable[Any]]) -> tuple[TopicAcl, ...]:
+    return tuple(
+        TopicAcl.model_construct(
+            permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))
+        )
+        for (permission, principal, host, *_), operations in sorted(found.items())
     )

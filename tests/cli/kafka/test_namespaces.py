@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,6 +20,8 @@ from kafka.admin import (
 )
 from kafka.admin import ACLResourcePatternType as PatternType
 
+from reconciler.providers.kafka.client import KafkaClient, create_bindings, read_bindings
+from reconciler.resources.acls import Binding
 from tests.cli.kafka.conftest import Desk
 from tests.cli.test_pages import rows_of
 
@@ -169,3 +172,34 @@ def test_configs_that_only_its_topics_have_are_no_difference_of_a_namespace(desk
     desk.apply()
     (row,) = rows_of(desk.typed("show", f"namespace/live/{desk.prefix}", "--format", "html").out)
     assert row["verb"] == "in step"
+
+
+def test_rules_that_no_file_can_declare_are_left_alone_and_shown(desk: Desk) -> None:
+    """KIP-939 has an operation of transactional ids, Kafka 4 has configs of groups."""
+    desk.namespace(
+        acls=[
+            {"principal": "User:flink", "operations": ["write"], "resources": ["transactional-ids"], "names": ["tx*"]},
+            {"principal": "User:flink", "operations": ["read"], "resources": ["groups"]},
+        ]
+    )
+    topic = desk.topic("orders")
+    strange = [
+        Binding(kind, f"{desk.prefix}.{name}", is_prefix, "User:flink", "*", operation, "allow")
+        for kind, name, is_prefix, operation in [
+            ("transactional-ids", "tx", True, "two-phase-commit"),
+            ("groups", "", True, "alter-configs"),
+            ("topics", "orders", False, "idempotent-write"),
+        ]
+    ]
+    client = KafkaClient("live", lambda: {"bootstrap_servers": [desk.kafka.bootstrap()]})
+    assert create_bindings(client, strange) == [(0, "")] * len(strange)
+    desk.apply()
+    desk.settled()
+    said = json.loads(desk.typed("topic", "describe", desk.address("orders"), "--format", "json").out)
+    shown = {(*rule["resources"], *rule["operations"]) for rule in said["acls"]}
+    assert {(each.resource, each.operation) for each in strange} < shown
+    Path("manifests/orders.yaml").unlink()
+    gone = desk.apply("--allow", f"delete:{desk.address('orders')}")
+    assert "User:flink allow idempotent-write" in gone.err
+    assert topic not in desk.admin.list_topics()
+    assert set(strange) <= set(read_bindings(client)[0])

@@ -1,4 +1,4 @@
-"""Descriptions of configs are read as the library reads them, whatever brokers say; names by what threads learn."""
+"""Descriptions of configs and access rules are read whatever brokers say; names by what threads learn."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.admin import DescribeConfigsResponse
+from kafka.protocol.admin import DescribeAclsResponse, DescribeClusterResponse, DescribeConfigsResponse
 from kafka.protocol.frame import KafkaBytes
 
+from reconciler.providers.kafka.client import bindings_in, cluster_in
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.provider import KafkaProvider
-from reconciler.providers.kafka.translate import ConfigSeen
+from reconciler.providers.kafka.translate import ClusterSeen, ConfigSeen, naming_of, placed
 from reconciler.providers.protocol import Edge
+from reconciler.resources.acls import Binding, NamespaceAcl, bindings_of_namespace, rule_at, rule_fields
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 
@@ -150,3 +152,89 @@ def test_what_threads_learn_at_once_is_known_afterwards() -> None:
 
             list(threads.map(learn, names))
             assert sorted(provider._naming.prefixes.values()) == names
+
+
+NAMES = naming_of(".", [address_of("namespace", "west", "pay"), address_of("topic", "west", "pay:orders")])
+
+
+def binding(resource: str = "groups", name: str = "pay.app", **changed: Any) -> Binding:
+    fields = {"is_prefix": False, "principal": "User:a", "host": "*", "operation": "read", "permission": "allow"}
+    return Binding(resource, name, **{**fields, **changed})
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        binding("transactional-ids", operation="two-phase-commit"),
+        binding("groups", operation="alter-configs"),
+        binding("groups", operation="unknown-16"),
+        binding("groups", permission="unknown-4"),
+        binding("groups", principal="Role-1:a"),
+        binding("groups", principal="User:a\nb"),
+        binding("groups", host=""),
+        binding("groups", name="pay.a*b"),
+        binding("groups", name="pay.a*"),
+        binding("groups", name="pay.a\nb", is_prefix=True),
+        binding("topics", name="pay.orders", operation="idempotent-write"),
+        binding("topics", name="pay.", is_prefix=True, operation="two-phase-commit"),
+    ],
+    ids=str,
+)
+def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Binding) -> None:
+    plain = [binding(), binding("topics", "pay.orders")]
+    alone, both = (placed(some, NAMES, {"pay.orders"}) for some in (plain, [*plain, strange]))
+    assert (both.namespaces, both.topics) == (alone.namespaces, alone.topics)
+    assert [strange] == [each for each in both.rest if each not in alone.rest]
+    (rules,) = both.undeclarable.values()
+    assert [each.operations for each in rules] == [(strange.operation,)]
+
+
+@given(
+    st.builds(
+        Binding,
+        st.sampled_from(["topics", "groups", "transactional-ids", "user", "unknown-8"]),
+        st.text("ab*.\n :", max_size=4).map("pay.".__add__),
+        st.booleans(),
+        st.sampled_from(["User:a", "User:a, b", 'User:"', "Role-1:a", "User:", "", "User:\n"]),
+        st.sampled_from(["*", "10.0.0.7", "", "a b"]),
+        st.sampled_from(["read", "write", "all", "two-phase-commit", "unknown-16", "cluster-action"]),
+        st.sampled_from(["allow", "deny", "unknown-4"]),
+    )
+)
+def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: Binding) -> None:
+    found = placed([each], NAMES, {"pay.orders"})
+    for rules in found.namespaces.values():
+        (rule,) = (rule_at(path, operations) for path, operations in rule_fields(rules).items())
+        assert NamespaceAcl.model_validate(rule.to_json()) == rule
+        assert list(bindings_of_namespace("pay.", [rule])) == [each]
+
+
+def test_codes_of_later_brokers_are_read_as_words_of_their_own() -> None:
+    resource = DescribeAclsResponse.DescribeAclsResource
+    answer = DescribeAclsResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        resources=[
+            resource(
+                resource_type=kind,
+                resource_name="pay.orders",
+                pattern_type=pattern,
+                acls=[resource.AclDescription(principal="User:a", host="*", operation=operation, permission_type=may)],
+            )
+            for kind, pattern, operation, may in [(8, 3, 3, 3), (2, 5, 3, 3), (2, 3, 16, 3), (2, 3, 3, 4), (2, 4, 3, 3)]
+        ],
+    )
+    read = list(bindings_in(DescribeAclsResponse.decode(answer.encode(version=3), version=3)))
+    assert [str(each) for each in read] == [
+        "allow User:a read on unknown-8 pay.orders",
+        "allow User:a read on topics by pattern type 5 pay.orders",
+        "allow User:a unknown-16 on topics pay.orders",
+        "unknown-4 User:a read on topics pay.orders",
+        "allow User:a read on topics pay.orders*",
+    ]
+    assert len(placed(read, NAMES, {"pay.orders"}).rest) == 4
+    alive = DescribeClusterResponse.DescribeClusterBroker(broker_id=1, host="k", port=1, rack=None, is_fenced=False)
+    cluster = DescribeClusterResponse(cluster_id="c", brokers=[alive], authorized_operations={8, 16})
+    seen = cluster_in(DescribeClusterResponse.decode(cluster.encode(version=2), version=2))
+    assert seen == ClusterSeen("c", {1: None}, frozenset({"describe", "unknown-16"}))
