@@ -72,6 +72,8 @@ class Needs:
             links = self._at.get(link_of(action.before), ())
             gone = self._inside.setdefault(source_of(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
+            # A cluster deletes no mirror that the filters of its link take: they change first.
+            self._inside.setdefault(action.address, []).extend(link.id for link in links if isinstance(link, Update))
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
         near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))

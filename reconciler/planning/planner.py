@@ -21,7 +21,7 @@ from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
-from reconciler.planning.diff.mirror_changes import say_under_way
+from reconciler.planning.diff.mirror_changes import decide_automatic, say_under_way
 from reconciler.planning.diff.moves import with_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import in_order
@@ -60,12 +60,14 @@ class Draft:
 def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: PlanInput) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
-    Only addresses in `recorded` may be deleted: what we did not create or adopt, we leave alone.
+    Only addresses in `recorded`, and mirrors that a link in it made, may be deleted: what we did not create or adopt,
+    we leave alone.
     """
     situation, findings = _look(desired, recorded, observed, given)
     decision = Decision(errors=findings)
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
+    decide_automatic(situation, decision)
     take_back(situation, decision)
     say_under_way(situation, decision)
     if given.is_only_drift:

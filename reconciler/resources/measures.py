@@ -35,8 +35,8 @@ class Measure:
 
     bytes: int
     records: int
-    groups: tuple[str, ...] | None = ()
-    """Consumer groups that are reading it; `None`: we cannot tell."""
+    groups: tuple[str, ...] | None = None
+    """Consumer groups that are reading it; `None`: not asked for, or we cannot tell."""
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of its oldest-first stretches, at most 100."""
     local_only_bytes: int = 0

@@ -34,6 +34,8 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-roles.txt": lambda: text_of(plan_text(sample_results.roles())),
     "plan-roles-narrow.txt": lambda: text_of(plan_text(sample_results.roles(), width=80)),
     "plan-roles.md": lambda: plan_markdown(sample_results.roles()),
+    "plan-detailed.txt": lambda: text_of(plan_text(sample_results.detailed())),
+    "plan-detailed.md": lambda: plan_markdown(sample_results.detailed()),
     "plan-large.md": lambda: plan_markdown(sample_results.many(2_000)),
     "plan-back.txt": lambda: text_of(plan_text(replace(sample_results.everything(), back_to=410))),
     "plan-back.md": lambda: plan_markdown(replace(sample_results.everything(), back_to=410)),

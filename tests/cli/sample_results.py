@@ -756,3 +756,70 @@ def profiled() -> ProfiledTopic:
         timeline=Timeline(first, 10_800_000, (1_000, 0, 500, 1, 3_000, 2_000, 1_500, 999)),
     )
     return ProfiledTopic(address_of("topic", "west", "shop:eu:orders"), profile, 604_800_000, "Spark local[*]")
+
+
+def detailed() -> Plan:
+    """Return a plan that makes resources with more fields than a line can hold."""
+    configs = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "4MiB",
+        "min.insync.replicas": "2",
+        "retention.ms": "7d",
+        "segment.bytes": "256MiB",
+    }
+    like = {key.replace(".", "_"): value for key, value in configs.items()}
+    topics = [topic(f"shop:eu:{name}", **like) for name in ("orders", "refunds", "returns")]
+    rules = [{"principal": f"User:{name}", "operations": ["read", "describe"]} for name in ("audit", "fraud", "search")]
+    home = Namespace.model_validate(
+        {
+            "kind": "Namespace",
+            "metadata": {"name": "shop:eu", "cluster": "west"},
+            "spec": {
+                "configs": {key: configs[key] for key in sorted(configs)[:4]},
+                "acls": [*rules, {"principal": "User:checkout", "operations": ["all"], "resources": ["groups"]}],
+                "quotas": {"topics": 100},
+            },
+        }
+    )
+    filters = [
+        {"name": "shop:", "patternType": "prefixed"},
+        {"name": "shop:eu:audit", "filterType": "exclude"},
+    ]
+    joined = MirrorLink.model_validate(
+        {
+            "kind": "MirrorLink",
+            "metadata": {"name": "from-west", "cluster": "east"},
+            "spec": {
+                "source": "west",
+                "prefix": "w.",
+                "autoCreate": {"enabled": True, "filters": filters},
+                "retryTimeout": "10m",
+            },
+        }
+    )
+    mirror = MirrorTopic(
+        cluster="east",
+        link="from-west",
+        source_cluster="west",
+        source="shop:eu:orders",
+        name="shop:eu:w.orders",
+        configs={key: configs[key] for key in ("min.insync.replicas",)},
+    )
+    east = Cluster.model_validate(
+        {
+            "kind": "Cluster",
+            "metadata": {"name": "east"},
+            "spec": {
+                "embedded": {"root": "file://.clusters/east"},
+                "properties": {
+                    "log.retention.ms": "7d",
+                    "log.segment.bytes": "256MiB",
+                    "log.cleaner.min.compaction.lag.ms": "1h",
+                    "message.max.bytes": "4MiB",
+                },
+            },
+        }
+    )
+    made = (east, home, *topics, topic("shop:eu:small", retention_ms="7d"), joined, mirror)
+    actions = tuple(Create(address=each.address, after=each, reasons=(Reason.DECLARED,)) for each in made)
+    return replace(empty(), actions=actions, digest=DIGEST)

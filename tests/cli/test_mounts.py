@@ -10,13 +10,15 @@ import pytest
 
 from reconciler.cli.environment import invocation
 from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.mounts_text import mountables_text
+from reconciler.cli.text.mounts_text import mount_asking_text, mountables_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError, StalePlanError
+from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers, Moving
 from reconciler.operations.clusters.mounts import MountList, MountRow, ask_migration
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
+from reconciler.resources.address import Address
 from reconciler.resources.mount import HandMigration
 from tests.cli.sample_workspaces import CLUSTER, Shop, follows
 from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
@@ -39,6 +41,13 @@ def test_name_namespace_and_location_are_listed_of_what_can_be_mounted_and_of_wh
     assert (row["name"], row["namespace"], row["location"]) == ("bought", "", location)
     told = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert [each["namespace"] for one in told if one["direction"] == "inbound" for each in one["topics"]] == [""]
+
+
+def test_an_unmount_says_that_who_reads_a_topic_cannot_be_told() -> None:
+    topic = Address("topic/west/shop:orders")
+    answer = MountAnswer(address=topic, moving=Moving(address=topic, location="", groups=None))
+    foreseen = MountAnswers(verb="unmount", phase="whole", each=(answer,))
+    assert text_of(mount_asking_text(foreseen)).splitlines()[-1] == "    who is reading it cannot be told"
 
 
 @pytest.mark.fact("F-R-116")

@@ -22,7 +22,18 @@ from reconciler.cli.text.sections import plan_of, sections
 from reconciler.cli.text.states_text import diff_text, difference_lines
 from reconciler.operations import state_views as state_diffs
 from reconciler.operations.steps.approval import ApprovalCheck
-from reconciler.planning.actions import Adopt, Change, Delete, Forget, Reason, Risk, RunJob, Update, is_dangerous
+from reconciler.planning.actions import (
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    Reason,
+    Risk,
+    RunJob,
+    Update,
+    is_dangerous,
+)
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
@@ -305,6 +316,65 @@ def test_a_namespace_that_is_made_says_its_limits_and_its_key(spec: dict[str, ob
         {"apiVersion": "reconciler/v1", "kind": "Namespace", "metadata": {"name": "n", "cluster": "west"}, "spec": spec}
     )
     assert summary(made) == said
+
+
+CONFIGS = {"cleanup_policy": "compact", "min_insync_replicas": "2", "retention_ms": "7d", "segment_bytes": "256MiB"}
+FORMS = {
+    "text": lambda plan: text_of(plan_text(plan)),
+    "comment": plan_markdown,
+    "junit": lambda plan: junit(plan_remarks(plan)).decode(),
+}
+
+
+def creating(*resources: Any) -> Plan:
+    actions = tuple(Create(address=each.address, after=each) for each in resources)
+    return dataclasses.replace(sample_results.empty(), actions=actions)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_whoever_reads_a_plan_sees_each_value_of_what_it_makes(form: str) -> None:
+    text = FORMS[form](sample_results.detailed())
+    for value in (
+        "max.message.bytes 4MiB",
+        "acl allow User:checkout on groups: all",
+        "properties.log.segment.bytes 256MiB",
+        "retryTimeout 600000",
+    ):
+        assert value in text
+    assert text.count("shop:eu:audit") == 1
+
+
+def test_many_topics_with_the_same_configs_show_them_once() -> None:
+    plan = creating(*(sample_results.topic(f"shop:t{number:03}", **CONFIGS) for number in range(200)))
+    for text in (text_of(plan_text(plan)), plan_markdown(plan)):
+        assert text.count("retention.ms 7d") == 1
+        assert text.count("4 configs, the same as topic/west/shop:t000") == 199
+    danger = tuple(dataclasses.replace(action, risk=Risk.DATA_LOSS) for action in plan.actions[:2])
+    mixed = dataclasses.replace(plan, actions=(*danger, *plan.actions[2:]))
+    assert plan_markdown(mixed).count("retention.ms 7d") == 2  # A reference never leads out of its own section.
+
+
+def test_values_of_each_topic_are_shown_where_they_differ_for_as_long_as_they_fit() -> None:
+    topics = [
+        sample_results.topic(f"shop:t{number:04}", **CONFIGS, segment_ms=str(number + 1)) for number in range(900)
+    ]
+    markdown = plan_markdown(creating(*topics))
+    assert len(markdown.encode()) <= LIMIT
+    listed = len(set(re.findall(r"^\+ topic/west/shop:t\d{4}", markdown, re.MULTILINE)))
+    assert markdown.count("retention.ms 7d") == listed
+    assert f"| + | topic | `west` | {900 - listed} |" in markdown
+
+
+def test_one_resource_with_very_many_rules_does_not_hide_the_others() -> None:
+    rules = [{"principal": f"User:u{number:04}", "operations": ["read"]} for number in range(3_000)]
+    home = RESOURCE.validate_python(
+        {"kind": "Namespace", "metadata": {"name": "shop", "cluster": "west"}, "spec": {"acls": rules}}
+    )
+    plan = creating(home, sample_results.topic("shop:orders"))
+    for text in (text_of(plan_text(plan)), plan_markdown(plan)):
+        assert "and 2,960 more, see --format json" in text
+        assert "topic/west/shop:orders" in text
+    assert len(text_of(plan_text(plan)).splitlines()) < 60
 
 
 def test_a_quota_of_bytes_has_its_unit() -> None:

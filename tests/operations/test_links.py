@@ -27,7 +27,7 @@ from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
 from tests.operations.link_syncs import MINUTE, Refusing, Runner, denied
-from tests.operations.linked_shop import CLUSTER, LINK, TOPIC, opened, produce, want
+from tests.operations.linked_shop import CLUSTER, LINK, TOPIC, opened, produce, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -274,6 +274,28 @@ def test_disabling_auto_create_clears_its_filters(linked: Bench) -> None:
     assert linked.plan().plan.is_empty
     east = EmbeddedCluster.open(DirectoryStore(linked.folder / ".clusters/east"), now_ms=lambda: 0, new_id=str)
     assert not east.catalog.read().links["from-west"].declared.get("autoCreate", {}).get("filters")
+
+
+@pytest.mark.fact("F-C-027")
+def test_a_plan_deletes_a_mirror_that_its_link_made_once_the_filters_exclude_it(linked: Bench) -> None:
+    mirror = "mirror/east/shop:orders"
+    allowed = Select(allow=(f"delete:{mirror}",))
+    making = '{{source: west, autoCreate: {{enabled: true, filters: [{{name: "shop:", patternType: prefixed}}{}]}}}}'
+    declare(linked, making.format(""))
+    assert linked.apply().verdict is None
+    upkeep(linked, "mirror")
+    errors = linked.plan(allowed).plan.errors
+    (message,) = [each.message for each in errors]
+    assert message.startswith("it cannot be deleted: the autoCreate filters of link/east/from-west take its source")
+    declare(linked, making.format(', {name: "shop:orders", filterType: exclude}'))
+    assert linked.apply().verdict is None
+    (warning,) = [each for each in linked.plan().plan.warnings if "autoCreate" in each.message]
+    assert warning.hint == f"To delete one with its records: --allow delete:{mirror}"
+    assert [action.id for action in linked.plan(allowed).plan.actions] == [f"delete:{mirror}"]
+    assert linked.apply(allowed).verdict is None
+    upkeep(linked, "mirror")
+    assert "shop:orders" not in opened(linked, "east").topics()
+    assert not [each for each in linked.plan().plan.warnings if "autoCreate" in each.message]
 
 
 @pytest.mark.fact("F-C-005")

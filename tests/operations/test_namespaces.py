@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.cli.text.lines import text_of
+from reconciler.cli.text.topics_text import deletion_text
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UsageError, UserError
@@ -287,6 +289,20 @@ def test_a_deletion_that_is_not_confirmed_does_nothing(applied: Bench) -> None:
         delete(applied, "shop", Answers(answer=False))
     assert list(cluster(applied).topics()) == ["shop:orders"]
     assert applied.plan().plan.is_empty
+
+
+def test_a_deletion_says_who_reads_each_topic(applied: Bench) -> None:
+    answers = Answers(answer=False)
+    produce(applied, "shop:orders", "a")
+    cluster(applied).groups.commit("checkout", {("shop:orders", 0): 1})
+    with pytest.raises(UserError, match="not confirmed"):
+        delete(applied, "shop", answers)
+    (deletion,) = answers.asked
+    (orders,) = deletion.topics
+    assert orders.measure is not None
+    assert orders.measure.groups == ("checkout",)
+    (row,) = [each for each in text_of(deletion_text(deletion)).splitlines() if "shop:orders" in each]
+    assert row.endswith("  checkout")
 
 
 def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -> None:

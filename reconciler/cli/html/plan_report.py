@@ -98,7 +98,7 @@ def _of_row(row: Row, by_id: Mapping[str, ActionDocument]) -> Entry:
         tone=row.tone,
         verb=document.action,
         name=row.name,
-        what=(row.what, *row.more),
+        what=(row.what,) if isinstance(action, Create) else (row.what, *row.more),
         key=document.id,
         kind=kind_of(action.address),
         cluster=document.cluster or "",

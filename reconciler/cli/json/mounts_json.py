@@ -207,7 +207,7 @@ class MountAnswerPart(Part):
     partitions: int | None
     records: int | None = Field(description="Null: not measured.")
     bytes: int | None = Field(description="Null: not measured.")
-    groups: tuple[str, ...] = Field(description="Those that were reading it.")
+    groups: tuple[str, ...] | None = Field(description="Those that were reading it. Null: cannot be told.")
     notes: tuple[str, ...] = Field(description="What the files of this workspace have to do with it.")
     error_message: str | None = Field(description="Null: it is done.")
     hint: Hint | None

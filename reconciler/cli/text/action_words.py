@@ -12,6 +12,8 @@ from reconciler.cli.text.amounts import (
     field_name,
     inherits_text,
     is_nested,
+    json_text,
+    properties_text,
     value_text,
 )
 from reconciler.cli.text.lines import Line, Span, Tone, line
@@ -31,13 +33,15 @@ from reconciler.planning.actions import (
     RunJob,
     Transition,
     Update,
+    Value,
 )
-from reconciler.resources.acls import TopicAcl, rule_fields
+from reconciler.planning.fields import CONFIGS, PROPERTIES, fields_of
+from reconciler.resources.acls import ACLS, TopicAcl, rule_fields
 from reconciler.resources.address import kind_of
 from reconciler.resources.base import UNLIMITED, format_duration
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Resource
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mirrors import Stretch, length_of
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, NamespaceSpec
@@ -451,7 +455,9 @@ def headline(action: Action) -> str:
 
 
 def headlines(action: Action) -> list[str]:
-    """Return what an action does for people, with a line for each value that moves inside a list."""
+    """Return what an action does for people, with a line for each value of a list that moves or is new."""
+    if isinstance(action, Create):
+        return [summary(action.after), *details(action.after)]
     if isinstance(action, Update):
         return _moves(action.changes)
     if isinstance(action, Adopt) and action.changes:
@@ -475,7 +481,7 @@ def summary(resource: Resource) -> str:
             return _namespace(resource.spec)
         case Cluster():
             root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
-            return f"{resource.spec.provider}{root}"
+            return _joined(f"{resource.spec.provider}{root}", properties_text(resource.spec.properties))
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
@@ -484,11 +490,34 @@ def summary(resource: Resource) -> str:
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
             denied = f", acl deny {', '.join(resource.denied)}: write" if resource.denied else ""
-            return f"mirror of {resource.source_cluster}/{resource.source}{denied}"
+            return _joined(
+                f"mirror of {resource.source_cluster}/{resource.source}{denied}", configs_text(resource.configs)
+            )
         case TieringPolicy():
             return "policy"
         case _:
             assert_never(resource)
+
+
+def details(resource: Resource) -> list[str]:
+    """Return the fields of a new resource that `summary` only counts or leaves out: a text for each value."""
+    fields = fields_of(resource)
+    if isinstance(resource, MirrorLink):
+        usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
+        defaults = fields_of(resource.model_copy(update={"spec": usual}))
+        return [text for path, value in fields.items() if defaults.get(path) != value for text in _values(path, value)]
+    groups = ([path for path in sorted(fields) if path.startswith(group)] for group in (CONFIGS, PROPERTIES, ACLS))
+    return [text for paths in groups if len(paths) > _FEW for path in paths for text in _values(path, fields[path])]
+
+
+def _values(path: str, value: Value) -> Iterator[str]:
+    name = field_name(path)
+    if path.startswith(ACLS):
+        yield f"{name}: {value_text(path, value)}"
+    elif isinstance(value, tuple) and is_nested(value, ()):
+        yield from (f"{name} {json_text(item)}" for item in value)
+    else:
+        yield f"{name} {value_text(path, value)}"
 
 
 def note(action: Action) -> str:
@@ -536,6 +565,8 @@ def _topic(topic: Topic) -> str:
         parts.append(configs_text(topic.spec.configs))
     if topic.spec.acls:
         parts.append(acls_text(topic.spec.acls))
+    if topic.spec.protect:
+        parts.append("protected")
     return ", ".join(parts)
 
 
@@ -546,7 +577,11 @@ def _namespace(spec: NamespaceSpec) -> str:
         parts += [f"{path} {value_text(path, limit)}" for path, limit in limits.items()]
     if spec.encryption is not None:
         parts.append(f"encrypted under {spec.encryption.kms_key_id}")
-    return ", ".join(part for part in parts if part)
+    return _joined(*parts)
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
 
 
 def acls_text(acls: Sequence[TopicAcl]) -> str:

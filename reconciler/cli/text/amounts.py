@@ -247,6 +247,13 @@ def configs_text(configs: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
 
 
+def properties_text(properties: Mapping[str, str]) -> str:
+    """Return properties of a cluster where they are few, else their number."""
+    if len(properties) > _FEW:
+        return f"{len(properties)} properties"
+    return ", ".join(f"{key} {value_text(_PROPERTIES + key, properties[key])}" for key in sorted(properties))
+
+
 def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
     """Return what left a list and what came, in place of the whole list twice."""
     old, new = ([json_text(item) for item in side] for side in (before, after))

@@ -13,7 +13,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
-from reconciler.planning.actions import Risk
+from reconciler.planning.actions import Create, Risk
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, visible
@@ -187,7 +187,7 @@ def _fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
     """Return how many rows fit, and how many bytes those take."""
     used = 0
     for count, each in enumerate(rows[:MOST_ROWS]):
-        length = len(visible(_diff_line(each)).encode()) + len("\n")
+        length = sum(len(visible(text).encode()) + len("\n") for text in _diff_lines(each))
         if used + length > room:
             return count, used
         used += length
@@ -204,17 +204,17 @@ def _rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row])
         line
         for rows, title in named
         if rows
-        for line in folded(title, block("diff", [_diff_line(each) for each in rows]))
+        for line in folded(title, block("diff", [text for each in rows for text in _diff_lines(each)]))
     ]
     return [*parts, ""] if parts else []
 
 
-def _diff_line(each: Row) -> str:
+def _diff_lines(each: Row) -> list[str]:
     sign = _DIFF_SIGNS.get(each.sign, "!")
     own = "" if sign == each.sign else f"{each.sign} "
-    return "  ".join(
-        part for part in (f"{sign} {own}{each.name}", each.whole, each.note, each.blocked, each.after) if part
-    )
+    more = each.more if isinstance(each.action, Create) else ()
+    cells = (f"{sign} {own}{each.name}", each.what if more else each.whole, each.note, each.blocked, each.after)
+    return ["  ".join(filter(None, cells)), *(f"{sign}       {text}" for text in more)]
 
 
 def _counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:

@@ -252,7 +252,9 @@ def _mount_asked(foreseen: MountAnswers, answer: MountAnswer) -> Iterator[Line]:
     way = "to" if foreseen.verb == "unmount" else "from"
     place = f"  {way} {moving.location}" if moving.location else ""
     yield line("  ", Span(answer.address, Tone.STRONG), place, Span(f"  {', '.join(amounts)}", Tone.QUIET))
-    if moving.groups:
+    if moving.groups is None:
+        yield line("    ", Span("who is reading it cannot be told", Tone.DANGER))
+    elif moving.groups:
         readers = f"{counted(len(moving.groups), 'group')} reading it: {', '.join(moving.groups)}"
         yield line("    ", Span(readers, Tone.DANGER))
     for note in moving.notes:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from reconciler.cli.text.action_words import headline, note, title
+from reconciler.cli.text.action_words import headline, headlines, note, title
 from reconciler.cli.text.sections import drift_text, waiting_text
-from reconciler.planning.actions import Action, Reason, RunJob, is_dangerous
+from reconciler.planning.actions import Action, Create, Reason, RunJob, is_dangerous
 from reconciler.planning.plan_rows import name_of
 from reconciler.runtime.text import visible, without_commands
 
@@ -122,7 +122,8 @@ def _of_finding(finding: Finding, rule: str, level: Level) -> Remark:
 
 def _of_action(action: Action) -> Remark:
     rule, level = _rule_of(action)
-    says = [part for part in (headline(action), note(action)) if part]
+    does = headlines(action) if isinstance(action, Create) else [headline(action)]
+    says = [part for part in (*does, note(action)) if part]
     hint = ""
     if action.blocked is not None:
         says.append(f"blocked: {action.blocked.message}")

@@ -38,7 +38,7 @@ from reconciler.resources.mirrors import Stretch
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import count_text, first_few
 
 if TYPE_CHECKING:
     from reconciler.planning.saved_plan import (
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 
 _AFTER_AT_MOST: Final = 2
+_DETAILS_AT_MOST: Final = 40
+"""Lines below one new resource; no topic has as many configs. The JSON of the plan and its page have all."""
 
 _SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty", "owner"})
 """Guards whose name alone does not say what they found."""
@@ -98,13 +100,14 @@ def sections(plan: Plan) -> Sections:
     changes: list[Row] = []
     jobs: list[Row] = []
     found = {(finding.address, finding.path) for finding in plan.drift if finding.ignored is None}
+    shown: tuple[dict[tuple[str, ...], str], ...] = ({}, {})
     for action in plan.actions:
         if is_dangerous(action):
-            danger.append(_row(action))
+            danger.append(_row(action, shown[0]))
         elif isinstance(action, RunJob):
-            jobs.append(_row(action))
+            jobs.append(_row(action, shown[1]))
         elif not (isinstance(action, Update) and all((action.address, each.path) in found for each in action.changes)):
-            changes.append(_row(action))
+            changes.append(_row(action, shown[1]))
     by_field, made = _changes_by_field(plan), {action.address for action in plan.actions if isinstance(action, Create)}
     return Sections(
         errors=tuple(_error(finding) for finding in plan.errors),
@@ -136,9 +139,16 @@ def waiting_text(each: Waiting) -> str:
     return f"{each.state.lower()}: {shut}`run` finishes it"
 
 
-def _row(action: Action) -> Row:
+def _row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
+    """Return the row of an action. `shown` has the details of the rows above: equal ones are not repeated."""
     sign, tone = mark(action)
     what, *more = headlines(action)
+    if more and isinstance(action, Create):
+        first = shown.setdefault(tuple(more), title(action))
+        if first != title(action):
+            what, more = f"{what}, the same as {first}", []
+        elif len(more) > _DETAILS_AT_MOST:
+            more[_DETAILS_AT_MOST:] = [f"and {count_text(len(more) - _DETAILS_AT_MOST)} more, see --format json"]
     return Row(
         sign,
         tone,

@@ -75,8 +75,8 @@ class Moving:
     partitions: int | None = None
     records: int | None = None
     bytes: int | None = None
-    groups: tuple[str, ...] = ()
-    """Those that are reading it."""
+    groups: tuple[str, ...] | None = ()
+    """Those that are reading it; `None`: too many to ask."""
     held: Mountable | None = None
     """Why it cannot be mounted: a cluster has it, or is taking it. `None`: it is free."""
     notes: tuple[str, ...] = ()
@@ -291,7 +291,7 @@ class _Mounting:
             if isinstance(seen.resource, Topic) and kind_of(address) == "topic" and not seen.is_internal
         }
         sizes = provider.measure(list(found))
-        reading = provider.groups.reading() or {}
+        reading = provider.groups.reading()
         for address, (seen, partitions) in found.items():
             if seen.hidden is not None:
                 self.refused[address] = seen.hidden
@@ -304,7 +304,7 @@ class _Mounting:
                 partitions=partitions,
                 records=None if size is None else size.records,
                 bytes=None if size is None else size.bytes,
-                groups=tuple(reading.get(name, ())),
+                groups=None if reading is None else tuple(reading.get(name, ())),
             )
 
     def _of_pattern(self, there: Sequence[Moving]) -> list[Moving]:

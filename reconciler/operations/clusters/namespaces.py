@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
-from reconciler.operations.steps.observe import look_over
+from reconciler.operations.steps.observe import look_over, measure
 from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Transition
@@ -253,7 +253,7 @@ def _check_allowed(deletion: NamespaceDeletion, allow: Sequence[str], *, is_recu
 
 def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider, record: Record) -> NamespaceDeletion:
     topics = [address for address in sorted(observed, key=rank) if kind_of(address) != "namespace"]
-    measures = provider.measure(topics)
+    measures = measure({cluster: provider}, dict.fromkeys(topics, ()), with_groups=True)
     itself = address_of("namespace", cluster, name)
     nested = [address for address in sorted(observed) if kind_of(address) == "namespace" and address != itself]
     leaving = tuple(Leaving(address, measures.get(address)) for address in topics)

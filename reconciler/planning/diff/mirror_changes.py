@@ -375,19 +375,61 @@ def leave_to_link(address: Address, seen: Observed, situation: Situation, decisi
     wanted = situation.wanted.get(link)
     source = wanted.source if wanted is not None else None
     delete = Delete(address=address, before=seen.resource)
-    if granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is not None:
-        name = mirror.source if isinstance(mirror, MirrorTopic) else ""
-        decision.refuse(
-            address,
-            source,
-            f"it cannot be deleted: the autoCreate filters of {link} take its source, so that it would be made again",
-            f"Exclude {name!r} from the filters, or switch autoCreate off; or fail it over first.",
-            marks=((link, ("spec", "autoCreate", "filters")),),
-        )
+    if isinstance(mirror, MirrorTopic) and granted_by(
+        delete, allowances(situation.given.guards, situation.given.selection)
+    ):
+        _refuse_taken(address, mirror, source, decision)
         return
     decision.actions.append(Forget(address=address, reasons=(Reason.NO_LONGER_DECLARED,)))
     message = f"its entry is gone, and it goes on: the autoCreate filters of {link} take its source"
     decision.warn(address, source, message, "Exclude the name there first, if it is to be deleted.")
+
+
+def _refuse_taken(address: Address, mirror: MirrorTopic, source: str | None, decision: Decision) -> None:
+    link = link_of(mirror)
+    decision.refuse(
+        address,
+        source,
+        f"it cannot be deleted: the autoCreate filters of {link} take its source, so that it would be made again",
+        f"Exclude {mirror.source!r} from the filters, or switch autoCreate off; or fail it over first.",
+        marks=((link, ("spec", "autoCreate", "filters")),),
+    )
+
+
+def decide_automatic(situation: Situation, decision: Decision) -> None:
+    """Delete mirrors that our links made and no longer take, where an allowance has their very address.
+
+    A pattern lifts blocks, and orders no delete. The mirrors that could be deleted are named, once for each link.
+    """
+    allowed = allowances(situation.given.guards, situation.given.selection)
+    ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
+    excluded: dict[Address, list[Address]] = {}
+    for address, mirror in sorted(situation.mirrors.items()):
+        seen, link = situation.observed[address], link_of(mirror)
+        is_named = address in situation.wanted or address in situation.recorded or address in decision.settled
+        is_ours = seen.is_automatic and link in situation.wanted and link in situation.recorded
+        if is_named or not is_ours or not is_live(seen) or is_on_its_way(seen) or not situation.is_decidable(address):
+            continue
+        if address not in ordered:
+            if seen.state not in _OVER and not is_kept_by_link(seen, situation):
+                excluded.setdefault(link, []).append(address)
+        elif is_kept_by_link(seen, situation):
+            _refuse_taken(address, mirror, situation.wanted[link].source, decision)
+        else:
+            delete = Delete(
+                address=address,
+                before=mirror,
+                incarnation=seen.incarnation,
+                reasons=(Reason.NO_LONGER_DECLARED,),
+                precondition=precondition(address, seen),
+            )
+            decision.actions.append(delete)
+    for at, mirrors in excluded.items():
+        message = (
+            f"autoCreate made {first_few(mirrors, grouping='')}, which its filters do not take any more: they go on"
+        )
+        hint = f"To delete one with its records: --allow delete:{mirrors[0]}"
+        decision.warn(at, situation.wanted[at].source, message, hint)
 
 
 def is_on_its_way(seen: Observed) -> bool:

@@ -155,6 +155,25 @@ def test_what_its_link_made_is_paused_without_a_record_and_a_name_that_is_taken_
         demo.settled()
 
 
+@pytest.mark.fact("F-C-027")
+def test_what_its_link_made_is_deleted_by_one_plan_that_excludes_it(demo: Demo) -> None:
+    taking = f'autoCreate: {{enabled: true, filters: [{{name: "{demo.prefix}:", patternType: prefixed}}EXCLUDED]}}'
+    demo.edits = {"  mirrorTopics: []\n": f"  {taking.replace('EXCLUDED', '')}\n"}
+    demo.applied(None)
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    allowed = ("--allow", f"delete:{demo.mirror}")
+    refused = demo.typed("plan", *allowed)
+    assert (refused.code, "so that it would be made again" in refused.out + refused.err) == (1, True)
+    excluding = taking.replace("EXCLUDED", f', {{name: "{demo.prefix}:orders", filterType: exclude}}')
+    demo.edits = {"  mirrorTopics: []\n": f"  {excluding}\n"}
+    demo.write(None)
+    done = demo.typed("apply", "--yes", *allowed)
+    assert done.code == 0, done.out + done.err
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    assert demo.mirror not in demo.typed("topic", "list").out
+    demo.settled()
+
+
 def test_roles_are_not_swapped_between_platforms(demo: Demo) -> None:
     demo.applied("mirroring")
     entry = f'{{source: "{demo.prefix}:orders", state: reversed}}'

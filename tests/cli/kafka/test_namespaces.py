@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from kafka import OffsetAndMetadata, TopicPartition
 from kafka.admin import (
     ACL,
     ACLFilter,
@@ -124,6 +125,7 @@ def test_the_command_deletes_what_is_allowed_and_leaves_the_rules_of_others(desk
     name = desk.topic("orders")
     desk.apply()
     rule_of_a_stranger(desk)
+    desk.admin.alter_group_offsets(f"{desk.prefix}-search", {TopicPartition(name, 0): OffsetAndMetadata(0, "", -1)})
     delete = ("namespace", "delete", "live", desk.prefix, "--yes")
     held = desk.typed(*delete)
     assert held.code == 7
@@ -133,6 +135,7 @@ def test_the_command_deletes_what_is_allowed_and_leaves_the_rules_of_others(desk
     assert (principals(desk), names(desk)) == ({"User:checkout", STRANGERS}, {name})
     said = desk.typed(*delete, "--allow", f"delete:topic/live/{desk.prefix}:*")
     assert said.code == 0, said.err
+    assert f"  {desk.prefix}-search\n" in said.out
     assert "1 access rule of others on these names stays" in said.out
     assert f"namespace/live/{desk.prefix}: {STRANGERS} allow read" in said.out
     assert "frees the space" not in said.out
