@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple, get_args
 
 from reconciler.errors import UserError
+from reconciler.manifests import positions
 from reconciler.manifests.files import label_of, read_bounded
 from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Spot, kind_of_value, path_text, spots
 from reconciler.manifests.references import CATALOGS
@@ -149,27 +150,25 @@ class Fields:
         return self._locate((*self._path, key))
 
     def raw(self, key: str) -> Any:
-        """Take whatever a key says."""
+        """Take whatever a key says, and a number or boolean as its value."""
         self._taken.add(key)
-        return self.content.get(key)
+        value = self.content.get(key)
+        return positions.values_of(value) if isinstance(value, positions.ScalarText) else value
 
     def text(self, key: str) -> str | None:
         """Take a text; a number or a boolean is read as it is written."""
         value = self.raw(key)
-        if value is None or isinstance(value, str):
-            return value or None
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int | float):
-            return str(value)
-        self._wrong(key, value, "a text")
+        if isinstance(value, str | int | float):
+            return positions.text_of(self.content[key]) or None
+        if value is not None:
+            self._wrong(key, value, "a text")
         return None
 
     def is_named(self, key: str) -> bool:
         """Tell whether the `name` below a key is a text; say of a number that only its quotes make it a name."""
         inner = self.content.get(key)
         name = inner.get("name") if isinstance(inner, dict) else None
-        if isinstance(name, bool) or not isinstance(name, int | float):
+        if isinstance(name, bool) or not isinstance(name, positions.ScalarText | int | float):
             return True
         path = (*self._path, key, "name")
         why = f"is {kind_of_value(name)}, and a name was expected; what it names is left out"
@@ -207,8 +206,8 @@ class Fields:
         if value is None:
             return ()
         items = value if isinstance(value, list | tuple) else [value]
-        if all(isinstance(item, str) for item in items):
-            return tuple(items)
+        if all(isinstance(item, str | int | float) for item in items):
+            return tuple(map(positions.text_of, items))
         self._wrong(key, value, "a list of texts")
         return ()
 
@@ -379,7 +378,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
         where = () if parsed.problems else spots(raw)  # What nests without end is refused, not looked into.
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
-            found.append(Document(label, path, merged(document.content), document.line, at))
+            found.append(Document(label, path, merged(document.as_written), document.line, at))
     if problems:
         raise refused(problems)
     return tuple(found)

@@ -91,7 +91,7 @@ def _named(fields: Fields, kind: str) -> tuple[str, Fields]:
 def _name(fields: Fields) -> str:
     metadata = fields.content.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""
+    return name if type(name) is str else ""
 
 
 def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None:

@@ -66,7 +66,7 @@ def _kind_of(content: dict[str, Any]) -> str | None:
 
 def _name_of(content: dict[str, Any]) -> str:
     name = content["meta"].get("name")
-    return name if isinstance(name, str) else ""
+    return name if type(name) is str else ""
 
 
 def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:

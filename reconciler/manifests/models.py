@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 from pydantic import BaseModel, ValidationError
 
 from reconciler.manifests.overlays import DELETE, Draft
-from reconciler.manifests.positions import FieldPath, is_text, kind_of_value
+from reconciler.manifests.positions import FieldPath, is_text, kind_of_value, text_of, values_of
 from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
@@ -84,8 +84,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 # What a model refuses, in plain sentences with advice: pydantic's own wording never reaches people.
 
 
-def complaints_of(error: ValidationError, model: type[BaseModel], content: Any) -> Iterator[Complaint]:
-    """Yield what is wrong with `content`, field by field, at the paths its author wrote."""
+def complaints_of(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
+    """Yield what is wrong with a content, field by field, at the paths its author wrote; it may hold `ScalarText`."""
+    content = values_of(as_written)
     for details in error.errors(include_url=False):
         path = _written(details["loc"], content, is_missing=details["type"] == "missing")
         if details["type"] == "refused":
@@ -95,7 +96,7 @@ def complaints_of(error: ValidationError, model: type[BaseModel], content: Any) 
                 yield Complaint(message, complaint.hint or _advice(model, at), at)
         else:
             # Not what pydantic was given: validators have folded and parsed it by then.
-            message, hint = _sentence(details, model, path, _value_at(content, path))
+            message, hint = _sentence(details, model, path, _value_at(as_written, path))
             yield Complaint(message, hint, path)
 
 
@@ -123,8 +124,9 @@ def _has(content: Any, part: str | int) -> bool:
     return isinstance(content, list) and isinstance(part, int) and part < len(content)
 
 
-def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, found: Any) -> tuple[str, str]:
+def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, as_written: Any) -> tuple[str, str]:
     kind = details["type"]
+    found = values_of(as_written)
     limits: Mapping[str, Any] = details.get("ctx", {})
     match kind:
         case "missing":
@@ -134,7 +136,7 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, fo
         case "value_error":
             return _with_value(str(limits["error"]), found), _advice(model, path)
         case "string_type":
-            return f"wants text, found {kind_of_value(found)}", _quoting(found)
+            return f"wants text, found {kind_of_value(found)}", _quoting(as_written)
         case "too_short" | "string_too_short":
             return "must not be empty", _advice(model, path)
         case "literal_error":
@@ -179,12 +181,10 @@ def _shown(found: Any) -> str:
             return kind_of_value(found)
 
 
-def _quoting(found: Any) -> str:
-    match found:
-        case bool():
-            return f'Quote it: "{"true" if found else "false"}"'
-        case int() | float():
-            return f'Quote it: "{found}"'
+def _quoting(value: Any) -> str:
+    match value:
+        case str() | int() | float():
+            return f'Quote it: "{text_of(value)}"'
         case _:
             return "Write one text, in quotes if it is not plain"
 
@@ -267,7 +267,7 @@ def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
     try:
         resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = complaints_of(error, model, draft.content)
+        found = complaints_of(error, model, draft.as_written())
         return None, _joined(complaints, (_traced(complaint, draft) for complaint in found))
     return (None if complaints else resource), complaints
 

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.manifests import positions
 from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Findings, Place, environments, label_of, read_bounded
-from reconciler.manifests.positions import FieldPath, Problem, Spot, kind_of_value, resolve, spots
+from reconciler.manifests.positions import FieldPath, Problem, Spot, as_written, kind_of_value, spots, values_of
 from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.base import Complaint
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
@@ -47,8 +46,14 @@ class Variables:
 class Value(NamedTuple):
     """What a variable stands for, and who said so."""
 
-    value: Any
+    as_written: Any
+    """What it is inside text: a number or a boolean may be a `ScalarText`."""
     origin: str
+
+    @property
+    def value(self) -> Any:
+        """What it is alone in a field."""
+        return values_of(self.as_written)
 
 
 class Values:
@@ -97,18 +102,18 @@ def read_values(
         known.update(_from_file(read(file, label), label, problems))
     for name, text in sorted(variables.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
-            known[name.removeprefix(ENVIRONMENT_PREFIX)] = Value(typed(text), name)
+            known[name.removeprefix(ENVIRONMENT_PREFIX)] = typed(text, name)
     for name, text in variables.given.items():
-        known[name] = Value(typed(text), FROM_COMMAND_LINE)
+        known[name] = typed(text, FROM_COMMAND_LINE)
     return Values(known), problems
 
 
-def typed(text: str) -> Any:
-    """Return what a text of the command line means as a YAML scalar; quotes make it text: `--var 'n="12"'`."""
+def typed(text: str, origin: str) -> Value:
+    """Return a text of the command line, alone in a field a YAML scalar; quotes make it text: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    value = resolve(text)
-    return text if value is None else value
+        return Value(text[1:-1], origin)
+    written = as_written(text)
+    return Value(text if written is None else written, origin)
 
 
 def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dict[str, Value]:
@@ -122,7 +127,7 @@ def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dic
         problems.append(Problem(label, parsed.documents[1].line, 1, "", "holds a second document", hint))
     if not parsed.documents:
         return {}
-    content, line, *_ = parsed.documents[0]
+    content, line = parsed.documents[0].as_written, parsed.documents[0].line
     if not isinstance(content, dict):
         message = f"wants `name: value` lines, found {kind_of_value(content)}"
         problems.append(Problem(label, line, 1, "", message, "For example `partitions: 12`"))
@@ -171,12 +176,14 @@ class Substitution:
     `used`: path → the variable used there and who defined it, as people read it: `var.partitions of values.yaml`.
     """
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, *, as_written: bool = False) -> None:
+        """`as_written`: numbers and booleans of variables are `ScalarText` also where a variable is alone."""
         self.complaints: list[Complaint] = []
         self.secrets: list[FieldPath] = []
         self.has_null = False
         self.used: dict[FieldPath, str] = {}
         self._values = values
+        self._as_written = as_written
 
     def of(self, content: Any, path: FieldPath = ()) -> Any:
         """Return `content` with every `${var.name}` replaced; what is not known stays, with a complaint."""
@@ -196,11 +203,12 @@ class Substitution:
     def _text(self, text: str, path: FieldPath) -> Any:
         alone = REFERENCE.fullmatch(text)
         if alone:
-            return self._value(alone[1], path)
+            value = self._value(alone[1], path)
+            return value.as_written if self._as_written else value.value
         return REFERENCE.sub(lambda found: self._inside(found[1], path), text)
 
     def _inside(self, reference: str, path: FieldPath) -> str:
-        value = self._value(reference, path)
+        value = self._value(reference, path).as_written
         match value:
             case bool():
                 return "true" if value else "false"
@@ -210,15 +218,16 @@ class Substitution:
                 self._complain(path, f"{reference} is {kind_of_value(value)} and stands inside a text", "Use it alone")
                 return ""
 
-    def _value(self, reference: str, path: FieldPath) -> Any:
+    def _value(self, reference: str, path: FieldPath) -> Value:
+        unchanged = Value(f"${{{reference}}}", "")
         if _SECRET.fullmatch(reference):
             self.secrets.append(path)
-            return f"${{{reference}}}"
+            return unchanged
         variable = _VARIABLE.fullmatch(reference)
         if variable is None:
             message = f"${{{reference}}} is not a reference"
             self._complain(path, message, "References are ${var.name}; in secret fields ${env:NAME} and ${file:/path}")
-            return f"${{{reference}}}"
+            return unchanged
         name = variable[1]
         found = self._values.find(name)
         if found is None:
@@ -227,11 +236,11 @@ class Substitution:
             )
             hint = did_you_mean(nearest_spelling(name, self._values.names), otherwise=define)
             self._complain(path, f"the variable {name} is not defined", hint)
-            return f"${{{reference}}}"
+            return unchanged
         earlier = f"{self.used[path]}, " if path in self.used else ""
         self.used[path] = f"{earlier}var.{name} of {found.origin}"
-        self._look_into(found.value, path)
-        return found.value
+        self._look_into(found.as_written, path)
+        return found
 
     def _look_into(self, value: Any, path: FieldPath) -> None:
         """Take note of what a value holds that is judged by where it stands."""
@@ -274,7 +283,7 @@ def overlay_folder(folder: Path, environment: str) -> Path:
     return found
 
 
-def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: positions.FieldPath = ()) -> Any:
+def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
     """Return `base` with `over` put onto it: mappings key by key, lists replaced whole, `null` removes a key."""
     merged = dict(base)
     for key, value in over.items():
@@ -311,6 +320,8 @@ class Draft(NamedTuple):
     """
 
     content: Any
+    as_written: Callable[[], Any]
+    """Returns the content with a `ScalarText` for each number and boolean that has one."""
     places: tuple[Place, ...]
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
@@ -344,10 +355,11 @@ def draft_of(document: Document, label: str, values: Values | None) -> Draft:
     """Return a document as a draft; `values` is `None` where it uses no variable."""
     places = (Place(label, document.number, document.line),)
     if values is None:
-        return Draft(document.content, places, document.has_null)
+        return Draft(document.content, lambda: document.as_written, places, document.has_null)
     substitution = Substitution(values)
     return Draft(
         content=substitution.of(document.content),
+        as_written=lambda: Substitution(values, as_written=True).of(document.as_written),
         places=places,
         has_null=document.has_null or substitution.has_null,
         secrets=tuple(substitution.secrets),
@@ -361,6 +373,7 @@ def merged(base: Draft, over: Draft) -> Draft:
     complaints: list[Complaint] = []
     return Draft(
         content=merge(base.content, over.content, complaints),
+        as_written=lambda: merge(base.as_written(), over.as_written(), []),
         places=(*over.places, *base.places),
         has_null=base.has_null or over.has_null,
         secrets=(*base.secrets, *over.secrets),

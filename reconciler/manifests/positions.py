@@ -72,6 +72,37 @@ def resolve(text: str) -> Scalar:
     return text
 
 
+class ScalarText(str):
+    """A plain number or boolean as it is written, if its value is shown as another text: `0042`, `1.10`, `TRUE`."""
+
+    __slots__ = ()
+
+
+@lru_cache(maxsize=8192)
+def as_written(text: str) -> Scalar:
+    """Return what a plain scalar means, or its `ScalarText`."""
+    value = resolve(text)
+    return value if value is None or text_of(value) == text else ScalarText(text)
+
+
+def text_of(value: str | float) -> str:
+    """Return a scalar as text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def values_of(content: Any) -> Any:
+    """Return a copy that has the values of each `ScalarText`."""
+    match content:
+        case ScalarText():
+            return resolve(content)
+        case dict():
+            return {key: values_of(value) for key, value in content.items()}
+        case list():
+            return [values_of(value) for value in content]
+        case _:
+            return content
+
+
 def is_text(text: str) -> bool:
     """Tell whether `text`, written without quotes, would be read as the text it is."""
     return isinstance(resolve(text), str)
@@ -80,6 +111,8 @@ def is_text(text: str) -> bool:
 def kind_of_value(value: object) -> str:
     """Return what a value is, in words for people."""
     match value:
+        case ScalarText():
+            return kind_of_value(resolve(value))
         case None:
             return "nothing"
         case bool():

@@ -24,6 +24,7 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
+from reconciler.manifests import positions
 from reconciler.manifests.positions import PARSER, FieldPath, Problem, kind_of_value, path_text, resolve, spots
 
 # What YAML itself can get wrong, in words for people: syntax, encodings, tags, limits.
@@ -52,7 +53,7 @@ def tagged_scalar(event: Any) -> Any:
     wanted = {f"{_TAGS}null": type(None), f"{_TAGS}bool": bool, f"{_TAGS}int": int, f"{_TAGS}float": float}
     if type(resolved) is not wanted.get(event.tag):
         _refuse_tag(event)
-    return resolved
+    return positions.as_written(value)
 
 
 def check_collection_tag(event: Any, tag: str) -> None:
@@ -176,6 +177,8 @@ class Document(NamedTuple):
     number: int
     """Which of the file's documents it is, from 0; empty ones are not counted."""
     has_null: bool
+    as_written: Any
+    """The content with a `ScalarText` for each number and boolean that has one."""
 
 
 class Parsed(NamedTuple):
@@ -219,6 +222,7 @@ class _Builder:
         self._nodes = 0
         self._aliased = 0
         self._has_null = False
+        self._has_scalar_text = False
         self._line = 1
 
     def consume(self, parser: Any) -> None:
@@ -242,20 +246,24 @@ class _Builder:
         self._anchors.clear()
         self._nodes = 0
         self._has_null = False
+        self._has_scalar_text = False
 
     def _finish(self, _event: Any) -> None:
         content = self._into.pop()
         if content is not None:
-            self.documents.append(Document(content, self._line, len(self.documents), self._has_null))
+            values = positions.values_of(content) if self._has_scalar_text else content
+            self.documents.append(Document(values, self._line, len(self.documents), self._has_null, content))
 
     def _scalar(self, event: Any) -> None:
         value = event.value
         if event.implicit[0]:
-            value = resolve(value)
-            if value is None:
-                self._has_null = True
+            value = positions.as_written(value)
         elif event.tag is not None:
             value = tagged_scalar(event)
+        if value is None:
+            self._has_null = True
+        elif type(value) is positions.ScalarText:
+            self._has_scalar_text = True
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, 1)
         self._count(1, event)
@@ -272,10 +280,7 @@ class _Builder:
             check_collection_tag(event, tag)
         self._count(1, event)
         self._open_around.append((self._into, self._key, event, self._nodes))
-        if len(self._open_around) > MAX_DEPTH:
-            raise RefusedYamlError(
-                f"is nested more than {MAX_DEPTH} levels deep", event.start_mark, hint="No manifest needs that"
-            )
+        self._check_depth(0, event)
         self._into = collection
         self._key = _NO_KEY
 
@@ -300,7 +305,14 @@ class _Builder:
                 f"aliases stand for more than {MAX_ALIASED:,} values", event.start_mark, hint="Write them out"
             )
         self._count(nodes, event)
+        self._check_depth(_depth(value), event)
         self._put(value, event)
+
+    def _check_depth(self, inside: int, event: Any) -> None:
+        if len(self._open_around) + inside > MAX_DEPTH:
+            raise RefusedYamlError(
+                f"is nested more than {MAX_DEPTH} levels deep", event.start_mark, hint="No manifest needs that"
+            )
 
     def _count(self, nodes: int, event: Any) -> None:
         self._nodes += nodes
@@ -357,3 +369,10 @@ class _Builder:
             where = f", first on line {first.line}" if first is not None else ""
             message = f"is written twice in one mapping{where}"
             yield Problem(self.file, mark.line + 1, mark.column + 1, path_text(path), message, "Keep one of the two")
+
+
+def _depth(value: Any) -> int:
+    """Return how many collections are inside each other; an anchored value is at most `MAX_DEPTH` deep."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)

@@ -55,6 +55,11 @@ UNNAMED = [
     (("create", EXTRA, "--source", "wst"), 1, "Did you mean west?"),
     (("create", "link/east/a/b", "--source", "west"), 1, "is not a name"),
     (("create", EXTRA, "--source", "west", "--set", "autoCreate={enabled: ["), 64, "--set autoCreate"),
+    (
+        ("create", EXTRA, "--source", "west", "--set", "autoCreate={enabled: true, filters: [{name: 48e1230}]}"),
+        1,
+        'Quote it: "48e1230"',
+    ),
     (("create", EXTRA, "--source", "west", "--set", "mode=source"), 64, "has an option of its own"),
     (("create", EXTRA, "--source", "west", "--set", "nix=1"), 1, "nix: is not a field here"),
     (("create", EXTRA, "--source", "west", "--set", "mirrorTopics=[]"), 64, "a command makes the link alone"),

@@ -12,6 +12,7 @@ from reconciler.errors import UsageError, UserError
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import load
 from reconciler.manifests.overlays import Variables
+from reconciler.operations.imports import read_files
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.importers.samples_of_tools import SAMPLES, TOOLS, imported, invocation_in, losses, manifests_in
@@ -167,6 +168,32 @@ def test_what_cannot_be_meant_is_left_out_and_told_once(case: str, tmp_path: Pat
     for path in (tmp_path / "out").rglob("*.yaml"):
         assert "retention.ms" not in path.read_text()
         assert "throttled" not in path.read_text()
+
+
+JULIE = """context: acme
+env: 01
+stage: TRUE
+projects:
+  - name: 1.10
+    consumers: [{principal: 0042, group: 1e3}]
+    streams: [{principal: "User:s", applicationId: 0x1F, topics: {read: [0017, 12], write: [5.]}}]
+    topics:
+      - {name: &commit 48e1230, config: {num.partitions: 0o10, replication.factor: "3", retention.ms: 6.048e+08}}
+      - {name: 48e1231, dataType: *commit, config: {num.partitions: 1}}
+"""
+
+
+def test_a_number_where_a_text_belongs_is_the_text_as_it_is_written(tmp_path: Path) -> None:
+    files_in(tmp_path, {"a.yaml": JULIE})
+    reading = read_files("julie", tmp_path / "files", tmp_path)
+    assert [(topic.name, topic.partitions) for topic in reading.topics] == [
+        ("acme.01.TRUE.1.10.48e1230", 8),
+        ("acme.01.TRUE.1.10.48e1231.48e1230", 1),
+    ]
+    assert reading.topics[0].configs["retention.ms"].value == 604_800_000
+    assert {rule.name for rule in reading.rules} >= {"1e3", "0x1F", "0017", "12", "5."}
+    assert {rule.principal for rule in reading.rules} == {"0042", "User:s"}
+    assert not reading.lost
 
 
 def test_retention_said_twice_and_alike_is_taken(tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ def test_deep_nesting_is_refused_before_any_stack_is_full(opening: str) -> None:
     assert "is nested more than 100 levels deep. No manifest needs that" in problem
 
 
+def test_aliases_nest_no_deeper_than_what_is_written_out(workspace: Any, clusters: str) -> None:
+    variable = '"${var.x}"'
+    chain = [f"l{n}: &l{n} {'[' * 60}{f'*l{n - 1}' if n else variable}{']' * 60}\n" for n in range(40)]
+    folder = workspace({"manifests/a.yaml": clusters, "manifests/b.yaml": "".join(chain)})
+    with pytest.raises(ManifestError) as caught:
+        load(folder, environment=None, variables=Variables())
+    assert "manifests/b.yaml:2:69: is nested more than 100 levels deep. No manifest needs that" in str(caught.value)
+
+
 def test_as_much_nesting_as_is_allowed_is_read() -> None:
     parsed = parse(("[" * 100 + "]" * 100).encode(), "f")
     assert not parsed.problems

@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.models import read
-from reconciler.manifests.overlays import Draft
 from reconciler.manifests.yaml_documents import parse
+from tests.manifests.test_sentences import draft_with
 
 ROOT = Path(__file__).parent.parent.parent
 KINDS = sorted((ROOT / "tests" / "cases" / "kinds").glob("*.yaml"))
@@ -48,7 +48,7 @@ def test_every_field_of_a_kind_is_read(file: Path) -> None:
     for content in contents_of(file):
         written |= set(_paths(content))
         if "${var" not in json.dumps(content):
-            resource, complaints = read(Draft(content, (), has_null=False))
+            resource, complaints = read(draft_with(content))
             assert resource is not None, complaints
     known = {path for path in _fields(SCHEMAS[file.stem], SCHEMAS[file.stem]["$defs"]) if "configs." not in path}
     assert sorted(known - written) == []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.manifests.models import complaints_of
+from reconciler.manifests.positions import values_of
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_commands import ask_mirrors
@@ -550,7 +551,7 @@ def _spec(new: NewLinks) -> dict[str, object]:
             raise UsageError(
                 f"--set {key}={text}: {why}", hint="Write the value as YAML, for example --set prefix=west."
             )
-        spec[key] = parsed.documents[0].content
+        spec[key] = parsed.documents[0].as_written
     return spec
 
 
@@ -569,7 +570,7 @@ def _link(address: Address, spec: Mapping[str, object]) -> MirrorLink:
         "spec": dict(spec),
     }
     try:
-        return MirrorLink.model_validate(content)
+        return MirrorLink.model_validate(values_of(content))
     except ValidationError as error:
         first = next(iter(complaints_of(error, MirrorLink, content)))
         place = ".".join(str(part) for part in first.at if part != "spec")
