@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 from pydantic import BaseModel, ValidationError
 
 from reconciler.manifests.overlays import DELETE, Draft
-from reconciler.manifests.positions import FieldPath, is_text, kind_of_value, text_of, values_of
+from reconciler.manifests.positions import FieldPath, ScalarText, is_text, kind_of_value, text_of, values_of
 from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.cluster_properties import REFERENCES
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, REFERENCES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import WRITABLE, Resource
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
@@ -264,12 +264,26 @@ def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
         return None, _joined(complaints, headers)
     model = WRITABLE[draft.content["kind"]]
     complaints = _joined(complaints, _misplaced_secrets(draft, model))
+    if model is Cluster or draft.content["kind"] == "Workspace":
+        _take_texts(draft, _PROPERTIES if model is Cluster else _SPARK_CONF)
     try:
         resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
         found = complaints_of(error, model, draft.as_written())
         return None, _joined(complaints, (_traced(complaint, draft) for complaint in found))
     return (None if complaints else resource), complaints
+
+
+_SPARK_CONF: Final = ("spec", "spark", "conf")
+
+
+def _take_texts(draft: Draft, path: FieldPath) -> None:
+    """Take numbers as they are written where the setting is text."""
+    settings = _value_at(draft.as_written(), path)
+    for name, value in settings.items() if isinstance(settings, dict) else ():
+        key = EMBEDDED_PROPERTIES.get(name)
+        if isinstance(value, ScalarText) and (path is _SPARK_CONF if key is None else key.type == "string"):
+            _value_at(draft.content, path)[name] = str(value)
 
 
 def _joined(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:

@@ -92,3 +92,30 @@ def test_a_variable_that_nothing_uses_is_warned_about(workspace: Any, clusters: 
     folder = workspace({"manifests/a.yaml": clusters})
     (warning,) = load(folder, environment=None, variables=Variables.of(["n=1"], environ={})).warnings
     assert str(warning) == "--var: n: the variable n is used nowhere. Check its name"
+
+
+def test_a_setting_that_is_text_is_taken_as_it_is_written(workspace: Any) -> None:
+    folder = workspace(
+        {
+            "reconciler.yaml": (
+                "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
+                "spec: {spark: {conf: {spark.app.name: '${var.commit}', spark.v: 1.10, spark.executor.cores: 4}}}\n"
+            ),
+            "manifests/a.yaml": (
+                "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: west}\nspec:\n"
+                "  embedded: {root: 'file://.clusters/west'}\n"
+                "  properties: {cloud_storage_azure_storage_account: 48e1230, cloud_storage_max_connections: 0x14}\n"
+            ),
+        }
+    )
+    loaded = load(folder, environment=None, variables=Variables.of(["commit=0042"], environ={}))
+    assert loaded.workspace.spec.spark.conf == {
+        "spark.app.name": "0042",
+        "spark.v": "1.10",
+        "spark.executor.cores": "4",
+    }
+    cluster: Any = loaded.desired["cluster/west"].resource
+    assert cluster.spec.properties == {
+        "cloud_storage_azure_storage_account": "48e1230",
+        "cloud_storage_max_connections": "20",
+    }
