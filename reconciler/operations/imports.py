@@ -532,6 +532,8 @@ def _written(
 
 def _reached(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
     """Return the clusters of the files; where brokers are named on the command line, that is where they are."""
+    if not targets:
+        return []  # There is nothing to import, so the brokers are not asked about.
     theirs = {target.name: name for name, target in targets.items()}
     said = {targets[cluster.name].name for cluster in reading.clusters}
     asked = _addresses(options.bootstrap_servers, targets, sorted(theirs.keys() - said) or sorted(theirs))

@@ -142,6 +142,30 @@ def test_what_cannot_be_read_is_refused_with_its_place_and_what_to_do(case: str,
     assert said in refusal(tmp_path, tool)
 
 
+NOTHING: dict[str, dict[str, str]] = {
+    "strimzi": {
+        "a.yaml": "apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaConnect\nmetadata: {name: a}\nspec: {x: 1}\n"
+    },
+    "jikkou": {"a.yaml": "apiVersion: kafka.jikkou.io/v1\nkind: KafkaClientQuota\nspec: {type: USER}\n"},
+    "julie": {"a.yaml": "context: a\nprojects: []\n"},
+    "kafka-gitops": {"a.yaml": "topics: {}\n"},
+    "terraform-state": {"terraform.tfstate": json.dumps(STATE)},
+    "topicctl": {"a.yaml": "meta: {name: u}\nspec: {authentication: {type: x}}\n"},
+}
+
+
+@pytest.mark.parametrize("servers", [("k:9092",), ("west=k:9092", "k:9093"), ()], ids=str)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_files_with_nothing_to_import_are_told_as_such_wherever_the_brokers_are(
+    tool: str, servers: tuple[str, ...], tmp_path: Path
+) -> None:
+    files_in(tmp_path, NOTHING[tool])
+    verdict = run(tmp_path, tool, bootstrap_servers=servers, is_workspace=True).verdict
+    assert isinstance(verdict, UserError)
+    assert str(verdict).startswith(f"{tool}'s files in files have nothing to import")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_path_that_is_not_there_is_named(tool: str, tmp_path: Path) -> None:
     assert "there is no" in refusal(tmp_path, tool, "absent")
