@@ -43,6 +43,7 @@ from reconciler.state.lockfile import KEY, Lockfile
 if TYPE_CHECKING:
     from reconciler.manifests.load import Loaded
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.mirrors import ForeignRecords
     from reconciler.resources.owners import ResourceOwner
 
 
@@ -576,16 +577,18 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
         provider = work.providers[cluster]
         if provider.capabilities.mirrors_read_only:
             continue
+        unknown: dict[str, ReconcilerError] = {}
+        found: Mapping[str, Sequence[ForeignRecords]] = {}
         try:
-            found = provider.links.foreign(names)
-        except NotAuthorizedError as error:
-            message = f"whether others wrote to its mirrors is not known: {error.message}"
-            untold.append(Finding(cluster_address(cluster), None, message, "Allow READ on its mirrors."))
-            continue
-        except RetryableError as error:  # Of its topics all else was seen: one partition may have no leader.
-            message = f"whether others wrote to its mirrors is not known: {error.message}"
-            untold.append(Finding(cluster_address(cluster), None, message, error.hint))
-            continue
+            found = provider.links.foreign(names, on_unknown=unknown.__setitem__)
+        except (NotAuthorizedError, RetryableError) as error:  # Of its topics all else was seen.
+            unknown = {names[0]: error}
+        if unknown:
+            why = next(iter(unknown.values()))
+            others = f"; nor is it of {first_few([*unknown][1:])}" if len(unknown) > 1 else ""
+            message = f"whether others wrote to its mirrors is not known: {why.message}{others}"
+            hint = "Allow READ on its mirrors." if isinstance(why, NotAuthorizedError) else why.hint
+            untold.append(Finding(cluster_address(cluster), None, message, hint))
         for name, foreign in sorted(found.items()):
             address, where = address_of("mirror", cluster, name), [str(each) for each in foreign]
             count = counted(sum(each.records for each in foreign), "record")

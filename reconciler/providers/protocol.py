@@ -484,11 +484,16 @@ class LinksOfCluster(Protocol):
         ...
 
     def foreign(
-        self, full_names: Collection[str], *, is_stopped: bool = False
+        self,
+        full_names: Collection[str],
+        *,
+        is_stopped: bool = False,
+        on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return the records in mirrors that their links did not copy, by full name; those without any are absent.
 
         `is_stopped`: of stopped mirrors, too, those that lie before the last record that was copied.
+        `on_unknown`: takes each mirror of which it is not known, and why; without it that error is raised.
 
         Nothing where the platform refuses all other producers.
         """

@@ -184,7 +184,7 @@ def _milliseconds(row: int, cell: object) -> int | None:
             return None
         case bool():
             raise BadTimeError(row, cell)
-        case int() | float() if cell % 1 == 0 and abs(cell) < _AFTER_TIME:
+        case int() | float() if -_AFTER_TIME <= cell < _AFTER_TIME and cell % 1 == 0:
             return int(cell)
         case str():
             try:

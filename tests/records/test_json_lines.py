@@ -20,7 +20,16 @@ from reconciler.records import files
 from reconciler.records.files import Input, InputFormat, OutputFormat, format_of, read_input, write_output
 from reconciler.records.hashes import digest_of
 from reconciler.records.json_lines import Fields, from_lines, to_lines
-from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA, decoded, name_of, text_of, texts_of
+from reconciler.records.schema import (
+    INPUT_SCHEMA,
+    RECORD_SCHEMA,
+    BadTimeError,
+    decoded,
+    name_of,
+    text_of,
+    texts_of,
+    to_milliseconds,
+)
 from tests.records.generated import batch_of, batches
 
 PLAIN = {"timestamp_ms": 5, "timestamp_type": 0, "key": b"k", "value": b"v", "headers": []}
@@ -825,3 +834,11 @@ def digest(name: bytes) -> object:
     row = {"partition": 0, "offset": 0, "timestamp_ms": 0, "timestamp_type": 0, "key": None, "value": None}
     headers = [{"key": text_of(name), "value": b""}]
     return digest_of(pa.RecordBatch.from_pylist([row | {"headers": headers}], RECORD_SCHEMA), base=0)
+
+
+@pytest.mark.parametrize(
+    "cells", [[-(1 << 63)], [-float(1 << 63)], pa.array([-(1 << 63)]), pa.array([-float(1 << 63)])]
+)
+def test_the_lowest_time_of_all_is_one_before_1970(cells: Any) -> None:
+    with pytest.raises(BadTimeError, match="is before 1970"):
+        to_milliseconds(cells)

@@ -138,6 +138,9 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
     if not len(times):
         return
     ends = pc.min_max(times).as_py()
+    if ends["min"] < 0:
+        hint = "Times are ms since 1970 and not negative; leave it out to get the present one."
+        raise _bad_time(times, ends["min"], rules, f"is {ends['min']:,} ms", hint)
     for end, off, own_limit, word in (
         (ends["min"], now_ms - ends["min"], rules.before_max_ms, "before"),
         (ends["max"], ends["max"] - now_ms, rules.after_max_ms, "after"),
@@ -146,9 +149,6 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
         if off > limit:
             hint = f"message.timestamp.{of}.max.ms of the topic is {limit:,}; correct the time, or raise it."
             raise _bad_time(times, end, rules, f"lies {off:,} ms {word} now", hint)
-    if ends["min"] < 0:
-        hint = "Times are ms since 1970 and not negative; leave it out to get the present one."
-        raise _bad_time(times, ends["min"], rules, f"is {ends['min']:,} ms", hint)
 
 
 def _bad_time(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: str) -> UserError:

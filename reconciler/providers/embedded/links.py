@@ -176,6 +176,7 @@ class EmbeddedLinks:
         full_names: Collection[str],  # noqa: ARG002 - as the platform is
         *,
         is_stopped: bool = False,  # noqa: ARG002 - as above
+        on_unknown: Callable[[str, ReconcilerError], None] | None = None,  # noqa: ARG002 - as above
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return nothing: producers cannot write to a mirror."""
         return {}

@@ -193,6 +193,14 @@ def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerE
     return RetryableError(f"{what}: {_said(error) or type(error).__name__}", hint=_ALIVE)
 
 
+def hidden_topic(cluster: str, name: str) -> NotAuthorizedError:
+    """Return why a topic cannot be observed: the principal may not describe it or its configs."""
+    return NotAuthorizedError(
+        f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
+        hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",
+    )
+
+
 def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
     """Return a refusal of the brokers as one of ours; `message` is theirs, where they gave one."""
 

@@ -15,6 +15,7 @@ from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.kafka.admin_requests import reassigning, under_way
 from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
 from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
+from reconciler.providers.kafka.faults import hidden_topic
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
 from reconciler.providers.kafka.translate import (
     ConfigSeen,
@@ -141,7 +142,7 @@ class Looking:
                     seen.id if seen.replicas else None,  # Of what may not be described, brokers give zeros.
                     name,
                     is_internal=is_internal(seen),
-                    hidden=_hidden(self.cluster, name) if seen.error else None,
+                    hidden=hidden_topic(self.cluster, name) if seen.error else None,
                     undeclarable=rules.undeclarable.get(("topic", full_name), ()),
                 ),
             )
@@ -177,13 +178,6 @@ def needs_ledger(known: Iterable[Address]) -> bool:
 
 def _refused(seen: TopicSeen, code: int) -> TopicSeen:
     return TopicSeen(seen.name, seen.id, seen.is_internal, seen.replicas, code)
-
-
-def _hidden(cluster: str, name: str) -> NotAuthorizedError:
-    return NotAuthorizedError(
-        f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
-        hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",
-    )
 
 
 # The cluster as a resource: its id, and the properties that hold for all brokers and were set while they ran.
@@ -334,12 +328,6 @@ class KafkaProvider:
             from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
 
             inventory = laid_over(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
-            unseen = {name for name, seen in topics.items() if seen.error == UNAUTHORIZED}
-            inventory |= {
-                address: replace(each, hidden=_hidden(cluster, each.physical_name))
-                for address, each in inventory.items()
-                if kind_of(address) == "mirror" and each.physical_name in unseen
-            }
         for address, there in [*inventory.items()] if sealed or filled else ():
             name = there.physical_name or ""
             if name in sealed or name in filled:
@@ -565,7 +553,7 @@ class KafkaProvider:
         seen = self._seen(topic)
         found = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
         if found is None:
-            raise _hidden(self._client.name, seen.name)
+            raise hidden_topic(self._client.name, seen.name)
         return found
 
     def follow_source(self, mirror: Address, source: SourceTopic) -> None:

@@ -618,10 +618,26 @@ def test_drift_says_that_others_records_are_not_known_where_a_mirror_has_no_lead
 ) -> None:
     demo.applied("mirroring")
     error = RetryableError("orders has a partition without a leader", hint="See whether its brokers are alive.")
-    monkeypatch.setattr(KafkaLinks, "foreign", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(KafkaLinks, "foreign", lambda *_, **__: (_ for _ in ()).throw(error))
     drift = demo.typed("drift")
     assert drift.code == 0, drift.out + drift.err
     assert "whether others wrote to its mirrors is not known: orders has a partition" in drift.out + drift.err
+
+
+def test_drift_tells_others_records_in_mirrors_also_where_one_has_no_leader(
+    limited: tuple[Demo, Callable[[ACLOperation], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo, _ = limited
+    foreign = KafkaLinks.foreign
+
+    def without_leader(links: KafkaLinks, names: list[str], **how: Any) -> Any:
+        how["on_unknown"]("lonely", RetryableError("lonely has a partition without a leader", hint="See."))
+        return foreign(links, names, **how)
+
+    monkeypatch.setattr(KafkaLinks, "foreign", without_leader)
+    drift = demo.typed("drift")
+    assert "another producer wrote 1 record" in drift.out
+    assert "whether others wrote to its mirrors is not known: lonely has a partition" in drift.out + drift.err
 
 
 def test_a_plan_says_of_a_mirror_that_may_not_be_described_that_it_is_hidden(

@@ -304,6 +304,8 @@ def test_a_refused_time_names_the_config_that_refuses_it(
         ({"message.timestamp.before.max.ms": "1h"}, NOW - DAY, r"before now"),
         ({"message.timestamp.difference.max.ms": "1h"}, NOW - DAY, r"before now"),
         ({}, -5, r"of the batch is -5 ms"),
+        ({}, -(1 << 63), r"of the batch is -9,223,372,036,854,775,808 ms"),
+        ({}, -(1 << 62), r"of the batch is -4,611,686,018,427,387,904 ms"),
     ],
 )
 def test_times_too_far_off_are_refused(cluster: EmbeddedCluster, configs: dict[str, str], time: int, word: str) -> None:

@@ -15,15 +15,18 @@ from reconciler.planning.actions import Change, ControlAction
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingAction
 from reconciler.providers.kafka.client import _topic
+from reconciler.providers.kafka.links.link_states import KeptMirror, laid_over, link_changes, mirror_changes
 from reconciler.providers.kafka.provider import Looking
 from reconciler.providers.kafka.translate import OWN, ConfigSeen, Naming, TopicSeen
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
+from reconciler.resources.mirrors import LinkEntry, MirrorEntry
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Entries
 
 PATIENCE_S = 0.2
 Topic: Any = MetadataResponse.MetadataResponseTopic
@@ -103,3 +106,13 @@ def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> Non
     seen = dict(look.observed({"orders": _topic(refused)}, {}, []))[Address("topic/west/orders")]
     assert seen.hidden is not None
     assert seen.incarnation is None
+
+
+def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
+    link, entry = LinkEntry("id", "west", {"source": "west"}), MirrorEntry("id", "orders")
+    entries = link_changes("dr", link) | mirror_changes("orders", KeptMirror("orders", "dr", "1", entry))
+    topics = {"orders": TopicSeen("orders", "1", is_internal=False, replicas=((1,),), error=29)}
+    look = Looking(cast("KafkaClient", None), "east", Naming(".", {}), Scope(), frozenset(), None)
+    before = dict(look.observed(topics, {}, []))
+    found = laid_over(before, (cast("Entries", entries), topics, {}), "east", None)
+    assert str(found[Address("mirror/east/orders")].hidden) == str(before[Address("topic/east/orders")].hidden)

@@ -6,18 +6,17 @@ for each that copied something, what copiers that were killed have left, which n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import RetryableError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError
 from reconciler.providers.kafka.ledger import COPIES, Entries, progress_key
 from reconciler.providers.kafka.links.link_states import states_of
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.mirrors import ForeignRecords
-from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_site import Site
@@ -29,22 +28,32 @@ _READ_APART: Final = 50
 
 
 def foreign_records(
-    site: Site, full_names: Collection[str], *, is_stopped: bool = False
+    site: Site,
+    full_names: Collection[str],
+    *,
+    is_stopped: bool = False,
+    on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
     """Return the records of others in mirrors, by full name and in order; what mirrors nothing has none.
 
     `is_stopped`: of stopped mirrors, too. There only what lies before the last record that was copied counts.
+    `on_unknown`: takes a mirror without a leader, or one that may not be read; without it that error is raised.
 
     Two requests to each leader and the ledger; records are read where the map does not explain all offsets.
 
     Raises:
         RetryableError: The cluster does not answer, or a partition has no leader.
+        NotAuthorizedError: A mirror may not be read.
     """
     names = {site.naming.physical(name): name for name in full_names}
     topics = site.seen(sorted(names))
-    if unled := sorted(names[topic] for topic, seen in topics.items() if not seen.is_led):
-        message = f"cluster {site.cluster}: {first_few(unled)} has a partition without a leader"
-        raise RetryableError(message, hint="See whether its brokers are alive.")
+    for topic in sorted(topic for topic, seen in topics.items() if not seen.is_led):
+        message = f"cluster {site.cluster}: {names[topic]} has a partition without a leader"
+        error = RetryableError(message, hint="See whether its brokers are alive.")
+        if on_unknown is None:
+            raise error
+        on_unknown(names[topic], error)
+        del topics[topic]
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
     # Ends before the ledger: what is copied in between is explained, too.
     starts, ends = offsets_at(site.client, places, EARLIEST), offsets_at(site.client, places, LATEST, is_stable=True)
@@ -52,13 +61,18 @@ def foreign_records(
     live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
     found: dict[str, list[ForeignRecords]] = {}
     for topic, kept in sorted(live.items()):
-        for number in range(len(topics[topic].replicas)) if kept.follows or is_stopped else ():
-            looking = _Partition.of(entries, topic, topics[topic].id, number)
-            end = ends[topic, number] if kept.follows else min(ends[topic, number], looking.copied_to)
-            within = OffsetRange(min(starts[topic, number], end), end)
-            suspects = looking.suspects(within)
-            if suspects:
-                found.setdefault(names[topic], []).extend(looking.read(_log(site, topic, topics[topic].id), suspects))
+        try:
+            for number in range(len(topics[topic].replicas)) if kept.follows or is_stopped else ():
+                looking = _Partition.of(entries, topic, topics[topic].id, number)
+                end = ends[topic, number] if kept.follows else min(ends[topic, number], looking.copied_to)
+                suspects = looking.suspects(OffsetRange(min(starts[topic, number], end), end))
+                if suspects:
+                    log = _log(site, topic, topics[topic].id)
+                    found.setdefault(names[topic], []).extend(looking.read(log, suspects))
+        except NotAuthorizedError as error:
+            if on_unknown is None:
+                raise
+            on_unknown(names[topic], error)
     return {name: of for name, of in found.items() if of}
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.lifecycles import MirrorStatus
+from reconciler.providers.kafka.client import UNAUTHORIZED
+from reconciler.providers.kafka.faults import hidden_topic
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import Binding, denial
@@ -338,5 +340,6 @@ def observed_links(
             since_ms=kept.entry.since_ms,
             stopped_by=kept.entry.stopped_by,
             becomes=becomes(topic) if kept.follows else None,
+            hidden=hidden_topic(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return found

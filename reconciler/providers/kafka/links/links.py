@@ -258,12 +258,16 @@ class KafkaLinks:
         return self.mirror(full_name)
 
     def foreign(
-        self, full_names: Collection[str], *, is_stopped: bool = False
+        self,
+        full_names: Collection[str],
+        *,
+        is_stopped: bool = False,
+        on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return the records in mirrors that their links did not copy."""
         from reconciler.providers.kafka.links.foreign_records import foreign_records  # noqa: PLC0415 - few ask
 
-        return foreign_records(self.site, full_names, is_stopped=is_stopped)
+        return foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete below the log starts of the source, by the offset map, where retention is synced."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from time import monotonic
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from reconciler.errors import RetryableError
+from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.operations.mirrors.mirror_rounds import Rounds
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.address import address_of
@@ -58,3 +59,15 @@ def test_of_a_topic_without_a_leader_it_is_told_at_once_that_nobody_knows_its_re
     with pytest.raises(RetryableError, match=f"{LONELY} has a partition without a leader"):
         linked.links.foreign([linked.mirror, LONELY])
     assert monotonic() - began < 15
+
+
+def test_a_mirror_without_a_leader_leaves_the_records_of_others_in_the_rest_known(linked: Linked) -> None:
+    linked.produce([b"a"])
+    linked.copy()
+    producer = Producer({"bootstrap.servers": linked.broker.bootstrap()})
+    producer.produce(linked.mirror, b"stranger")
+    assert producer.flush(30) == 0
+    unknown: dict[str, ReconcilerError] = {}
+    found = linked.links.foreign([linked.mirror, LONELY], on_unknown=unknown.__setitem__)
+    assert [each.records for each in found[linked.mirror]] == [1]
+    assert list(unknown) == [LONELY]
