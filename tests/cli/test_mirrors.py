@@ -663,3 +663,20 @@ def test_a_restore_names_the_other_mirrors_of_what_it_cuts(twins: Twins) -> None
     assert warning in foreseen
     assert warning in twins.said("mirror", "restore", RESTORED, "--yes")
     assert "mirror/east/shop:far-orders" in twins.typed("run", "--once", "--only", "mirror").err
+
+
+def test_what_a_mirror_follows_its_source_in_is_not_altered_and_what_is_its_own_is(twins: Twins) -> None:
+    twins.said("topic", "alter", "topic/west/shop:orders", "--set", "retention.ms=9d")
+    twins.copy()
+    for change in (("--set", "retention.ms=5d"), ("--delete", "retention.ms"), ("--set", "cleanup.policy=compact")):
+        said = twins.typed("topic", "alter", ORDERS, *change, "--yes")
+        assert (said.code, "follows its source in" in said.err, "Change it on the source" in said.err) == (
+            1,
+            True,
+            True,
+        )
+    for size, shown in (("2", "1GiB (default) → 2MiB"), ("3", "2MiB → 3MiB")):
+        assert shown in twins.said("topic", "alter", ORDERS, "--set", f"segment.bytes={size}MiB")
+    twins.said("mirror", "failover", ORDERS, "--yes")
+    stopped = ("topic", "alter", "topic/east/shop:orders", "--set", "retention.ms=5d", "--yes", "--no-state")
+    assert "9d → 5d" in twins.said(*stopped)

@@ -360,8 +360,8 @@ class _Mounting:
         if taking is not None:
             one = f"{taking.migration.id} --cluster {taking.cluster}"
             is_by_hand = all(topic.mounting is None for topic in taking.migration.topics)
-            names = (address_of("topic", taking.cluster, topic.full_name) for topic in taking.migration.topics)
-            finish = f"topic mount --finish {' '.join(names)}"
+            topics = [address_of("topic", taking.cluster, topic.full_name) for topic in taking.migration.topics]
+            finish = f"topic mount --finish {' '.join(topics)}"
             hint = f"Go on with it: reconciler {finish if is_by_hand else f'mount status {one}'}"
             if "cancel" in taking.legal:
                 hint += f". Or give it up: reconciler mount cancel {one}"

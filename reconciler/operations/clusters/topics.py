@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import MissingSparkError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles import TieringState, is_under_way
+from reconciler.lifecycles import MirrorStatus, TieringState, is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
 from reconciler.operations.steps.observe import look_over, measure
@@ -32,7 +32,8 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.configs import DEFAULT, canonical_value
 from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, Record, Resource, TopicShown
-from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
+from reconciler.resources.mirrors import check_own
 from reconciler.resources.mount import MIGRATING, Migration
 from reconciler.resources.tiering_policy import CLUSTER, RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
@@ -302,6 +303,11 @@ def _action(provider: Provider, topic: Address, wanted: Mapping[str, str | None]
     """Return the change of a topic as it is now, and what was seen; no changes where it is like that already."""
     address, observed = find_topic(provider, topic)
     before = observed[address]
+    if isinstance(before.resource, MirrorTopic) and before.state != MirrorStatus.STOPPED:
+        links = provider.links.links()
+        spec = next((link.declared.spec for link in links if link.name == before.resource.link), None)
+        sync = None if spec is None else spec.topic_config_sync
+        check_own(before.resource.name, SYNCED_BY_DEFAULT if sync is None else sync.include, wanted)
     own = configs_of(before.resource)
     changes = tuple(
         Change(f"configs.{key}", own.get(key), value) for key, value in sorted(wanted.items()) if own.get(key) != value
