@@ -99,7 +99,7 @@ class MirrorSeen:
     status: MirrorStatus
     partitions: int
     since_ms: int = 0
-    """When it came into the state it keeps; what its link imposes on it is not counted."""
+    """When it came into that state; 0: not known, such as when its link was paused."""
     source_topic_id: str | None = None
     operation: Operation | None = None
     trouble: Trouble | None = None
@@ -472,6 +472,16 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
         return kept
     is_away = mirror.trouble is not None and mirror.trouble.code != RECORDS_REFUSED
     return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else kept
+
+
+def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
+    """Return when a mirror came into the state that is shown of it; 0: not known, such as when its link was paused."""
+    shown = status_of(mirror, link)
+    if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
+        return mirror.since_ms
+    imposed = None if shown is _M.LINK_PAUSED or link is None else link.trouble
+    trouble = mirror.trouble if shown is _M.SOURCE_UNAVAILABLE and imposed is None else imposed
+    return 0 if trouble is None else trouble.since_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -680,3 +680,27 @@ def test_what_a_mirror_follows_its_source_in_is_not_altered_and_what_is_its_own_
     twins.said("mirror", "failover", ORDERS, "--yes")
     stopped = ("topic", "alter", "topic/east/shop:orders", "--set", "retention.ms=5d", "--yes", "--no-state")
     assert "9d → 5d" in twins.said(*stopped)
+
+
+@pytest.mark.parametrize("state", ["SOURCE_UNAVAILABLE", "LINK_PAUSED"])
+def test_a_state_that_a_link_imposes_has_a_time_of_its_own(twins: Twins, state: str) -> None:
+    def described() -> tuple[str, int]:
+        (mirror,) = twins.printed("mirror-description", "mirror", "describe", ORDERS)["mirrors"]
+        return mirror["mirror_status"], mirror["status_time_ms"]
+
+    active = described()
+    if state == "LINK_PAUSED":
+        twins.said("link", "pause", "link/east/twin")
+        assert described() == (state, 0)
+        assert f"{state}\n" in twins.said("mirror", "describe", ORDERS)
+        twins.said("link", "resume", "link/east/twin")
+    else:
+        twins.lose("west")
+        twins.typed("run", "--once", "--only", "mirror")
+        errors = twins.printed("mirror-errors", "mirror", "errors", "link/east/twin")["errors"]
+        (since,) = {each["since_ms"] for each in errors if each["mirror_topic_name"] is None and each["task_name"] is None}
+        assert described() == (state, since)
+        assert since > active[1]
+        twins.find("west")
+        twins.copy()
+    assert described() == active

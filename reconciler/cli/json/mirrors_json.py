@@ -42,7 +42,7 @@ class MirrorPart(Part):
     mirror_status: MirrorStatus = Field(validation_alias="status")
     status_time_ms: int = Field(
         validation_alias="since_ms",
-        description="When it came into that state; what its link imposes is not counted.",
+        description="When it came into that state. 0: not known, such as when its link was paused.",
     )
     num_partitions: int = Field(validation_alias="partitions")
     max_mirror_lag: int | None = Field(description="Of its slowest partition. Null: not measured, or unknown.")

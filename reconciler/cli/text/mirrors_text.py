@@ -88,7 +88,7 @@ def _listed(row: MirrorRow) -> tuple[str, ...]:
         seen.name,
         seen.source,
         _status(row),
-        str(seen.since_ms),
+        str(seen.since_ms or _NONE),
         count_text(seen.partitions),
         _lag(row, row.max_lag),
     )
@@ -143,7 +143,7 @@ def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
         seen.name,
         seen.source,
         seen.status,
-        str(seen.since_ms),
+        str(seen.since_ms or _NONE),
         str(lag.partition),
         _lag(row, lag.lag),
         str(lag.fetched),

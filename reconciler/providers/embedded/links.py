@@ -37,6 +37,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     Truncated,
     noted,
+    since_of,
     status_of,
 )
 from reconciler.runtime.threads import side_by_side
@@ -218,7 +219,7 @@ class EmbeddedLinks:
             mirror.source,
             status_of(mirror, link),
             topic.partitions,
-            mirror.since_ms,
+            since_of(mirror, link),
             mirror.source_topic_id,
             mirror.operation,
             mirror.trouble,
