@@ -698,7 +698,9 @@ def test_a_state_that_a_link_imposes_has_a_time_of_its_own(twins: Twins, state: 
         twins.lose("west")
         twins.typed("run", "--once", "--only", "mirror")
         errors = twins.printed("mirror-errors", "mirror", "errors", "link/east/twin")["errors"]
-        (since,) = {each["since_ms"] for each in errors if each["mirror_topic_name"] is None and each["task_name"] is None}
+        (since,) = {
+            each["since_ms"] for each in errors if each["mirror_topic_name"] is None and each["task_name"] is None
+        }
         assert described() == (state, since)
         assert since > active[1]
         twins.find("west")

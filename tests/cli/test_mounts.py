@@ -211,8 +211,8 @@ def test_an_id_of_several_clusters_asks_whose_and_one_of_none_is_not_there(shop:
     for verb in ("status", "cancel", "delete"):
         said = shop.typed("mount", verb, "999")
         assert said.code == 1
-        assert "migration 999: Data migration does not exist on any of east, west" in said.err
-        assert "One that is done is gone" in said.err
+        assert "migration 999 has no record on any of east, west: it is finished, its record was deleted" in said.err
+        assert "See where its topics are now: reconciler mount list" in said.err
     assert shop.typed("mount", "status", "none").code == 64
 
 
@@ -487,7 +487,7 @@ def test_who_may_not_delete_a_topic_may_not_stop_its_unmount_and_who_may_not_see
     assert (refused.code, "User:anna" in refused.err) == (1, True)
     assert west.mounts.under_way()[number].state == "preparing"
     unseen = shop.typed("mount", "status", str(number), "--principal", "User:ben")
-    assert (unseen.code, "Data migration does not exist" in unseen.err) == (1, True)
+    assert (unseen.code, "has no record" in unseen.err) == (1, True)
 
 
 # `mount release`: a topic is taken from an owner that will not come back, by who says so, and loses what it says.
@@ -615,6 +615,19 @@ def test_a_list_is_narrowed_to_states_of_topics_or_of_their_migrations(shop: Sho
     assert shop.said("mount", "list", "--state", "mounted") == "No topic is mounted.\n"
     by_url = shop.typed(*LIST, "--state", "prepared", "--state", f"file://{shop.folder}/.state")
     assert len(follows("mounts", by_url)["topics"]) == 1
+    number = shop.cluster("east").mounts.under_way().popitem()[0]
+    shop.said("mount", "cancel", str(number), "--yes")
+    (row,) = follows("mounts", shop.typed(*LIST, "--state", "cancelled"))["topics"]
+    assert (row["location"], row["state"], [each["id"] for each in row["migrations"]]) == (
+        location,
+        "mountable",
+        [number],
+    )
+    assert f"mountable (east {number}: cancelled)" in shop.said("mount", "list", "--state", "cancelled")
+    assert f"mountable (east {number}: cancelled)" not in shop.said("mount", "list")
+    assert (
+        shop.said("mount", "list", "--state", "planned", "--state", "finished") == "No topic is planned or finished.\n"
+    )
     wrong = shop.typed("mount", "list", "--state", "mountd")
     assert (wrong.code, "Did you mean mounted?" in wrong.err) == (64, True)
 
@@ -741,3 +754,12 @@ def test_a_topic_that_joins_the_migration_after_the_look_is_not_moved(shop: Shop
     with pytest.raises(StalePlanError, match="has other topics as well: shop:next"):
         site.providers["west"].migrations.carry_out(asked)
     assert sorted(shop.cluster("west").topics()) == ["shop:next", ORDERS]
+
+
+def test_a_topic_whose_unmount_was_cancelled_is_listed_by_that_state_alone(shop: Shop) -> None:
+    number = shop.unmounting("prepare")
+    location = shop.location
+    shop.said("mount", "cancel", str(number), "--yes")
+    (row,) = follows("mounts", shop.typed(*LIST, "--state", "cancelled"))["topics"]
+    assert (row["location"], row["state"], row["owner_cluster"]) == (location, "mounted", "west")
+    assert follows("mounts", shop.typed(*LIST))["topics"] == []

@@ -17,7 +17,7 @@ from reconciler.errors import (
     UsageError,
     UserError,
 )
-from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, is_under_way
+from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState
 from reconciler.operations.steps.observe import AT_ONCE, id_in_storage, stands, unreachable
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
@@ -218,8 +218,8 @@ def _the_one(
     if verdict is not None:
         raise verdict
     where = f" on cluster {asked[0]}" if len(asked) == 1 else f" on any of {', '.join(asked)}" if asked else ""
-    message = f"migration {migration}: Data migration does not exist{where}"
-    raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+    message = f"migration {migration} has no record{where}: it is finished, its record was deleted, or there was none"
+    raise UserError(message, hint="See where its topics are now: reconciler mount list")
 
 
 def _check_legal(one: Underway, verb: MigrationVerb) -> None:
@@ -310,7 +310,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         UsageError: There is no such state.
         UserError: One is not in this workspace, or has no object storage.
     """
-    known = (*get_args(MountableState), *(state.value for state in MigrationState if is_under_way(state)))
+    known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
         if state not in known:
             hint = did_you_mean(nearest(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
@@ -345,7 +345,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         way = [each for name in here if name in found for each in found[name].migrations]
         good = {each.location: each for _, each in registers if not isinstance(each, UserError)}
         damaged += [DamagedRegister(url, key, each) for key, each in registers if isinstance(each, UserError)]
-        rows += [replace(row, storage=url, clusters=here) for row in _rows(good, way, owners)]
+        rows += [replace(row, storage=url, clusters=here) for row in _rows(good, way, owners, states)]
     wanted = (row for row in _merged(rows) if not states or row.state in states or _is_in(row, states))
     return MountList(tuple(wanted), tuple(damaged), lost, tuple(sharing), tuple(states))
 
@@ -367,17 +367,21 @@ def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def _rows(
-    registers: Mapping[str, Mountable], under_way: Sequence[Underway], owners: Mapping[str, str]
+    registers: Mapping[str, Mountable], recorded: Sequence[Underway], owners: Mapping[str, str], states: Sequence[str]
 ) -> Iterator[MountRow]:
+    """Yield the rows of one storage; migrations that ended are in them where their state is asked for."""
     moving: dict[str, list[Underway]] = {}
-    for each in under_way:
-        if MigrationState(each.migration.state) not in _ENDED:
+    ended: dict[str, list[Underway]] = {}
+    for each in recorded:
+        is_ended = each.state in _ENDED
+        if not is_ended or each.state in states:
             for topic in each.migration.topics:
-                moving.setdefault(topic.location, []).append(each)
-    for location in sorted({*registers, *moving}):
+                (ended if is_ended else moving).setdefault(topic.location, []).append(each)
+    for location in sorted({*registers, *moving, *ended}):
         register, ways = registers.get(location), tuple(moving.get(location, ()))
         row = _row(location, register, () if _is_had(register, ways, owners) else ways)
-        yield replace(row, owner_name=None if row.owner is None else owners.get(row.owner), migrations=ways)
+        name = None if row.owner is None else owners.get(row.owner)
+        yield replace(row, owner_name=name, migrations=(*ways, *ended.get(location, ())))
 
 
 def _is_had(register: Mountable | None, moving: Sequence[Underway], owners: Mapping[str, str]) -> bool:
