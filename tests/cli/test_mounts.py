@@ -763,3 +763,19 @@ def test_a_topic_whose_unmount_was_cancelled_is_listed_by_that_state_alone(shop:
     (row,) = follows("mounts", shop.typed(*LIST, "--state", "cancelled"))["topics"]
     assert (row["location"], row["state"], row["owner_cluster"]) == (location, "mounted", "west")
     assert follows("mounts", shop.typed(*LIST))["topics"] == []
+
+
+def test_the_loser_of_two_prepared_mounts_is_told_who_won_and_how_to_give_its_own_up(shop: Shop) -> None:
+    shop.unmounted()
+    for cluster in ("east", "west"):
+        shop.said("topic", "mount", f"topic/{cluster}/{ORDERS}", "--prepare", "--yes")
+    shop.said("topic", "mount", "--finish", f"topic/west/{ORDERS}", "--yes")
+    lost = shop.typed("topic", "mount", "--finish", f"topic/east/{ORDERS}", "--yes")
+    assert (lost.code, f"is mounted on cluster west as {ORDERS}" in lost.err) == (1, True), lost.err
+    assert "mount release" not in lost.err
+    (migration,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
+    assert f"is mounted on cluster west as {ORDERS}" in migration["waits"][0]
+    command = f"mount cancel {migration['id']} --cluster east"
+    assert f"reconciler {command}" in lost.err
+    shop.said(*command.split(), "--yes")
+    assert shop.typed("plan").code == 0

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from reconciler.errors import BlockedError, ReconcilerError, UsageError, UserError
+from reconciler.errors import BlockedError, OwnershipLostError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus, is_under_way
-from reconciler.operations.clusters.mounts import Underway, ask_each, cluster_ids, storage_of
+from reconciler.operations.clusters.mounts import Underway, ask_each, cluster_ids, name_clusters, storage_of
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Site, clusters_meant
@@ -193,9 +193,19 @@ class _Mounting:
             if self.site.providers[each.cluster].migrations.by_jobs is None:
                 first = next(other for other, one in self.ready.items() if one.cluster == each.cluster)
             if first in by_first:
-                wrong[address] = by_first[first]
+                wrong[address] = self._lost(each, by_first[first])
         prepared = tuple(self._prepared(wrong))
         return MountAnswers(verb=self.asked.verb, phase=self.asked.phase, each=self._each(wrong), migrations=prepared)
+
+    def _lost(self, moving: Moving, error: ReconcilerError) -> ReconcilerError:
+        """Return why a topic was not moved; where another cluster has it, which one, and how to give the mount up."""
+        if not isinstance(error, OwnershipLostError):
+            return error
+        begun = self._taking(moving.location, [moving.cluster])
+        hint = error.hint
+        if begun is not None and "cancel" in begun.legal:
+            hint = f"Give this mount up: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
+        return OwnershipLostError(name_clusters(self.site, error.message), hint=hint)
 
     def rehearsed(self) -> MountAnswers:
         """Return what would come of each."""

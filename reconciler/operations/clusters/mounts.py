@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -201,7 +202,12 @@ def _under_way(
         return [Underway(name, each) for each in site.providers[name].migrations.under_way()]
 
     found, lost = ask_each(clusters_named(site, _given(cluster)), look)
-    return tuple(each for name in sorted(found) for each in found[name]), lost
+    return tuple(_with_names(site, each) for name in sorted(found) for each in found[name]), lost
+
+
+def _with_names(site: Site, underway: Underway) -> Underway:
+    waits = tuple(name_clusters(site, each) for each in underway.migration.waits)
+    return replace(underway, migration=replace(underway.migration, waits=waits))
 
 
 def _the_one(
@@ -237,6 +243,7 @@ def _given(cluster: str | None) -> tuple[str, ...]:
 MountableState: TypeAlias = Literal["mountable", "mounting", "mounted", "unmounting"]
 
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
+_CLUSTER_ID: Final = re.compile(r"\bcluster ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _STATES: Final[Mapping[str, MountableState]] = {"detached": "mountable", "claimed": "mounting", "mounted": "mounted"}
 
 
@@ -364,6 +371,14 @@ def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
 
     found, _ = ask_each(list(names), look)
     return {cluster_id: name for name, ids in found.items() for cluster_id in ids}
+
+
+def name_clusters(site: Site, text: str) -> str:
+    """Return a text with the names of the workspace's clusters for their ids; a cluster that is away keeps its id."""
+    if not _CLUSTER_ID.search(text):
+        return text
+    names = cluster_ids(site, site.clusters)
+    return _CLUSTER_ID.sub(lambda match: f"cluster {names.get(match[1], match[1])}", text)
 
 
 def _rows(
