@@ -139,11 +139,7 @@ class _Pass:
             brought = _synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report, others)
         linked = [outcome for one in begun if (outcome := self.mirrors.links.ended(one))]
         failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in brought.failed.items()]
-        done = tuple(
-            outcome
-            for name in self._until_stopped(sorted(found.inventories))
-            for outcome in self._tended(name, is_asked=is_asked)
-        )
+        done = tuple(self._tended(sorted(found.inventories), is_asked=is_asked))
         seconds = max(0, now_ms() - began_ms) / 1000
         ran = self.jobs.ran_since(before)
         return Upkeep(
@@ -163,12 +159,17 @@ class _Pass:
         for name in self._until_stopped(clusters):
             yield self.mirrors.links.begun(name, self._is_wanted, owners[name])
 
-    def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
+    def _tended(self, clusters: Sequence[str], *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
         means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
-        jobs = self.site.providers[cluster].upkeep(means)
-        names = self._until_stopped(self.names)
-        return _tended(cluster, jobs, names, now_ms=self.site.invocation.now_ms, report=self.report)
+        jobs: dict[str, Mapping[str, Callable[[], Upkept]]] = {}
+        last = [name for name in self.names if name == _REPLICAS]  # They follow what any cluster of the pass uploads.
+        for names in ([name for name in self.names if name not in last], last):
+            for cluster in self._until_stopped(clusters if names else ()):
+                if cluster not in jobs:
+                    jobs[cluster] = self.site.providers[cluster].upkeep(means)
+                due = self._until_stopped(names)
+                yield from _tended(cluster, jobs[cluster], due, now_ms=self.site.invocation.now_ms, report=self.report)
 
     def _until_stopped(self, given: Iterable[One]) -> Iterator[One]:
         for one in given:
@@ -257,12 +258,12 @@ def _asked(site: Site, name: str, recorded: Record) -> Inventory | ReconcilerErr
 
 
 MIRROR: Final = "mirror"
+_REPLICAS: Final = "replicas"
 OF_CLUSTERS: Final = (
     "migrations",
     "deletions",
     "disablings",
     "recoveries",
-    "replicas",
     "rewrites",
     "transactions",
     "roll",
@@ -273,6 +274,7 @@ OF_CLUSTERS: Final = (
     "merge",
     "metadata",
     "sweep",
+    _REPLICAS,
 )
 """What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once,
 once a scrub has put again what object storage lost; what was unmounted is deleted here."""

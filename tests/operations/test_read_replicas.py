@@ -140,6 +140,22 @@ def test_run_follows_each_interval_and_at_once_where_it_is_told_to(bench: Bench,
     assert opened(bench, "east").log(TOPIC).bounds()[0].end == 48
 
 
+def test_one_pass_brings_a_replica_to_what_a_later_cluster_uploads_in_it(bench: Bench, location: str) -> None:
+    declare(bench, location)
+    bench.apply()
+    followed(bench)
+    west = opened(bench, "west")
+    west.alter_topic(TOPIC, {"segment.bytes": "14"})
+    for partition in (0, 1):
+        fill(west, 3, first=12, partition=partition)
+    reach = SiteOptions(invocation=bench.invocation, select=Select())
+    upkeep = run_once(reach, only=["upload", "replicas"], report=bench.events.append, stop=bench.stop)
+    done = {job.name: job.upkept.done for job in upkeep.jobs if job.upkept and job.upkept.done}
+    assert done == {"upload:west": 2, "replicas:east": 2}
+    assert topic_storage(reach, ADDRESS).lag == 0
+    assert opened(bench, "east").log(TOPIC).bounds()[0].end > 12
+
+
 def test_a_source_that_is_gone_is_told_by_run_show_and_describe(bench: Bench, location: str) -> None:
     declare(bench, location)
     bench.apply()
