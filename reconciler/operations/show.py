@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -11,6 +11,7 @@ from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import LIFECYCLES
 from reconciler.manifests.load import explain_origin
 from reconciler.operations.clusters.mounts import UnmountedTopic, unmounted_topics
+from reconciler.operations.clusters.namespaces import QuotaUsage, limits_of, quota_usage
 from reconciler.operations.plan import Decided, decide_unlocked
 from reconciler.operations.steps.approval import read_plan
 from reconciler.operations.steps.effective import (
@@ -27,10 +28,11 @@ from reconciler.operations.steps.observe import ObservedClusters, observe
 from reconciler.operations.steps.recorded import remember
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
+from reconciler.planning.checks.limit_checks import partitions_of
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.saved_plan import PlanDocument, read_document
 from reconciler.resources.acls import rule_path
-from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
+from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.inventory import Declared, Desired, Observed, Record, Recorded, Resource
@@ -65,6 +67,8 @@ class Shown:
     """Whether `owner` is this workspace."""
     is_rule: bool = False
     """Of a namespace: that its platform has none, so that only the topics in it have its configs."""
+    quotas: tuple[QuotaUsage, ...] = ()
+    """Of a namespace that was asked for: how much of its quotas is used."""
 
     @property
     def is_known(self) -> bool:
@@ -162,7 +166,14 @@ def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
     unmounted = unmounted_topics(desired, recorded)
     me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
-    return tuple(sides_of(address, desired, recorded, seen, unmounted, me) for address in addresses)
+    rows = tuple(sides_of(address, desired, recorded, seen, unmounted, me) for address in addresses)
+    name = (only and cluster_of(only)) or ""
+    if only is None or kind_of(only) != "namespace" or name not in seen.capabilities:
+        return rows
+    limits = limits_of(seen.inventory.get(only)) or limits_of(desired.get(only))
+    topics = [each for each in seen.inventory if kind_of(each) in {"topic", "mirror"}]
+    partitions = {full_name_of(each): partitions_of(seen.inventory[each].resource) for each in topics}
+    return (replace(rows[0], quotas=quota_usage(work.providers[name], only, limits, partitions)),)
 
 
 # `explain`: where each value of one address comes from, how it acts, and why something is planned for it.

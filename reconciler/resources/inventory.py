@@ -327,3 +327,5 @@ class Overview:
     topics: Sequence[TopicShown] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Full name → its own configs."""
+    quotas: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    """Full name → the quotas that the platform keeps of it."""

@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.cli.options import pairs
 from reconciler.errors import UsageError
+from reconciler.resources.base import format_size
 from tests.cli.sample_workspaces import SCHEMAS
 
 if TYPE_CHECKING:
@@ -92,6 +93,41 @@ def test_the_same_as_json(workspace: Run) -> None:
         run("namespace", "delete", "west", "a", "--recursive", "--yes", *ALLOWED, "--format", "json"),
     )
     assert (gone["nested"], gone["topics"][0]["records"]) == (["namespace/west/a:b"], 1)
+
+
+BELOW = """\
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: "shop:eu", cluster: west}
+spec: {quotas: {bytes: unlimited}}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: small, namespace: "shop:eu", cluster: west}
+spec: {partitions: 2}
+"""
+
+
+def test_how_much_of_its_quotas_a_namespace_uses_is_shown_with_them(workspace: Run, tmp_path: Path) -> None:
+    run, example = workspace, tmp_path / "manifests/example.yaml"
+    (tmp_path / "manifests/below.yaml").write_text(BELOW)
+    plain, quotas = example.read_text(), "  quotas: {topics: 9, partitions: 90, bytes: 1TiB}\n"
+    example.write_text(plain.replace("  configs: {retention.ms: 30d}", f"{quotas}  configs: {{retention.ms: 30d}}"))
+    assert run("apply", "--yes").returncode == 0
+    size = sum(
+        each["bytes"] for each in json.loads(run("topic", "list", "--sizes", "--format", "json").stdout)["topics"]
+    )
+    rows = [("topics", 9, 2), ("partitions", 90, 5), ("bytes", 2**40, size)]
+    expected = [{"quota": word, "limit": limit, "used": used} for word, limit, used in rows]
+    listed = follows("namespaces", run("namespace", "list", "--format", "json"))["namespaces"]
+    assert [each["quotas"] for each in listed] == [expected, []]
+    (shown,) = follows("show", run("show", "namespace/west/shop", "--format", "json"))["resources"]
+    assert shown["quotas"] == expected
+    for command in (("namespace", "list"), ("show", "namespace/west/shop")):
+        assert f"topics 2 of 9, partitions 5 of 90, bytes {format_size(size)} of 1TiB" in run(*command).stdout
+    example.write_text(plain)
+    assert run("apply", "--yes").returncode == 0
+    assert "quotas" not in run("namespace", "list").stdout
 
 
 def test_nothing_is_deleted_where_nobody_can_be_asked(workspace: Run) -> None:

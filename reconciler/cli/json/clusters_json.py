@@ -284,12 +284,21 @@ class GroupDeletionDocument(Document):
         return cls.from_record(deletion, group=deletion.group.name, forgotten=forgotten)
 
 
+class QuotaPart(Part):
+    """One limit of a namespace, and how much of it is used."""
+
+    quota: Literal["topics", "partitions", "bytes"]
+    limit: int
+    used: int | None = Field(description="With the namespaces below. Null: not every topic tells it.")
+
+
 class NamespacePart(Part):
     """One namespace."""
 
     address: str
     topics: int = Field(description="Topics in it, not counting those of namespaces below.")
     configs: dict[str, str]
+    quotas: tuple[QuotaPart, ...] = Field(default=(), description="Its own limits, without those that are unlimited.")
 
 
 class NamespacesDocument(Document):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from reconciler.cli.json.base import Document, Part
-from reconciler.cli.json.clusters_json import AclPart
+from reconciler.cli.json.clusters_json import AclPart, QuotaPart
 from reconciler.operations.show import Explained, Shape, Shown, Subject
 from reconciler.planning.plan_rows import changes_of
 from reconciler.runtime.text import plain
@@ -74,6 +74,9 @@ class ShownPart(Part):
         default=None, description="Why the principal may not see the resource; `observed` is null then, too."
     )
     owner: OwnerPart | None = Field(default=None, description="Null: it is free, or such resources are shared.")
+    quotas: tuple[QuotaPart, ...] = Field(
+        default=(), description="Of a namespace that was asked for: its limits, and how much of each is used."
+    )
 
     @classmethod
     def of(cls, shown: Shown) -> ShownPart:

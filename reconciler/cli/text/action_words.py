@@ -13,7 +13,6 @@ from reconciler.cli.text.amounts import (
     inherits_text,
     is_nested,
     json_text,
-    properties_text,
     value_text,
 )
 from reconciler.cli.text.lines import Line, Span, Tone, line
@@ -481,7 +480,7 @@ def summary(resource: Resource) -> str:
             return _namespace(resource.spec)
         case Cluster():
             root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
-            return _joined(f"{resource.spec.provider}{root}", properties_text(resource.spec.properties))
+            return _joined(f"{resource.spec.provider}{root}", configs_text(resource.spec.properties, PROPERTIES))
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():

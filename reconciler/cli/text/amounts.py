@@ -17,6 +17,7 @@ from reconciler.runtime.text import plain
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
 
+    from reconciler.operations.clusters.namespaces import QuotaUsage
     from reconciler.planning.actions import Change, Value
 
 
@@ -240,18 +241,20 @@ def _rule_text(change: Change) -> str:
     return f"{sign}{field_name(change.path)}: {' → '.join(sides)}"
 
 
-def configs_text(configs: Mapping[str, str]) -> str:
-    """Return configs where they are few, else their number."""
+def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
+    """Return configs, or properties of a cluster, where they are few, else their number."""
     if len(configs) > _FEW:
-        return f"{len(configs)} configs"
-    return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
+        return f"{len(configs)} {prefix.rstrip('.')}"
+    return ", ".join(f"{key} {value_text(prefix + key, configs[key])}" for key in sorted(configs))
 
 
-def properties_text(properties: Mapping[str, str]) -> str:
-    """Return properties of a cluster where they are few, else their number."""
-    if len(properties) > _FEW:
-        return f"{len(properties)} properties"
-    return ", ".join(f"{key} {value_text(_PROPERTIES + key, properties[key])}" for key in sorted(properties))
+def usage_text(usage: Iterable[QuotaUsage]) -> str:
+    """Return how much of each quota is used: `topics 3 of 100, bytes 2GiB of 1TiB`."""
+    return ", ".join(
+        f"{each.quota} {'?' if each.used is None else value_text(path, each.used)} of {value_text(path, each.limit)}"
+        for each in usage
+        for path in [f"quotas.{each.quota}"]
+    )
 
 
 def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:

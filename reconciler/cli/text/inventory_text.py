@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.text.action_words import headline, mark, note, title
-from reconciler.cli.text.amounts import value_text
+from reconciler.cli.text.amounts import usage_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, table
 from reconciler.cli.text.markdown import label
 from reconciler.cli.text.sections import drift_text, waiting_text
@@ -177,6 +177,7 @@ def facts_of(shown: Shown) -> dict[str, str]:
         "observed": _seen(shown),
         "id": (shown.observed and shown.observed.incarnation) or "",
         "owner": _owner_name(shown),
+        "used": usage_text(shown.quotas),
     }
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import configs_text, field_name, inherits_text, value_text
+from reconciler.cli.text.amounts import configs_text, field_name, inherits_text, usage_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
@@ -478,8 +478,9 @@ def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
     """Return a table of namespaces."""
     if not rows:
         return [line("There are no namespaces.")]
-    cells = [(row.address, count_text(row.topics), configs_text(row.configs)) for row in rows]
-    return plain_table(("address", "topics", "configs"), cells, numbers=(1,))
+    cells = [(row.address, count_text(row.topics), configs_text(row.configs), usage_text(row.quotas)) for row in rows]
+    width = 4 if any(row.quotas for row in rows) else 3
+    return plain_table(("address", "topics", "configs", "quotas")[:width], [row[:width] for row in cells], numbers=(1,))
 
 
 def _no_match(pattern: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import TieringState
@@ -27,6 +27,7 @@ from reconciler.resources.address import (
     address_of,
     check_full_name,
     check_namespace,
+    cluster_of,
     full_name_of,
     join_name,
     kind_of,
@@ -35,7 +36,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.base import OfNamespace
+from reconciler.resources.base import UNLIMITED, OfNamespace
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic
@@ -44,7 +45,7 @@ from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
-    from reconciler.resources.inventory import Inventory, Observed, Record, Resource
+    from reconciler.resources.inventory import Declared, Inventory, Observed, Record, Resource
     from reconciler.resources.measures import Cuts, Measure, Measures
 
 
@@ -296,13 +297,43 @@ def _going(address: Address, observed: Inventory, record: Record, *, are_rules: 
 # `namespace list`: the hierarchy as it is on the clusters.
 
 
+class QuotaUsage(NamedTuple):
+    """A limit of a namespace, and how much of it is used with the namespaces below; `None`: not measured."""
+
+    quota: str
+    limit: int
+    used: int | None
+
+
+def quota_usage(
+    provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
+) -> tuple[QuotaUsage, ...]:
+    """Return the limits of a namespace with their usage. `partitions`: of all topics of its cluster, by full name."""
+    limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
+    cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
+    inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
+    used: dict[str, int | None] = {"topics": len(inside), "partitions": sum(inside.values())}
+    if "bytes" in limited:
+        topics = [address_of("topic", cluster, name) for name in inside]
+        sizes = measure({cluster: provider}, dict.fromkeys(topics, ()), may_lack=(cluster,))
+        used["bytes"] = sum(size.bytes for size in sizes.values()) if len(sizes) == len(topics) else None
+    return tuple(QuotaUsage(word, limit, used[word]) for word, limit in limited.items())
+
+
+def limits_of(item: Declared | Observed | None) -> Mapping[str, int | None]:
+    """Return the quotas of a namespace by name; none of anything else."""
+    quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
+    return quotas.to_json() if quotas is not None else {}
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """One namespace, how many topics lie in it itself, and what they inherit from it."""
+    """One namespace, how many topics lie in it itself, and what they inherit from it; and its quotas."""
 
     address: Address
     topics: int
     configs: Mapping[str, str]
+    quotas: tuple[QuotaUsage, ...] = ()
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
@@ -316,11 +347,13 @@ def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None =
     rows = []
     for name, overview in sorted(look_over(site, names, reach.recorded(site)).items()):
         topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
-        rows += [
-            NamespaceRow(address_of("namespace", name, namespace), topics[namespace], configs)
-            for namespace, configs in overview.namespaces.items()
-            if not under or namespace.startswith(f"{under}:")
-        ]
+        partitions = {full_name_of(topic.address): topic.partitions for topic in overview.topics}
+        for namespace, configs in overview.namespaces.items():
+            if not under or namespace.startswith(f"{under}:"):
+                address = address_of("namespace", name, namespace)
+                limits = overview.quotas.get(namespace) or limits_of(site.desired.get(address))
+                used = quota_usage(site.providers[name], address, limits, partitions)
+                rows.append(NamespaceRow(address, topics[namespace], configs, used))
         if under and under not in overview.namespaces:
             site.providers[name].check_shown(address_of("namespace", name, under))
             raise InvalidNamespaceError(

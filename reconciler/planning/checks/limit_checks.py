@@ -219,7 +219,7 @@ def _held(
 ) -> dict[Address, NamespaceUsage]:
     # A mirror that was stopped is seen as the topic it is, too: both have one place.
     before = {
-        _as_topic(address): _partitions(seen.resource)
+        _as_topic(address): partitions_of(seen.resource)
         for address, seen in situation.observed.items()
         if kind_of(address) in {"topic", "mirror"}
     }
@@ -275,7 +275,7 @@ def _arrives(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Ad
         case Create(after=Topic() | MirrorTopic() as made):
             found = action.parameters.get("partitions")
             # What a mirror follows says how many it has.
-            yield address, found if isinstance(found, int) else _partitions(made) if isinstance(made, Topic) else 1
+            yield address, found if isinstance(found, int) else partitions_of(made) if isinstance(made, Topic) else 1
         case Transition(after=Mounting() as mounting):
             if action.machine != UNMOUNT.name:
                 yield mounted_by(mounting), action.estimate.partitions or 1
@@ -328,7 +328,8 @@ def _judge_bytes(
         judged.warnings.append(Finding(address, limit.source, message, "Look with: reconciler topic list"))
 
 
-def _partitions(resource: Resource) -> int:
+def partitions_of(resource: Resource) -> int:
+    """Return the partitions of a topic or mirror; at least one."""
     match resource:
         case Topic():
             return resource.spec.partitions or 1

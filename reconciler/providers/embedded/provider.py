@@ -216,7 +216,8 @@ def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
         for name, entry in sorted(catalog.namespaces.items())
         if who.may(catalog, Operation.DESCRIBE, Kind.NAMESPACE, name)
     }
-    return Overview(shown, namespaces)
+    entries = ((name, catalog.namespaces[name].quotas) for name in namespaces)
+    return Overview(shown, namespaces, {name: quotas.to_json() for name, quotas in entries if quotas is not None})
 
 
 def _mirror(
