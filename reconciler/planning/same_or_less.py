@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Block, Estimate, Reason, Update, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
-from reconciler.planning.saved_plan import AGAIN, ActionDocument, EstimateDocument, PlanDocument
+from reconciler.planning.saved_plan import AGAIN, ActionDocument, EstimateDocument, PlanDocument, another_version
 from reconciler.resources.address import Address
 from reconciler.runtime.text import bytes_text, counted, plain
 
@@ -437,7 +437,8 @@ def refuse_foreign(document: PlanDocument, here: Here) -> None:
     """
     _refuse("workspace", document.workspace, here.workspace)
     _refuse("environment", document.environment, here.environment)
-    _refuse("version of reconciler", document.tool, here.tool)
+    if document.tool != here.tool:
+        raise another_version(document.tool, here.tool)
 
 
 def refuse_other_commit(document: PlanDocument, commit: str | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
+from reconciler import __version__
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import (
@@ -299,11 +300,6 @@ def digest_of_document(document: PlanDocument) -> str:
     )
 
 
-def seal_of_document(document: PlanDocument) -> str:
-    """Return the seal over all of a document as it stands, the seal itself left out."""
-    return _seal(_plain(document))
-
-
 def _row(action: Action) -> dict[str, Any]:
     return action_row(action, after_of(action), parameters_of(action))
 
@@ -338,12 +334,24 @@ def read_document(body: bytes) -> PlanDocument:
     try:
         document = PlanDocument.model_validate(row)
     except ValidationError as error:
-        raise UserError(f"the saved plan cannot be read: {refusal(error)}", hint=AGAIN) from error
-    if document.digest != digest_of_document(document):
-        raise UserError("the saved plan was changed after it was written: its digest does not match", hint=AGAIN)
-    if document.seal is not None and document.seal != seal_of_document(document):
-        raise UserError("the saved plan was changed after it was written: its seal does not match", hint=AGAIN)
+        raise _refused(row, f"cannot be read: {refusal(error)}") from error
+    if document.seal is None and document.digest != digest_of_document(document):
+        raise _refused(row, "was changed after it was written: its digest does not match")
+    if document.seal not in {None, _seal(row)}:  # Over the bytes: another version's fields are not those of this one.
+        raise _refused(row, "was changed after it was written: its seal does not match")
     return document
+
+
+def _refused(row: Mapping[str, Any], why: str) -> UserError:
+    tool = row.get("tool")
+    if isinstance(tool, str) and tool != __version__:
+        return another_version(tool, __version__)
+    return UserError(f"the saved plan {why}", hint=AGAIN)
+
+
+def another_version(theirs: str, ours: str) -> UserError:
+    """Return the error for a plan of another version."""
+    return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
 
 
 def read_saved(body: bytes) -> PlanDocument:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.plan import Base, Plan
+from reconciler.planning.plan_rows import canonical
 from reconciler.planning.same_or_less import Here, refuse_foreign, refuse_other_commit, refuse_other_state
 from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, read_document, read_saved, to_document
 from tests.planning.casefile import Case
@@ -123,6 +125,26 @@ def test_a_saved_plan_edited_by_hand_is_refused(plan: Plan, edit: Any) -> None:
     with pytest.raises(UserError, match="changed after it was written") as refused:
         read_document(orjson.dumps(row))
     assert "plan --out" in refused.value.hint
+
+
+def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
+    row = row_of(plan, {"targets": []})
+    del row["actions"][0]["estimate"]["engine"], row["back_to"]  # fields that came later
+    row["seal"] = hashlib.sha256(canonical({key: row[key] for key in row if key != "seal"})).hexdigest()
+    assert read_saved(orjson.dumps(row)).tool == plan.tool
+    assert read_document(orjson.dumps({**row, "seal": None, "options": None})).digest == plan.digest
+    for earlier in (
+        {**row, "tool": "0.0.9"},
+        {**row, "tool": "0.0.9", "seal": None, "digest": "0" * 64},
+        {**row, "tool": "0.0.9", "given_up": []},
+    ):
+        with pytest.raises(
+            UserError, match=r"^the saved plan was written by reconciler 0\.0\.9, and this is version 0\.1\.0"
+        ) as refused:
+            read_document(orjson.dumps(earlier))
+        assert "plan --out" in refused.value.hint
+    with pytest.raises(UserError, match="changed after it was written: its seal does not match"):
+        read_document(orjson.dumps({**row, "workspace": "other"}))
 
 
 @pytest.mark.parametrize(
