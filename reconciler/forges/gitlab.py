@@ -114,8 +114,8 @@ class GitLab:
     def approvals(self, request: PullRequest) -> list[Approval]:
         """Return the approvals that stand: only who may can give one.
 
-        Older versions do not say when; then the note does that GitLab writes about it. An approval is of the head if no
-        commit was pushed after it.
+        Older versions do not say when; then the note does that GitLab writes about it. An approval is of the head if
+        all commits were pushed before it.
         """
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").part("approved_by") or ()
@@ -129,7 +129,7 @@ class GitLab:
         for each in rows:
             by = str((each.get("user") or {}).get("username") or "")
             at_ms = ms_of(each.get("approved_at")) or noted.get(by, 0)
-            found.append(Approval(by, at_ms, at_ms >= pushed_ms > 0))
+            found.append(Approval(by, at_ms, at_ms > pushed_ms > 0))
         return found
 
     def _noted_approvals(self, number: int) -> dict[str, int]:

@@ -229,21 +229,28 @@ def _plan_in(forge: Forge, request: PullRequest, workspace: str, environment: st
         BlockedError: There is none.
     """
     wanted = Marker("plan", workspace, environment)
-    if found := forge.own_comments(request.number, wanted.is_of):
-        return found[-1]
-    plans: list[str] = []
+    texts: list[str] = []
 
-    def note(text: str) -> bool:
+    def is_plan(text: str) -> bool:
         marker = marker_of(text)
-        if marker is not None and marker.command == "plan":
-            plans.append(f"{marker.workspace}{f' in {marker.environment}' if marker.environment else ''}")
-        return False
+        texts.append(text)
+        return marker is not None and marker.command == wanted.command
 
-    forge.own_comments(request.number, note)
-    where = f"workspace {workspace}{f' in {environment}' if environment else ''}"
-    others = f"; it has plans of {first_few(sorted(set(plans)))}" if plans else ""
+    own = forge.own_comments(request.number, is_plan)
+    if of_workspace := [each for each in own if wanted.is_of(each.body)]:
+        return of_workspace[-1]
+    plans = {_where(marker) for each in own if (marker := marker_of(each.body)) is not None}
+    others = f"; it has plans of {first_few(sorted(plans))}" if plans else ""
+    others += (
+        "; the one that is there was written by another account, or is hidden" if any(map(wanted.is_of, texts)) else ""
+    )
+    where = f"workspace {_where(wanted)}"
     message = f"pull request {request.number} has no plan of {where}{others}"
     raise BlockedError(message, hint="Comment it first: reconciler plan --format markdown | reconciler comment -")
+
+
+def _where(marker: Marker) -> str:
+    return f"{marker.workspace}{f' in {marker.environment}' if marker.environment else ''}"
 
 
 def _not_counted(given: list[Approval], request: PullRequest, comment: Comment) -> Iterator[str]:
@@ -257,6 +264,6 @@ def _why_not(approval: Approval, request: PullRequest, comment: Comment) -> str 
         return "what is their own"
     if not approval.is_of_head:
         return "another commit than its last one"
-    if approval.at_ms < comment.changed_ms or not approval.at_ms:
-        return "before the plan was written"
+    if approval.at_ms <= comment.changed_ms:  # Forges count whole seconds: of the same one it may be older.
+        return "no later than the plan was written"
     return None

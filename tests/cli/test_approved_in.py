@@ -107,7 +107,8 @@ def test_a_pull_request_that_was_closed_without_a_merge_is_not_applied(
         ([Review("anna"), Review("anna", "CHANGES_REQUESTED")], "there is no approval of anybody who may write"),
         ([Review("author")], "author approved what is their own"),
         ([Review("anna", commit="01d", at="2026-05-01T08:00:00Z")], "anna approved another commit than its last one"),
-        ([Review("anna", at="2026-05-01T09:30:00Z")], "anna approved before the plan was written"),
+        ([Review("anna", at="2026-05-01T09:30:00Z")], "anna approved no later than the plan was written"),
+        ([Review("anna", at="2026-05-01T10:00:00Z")], "anna approved no later than the plan was written"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -119,6 +120,16 @@ def test_what_does_not_count_as_an_approval_is_told_and_nothing_is_done(
     code, err = apply(call)
     assert (code, is_done(call)) == (7, False)
     assert f"pull request {NUMBER} is not approved as it is now: {said}" in err
+
+
+def test_an_approval_of_the_second_of_the_last_push_is_of_the_commit_before(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    planned.changed, forge.merged_as = "2026-05-01T08:00:00Z", MERGE
+    forge.reviews = [Review("anna", commit="01d", at=forge.pushed)]
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert "anna approved another commit than its last one" in err
 
 
 def test_a_comment_that_was_edited_by_hand_needs_a_new_approval_and_its_digest_is_held_to(
@@ -152,6 +163,19 @@ def test_a_plan_that_somebody_else_wrote_is_no_plan(forge: ForgeServer, planned:
     code, err = apply(call)
     assert (code, is_done(call)) == (7, False)
     assert f"pull request {NUMBER} has no plan of workspace" in err
+    assert "; the one that is there was written by another account, or is hidden\n" in err
+
+
+def test_only_plans_of_our_own_are_named_where_there_is_none_of_the_workspace(
+    forge: ForgeServer, planned: Said, call: Call
+) -> None:
+    forge.merged_as, forge.reviews, planned.author = MERGE, [Review("anna")], STRANGER
+    ours = planned.body.split(" ", 3)[2]
+    planned.body = planned.body.replace(ours, "workspace=stranger", 1)
+    forge.says(planned.body.replace("workspace=stranger", "workspace=other", 1))
+    code, err = apply(call)
+    assert (code, is_done(call)) == (7, False)
+    assert f"has no plan of {ours.replace('=', ' ')}; it has plans of other\n" in err
 
 
 def test_a_plan_of_another_environment_is_named_and_not_taken(forge: ForgeServer, planned: Said, call: Call) -> None:
