@@ -107,3 +107,20 @@ def test_many_topics_are_read_by_a_pattern(call: Call) -> None:
     wrong = call("topic", "consume", "west", "--regex", "(")
     assert (wrong.code, wrong.out) == (1, "")
     assert "is not a regular expression" in wrong.err
+
+
+def test_offsets_that_a_topic_no_longer_has_or_does_not_have_yet_are_named(call: Call) -> None:
+    for arguments in (
+        ("topic", "alter", TOPIC, "--set", "retention.ms=1", "--set", "segment.ms=1", "--yes"),
+        ("topic", "produce", TOPIC, "--input", "-", "--input-format", "jsonl", "--partition", "0"),
+        ("run", "--once", "--only", "roll,retention"),
+    ):
+        assert call(*arguments, stdin=b"4\n").code == 0
+    read = call("topic", "consume", TOPIC, "--from", "0")
+    assert (read.code, [json.loads(line)["offset"] for line in read.out.splitlines()]) == (0, [3])
+    assert "Warning: partition 0 of shop:orders begins at offset 3: offsets 0 to 2 are gone" in read.err
+    for options in ((), ("--from", "3", "--partition", "0"), ("--from", "latest"), ("--group", GROUP)):
+        assert "Warning" not in call("topic", "consume", TOPIC, *options).err
+    early = call("topic", "consume", TOPIC, "--from", "9", "--partition", "0")
+    assert (early.code, early.out) == (0, "")
+    assert "Warning: partition 0 of shop:orders ends at offset 4: there is no offset 9 yet" in early.err

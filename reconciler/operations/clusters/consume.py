@@ -269,6 +269,7 @@ class Reading:
     options: ConsumeOptions
     progress: Progress
     stop: Stop
+    warn: Callable[[str], None]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what is asked for, at most as many records as asked for; of many topics, each record names its own."""
@@ -329,11 +330,22 @@ class Reading:
         starts: dict[Place, int] = {}
         for partition in new:
             place, found = (topic, partition), bounds[partition]
-            if place in committed:
-                starts[place] = committed[place]
-            else:
-                starts[place] = self._start(log, partition, found) if is_first else found.start
+            wanted = committed.get(place)
+            if wanted is None and is_first:
+                wanted = self._start(log, partition, found)
+            starts[place] = max(found.start, found.start if wanted is None else wanted)
+            if wanted is not None:
+                self._check_there(place, wanted, found)
         return starts
+
+    def _check_there(self, place: Place, wanted: int, found: Bounds) -> None:
+        """Warn of an offset that the partition no longer has, or does not have yet."""
+        where = f"partition {place[1]} of {place[0]}"
+        if wanted < found.start:
+            what = f"offsets {wanted} to {found.start - 1} are gone, by retention or by a delete"
+            self.warn(f"{where} begins at offset {found.start}: {what}")
+        elif wanted > found.end:
+            self.warn(f"{where} ends at offset {found.end}: there is no offset {wanted} yet")
 
     def _start(self, log: TopicLog, partition: int, bounds: Bounds) -> int:
         start, end = self.options.start, bounds.readable_end(self.options.isolation)
@@ -342,7 +354,7 @@ class Reading:
         if start == "latest":
             return end
         if start.isdecimal():
-            return max(_offset(start), bounds.start)
+            return _offset(start)
         found = log.offset_for_time(partition, _time(start))
         return end if found is None else found
 
@@ -419,7 +431,7 @@ def consume(reach: SiteOptions, address: str, options: ConsumeOptions, *, stdout
     named = nullcontext() if options.regex is not None else told_unmounted(site, source.address)
     with named, opened(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
         progress = _progress(reach, site, source, options, stream)
-        reading = Reading(source, options, progress, stop)
+        reading = Reading(source, options, progress, stop, site.invocation.warn)
         records = write_output(reading.batches(), stream, form=form)
         progress.finish()
     return Consumed(where, records)
