@@ -25,6 +25,7 @@ from reconciler.resources.mirror_link import (
     is_auto_created,
     is_left_by_default,
     is_never_made,
+    is_never_mirrored,
     takes_name,
 )
 from reconciler.resources.mirrors import (
@@ -295,6 +296,7 @@ def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situa
     yield from _unmatched((address, wanted), _TOPICS, making.filters, known, f"no topic of cluster {link.spec.source}")
     entries = {entry.source for entry in situation.entries.values() if link_of(entry) == address}
     yield from _left_by_default((address, wanted), making.filters, [name for name in known if name not in entries])
+    yield from _never_made((address, wanted), making.filters, {*known} - entries)
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
     left = [name for name in mirrors if is_auto_created(making.filters, name)]
     if left:
@@ -306,6 +308,22 @@ def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situa
             "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
             ((address, _TOPICS),),
         )
+
+
+def _never_made(
+    of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
+) -> Iterator[Finding]:
+    """Yield the topics that a filter names and that no link takes by itself."""
+    address, wanted = of
+    naming = [each for each in filters if each.filter_type == "include" and each.name != "*"]
+    named = {name for name in known if is_never_made(name) and any(is_about(each, name) for each in naming)}
+    for names, hint in (
+        ({name for name in named if not is_never_mirrored(name)}, "Name it in mirrorTopics: only an entry mirrors it."),
+        ({name for name in named if is_never_mirrored(name)}, "Take it out of the filters: it belongs to its cluster."),
+    ):
+        if names:
+            message = f"autoCreate never mirrors {first_few(sorted(names), _FEW, grouping='')}, which its filters name"
+            yield Finding(address, wanted.source, message, hint, ((address, _TOPICS),))
 
 
 def _left_by_default(
