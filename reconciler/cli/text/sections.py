@@ -165,6 +165,8 @@ def _row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
 def _blocked(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
+    if action.blocked.guard == "data_bearing" and Reason.HOLDS_DATA not in action.reasons:
+        return f"blocked: {action.blocked.message}"
     guard = action.blocked.guard.replace("_", " ").replace("-", " ")
     # The risk has said it already where the guard has its name.
     word = "blocked" if guard == action.risk.value.replace("-", " ") else f"blocked: {guard}"

@@ -109,6 +109,7 @@ _COPIED: Final = (
     "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
 
+_EMPTY: Final = "it has no records as of now; its access rules go, and the offsets of its groups"
 _REPLICA: Final = "its consumer groups lose their offsets here, and its access rules go; its source keeps every record"
 
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
@@ -236,7 +237,7 @@ def _owned(action: Action, _situation: Situation) -> Block | None:
 def _data_bearing(action: Action, situation: Situation) -> Block | None:
     if not isinstance(action, Delete) or kind_of(action.address) not in DATA_BEARING or situation.given.is_destroy:
         return None
-    message = "it may hold records that nothing brings back"
+    message = "it may hold records that nothing brings back" if Reason.HOLDS_DATA in action.reasons else _EMPTY
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
         message = _LIVE_MIRROR
     if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
