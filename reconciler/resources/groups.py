@@ -36,6 +36,10 @@ class GroupOffset:
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
 
+SHARE: Final = "share"
+"""The type of groups whose members share partitions (KIP-932): of each the first offset that is not read is kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
     """One group, of all topics or of one. There may be no membership to ask: *reading* is a commit within 24 hours."""
@@ -44,6 +48,13 @@ class ConsumerGroup:
     is_reading: bool
     last_commit_ms: int | None
     offsets: tuple[GroupOffset, ...]
+    type: str | None = None
+    """As brokers call it, also one that this version does not know; `None`: the platform has one type."""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its offsets are none that it committed, and none that can be carried elsewhere."""
+        return self.type == SHARE
 
     @property
     def lag(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -219,6 +219,9 @@ class GroupOffsetPart(Part):
     metadata: str
 
 
+_TYPE: Final = "`classic`, `consumer`, `share`, or as brokers call it. Null: the platform has one type."
+
+
 class GroupPart(Part):
     """A group, of all topics or of one."""
 
@@ -227,6 +230,7 @@ class GroupPart(Part):
     last_commit_ms: int | None = Field(description="Null: it never committed itself.")
     lag: int = Field(description="Of the partitions it committed.")
     offsets: tuple[GroupOffsetPart, ...]
+    type: str | None = Field(description=_TYPE)
 
 
 class GroupDocument(Document):
@@ -239,6 +243,7 @@ class GroupDocument(Document):
     last_commit_ms: int | None = Field(description="Null: it never committed itself.")
     lag: int = Field(description="Of the partitions it committed.")
     offsets: tuple[GroupOffsetPart, ...]
+    type: str | None = Field(description=_TYPE)
 
     @classmethod
     def of(cls, described: DescribedGroup) -> GroupDocument:

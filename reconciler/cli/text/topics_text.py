@@ -118,9 +118,10 @@ def deletion_done_text(deletion: GroupDeletion) -> list[Line]:
 
 def reading_text(group: ConsumerGroup) -> str:
     """Return whether a group is reading, and since when it is not."""
+    kind = "" if group.type in {None, "classic", "consumer"} else f"{group.type} group, "
     if group.is_reading:
-        return "reading"
-    return "idle" if group.last_commit_ms is None else f"idle since {time_text(group.last_commit_ms)}"
+        return f"{kind}reading"
+    return f"{kind}idle" if group.last_commit_ms is None else f"{kind}idle since {time_text(group.last_commit_ms)}"
 
 
 def time_text(at_ms: int | None) -> str:

@@ -205,7 +205,9 @@ def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]
     if groups is None:
         return None
     return {
-        group.name: {at.partition: at.reads_on for at in group.offsets if at.reads_on is not None} for group in groups
+        group.name: {at.partition: at.reads_on for at in group.offsets if at.reads_on is not None}
+        for group in groups
+        if not group.is_share
     }
 
 

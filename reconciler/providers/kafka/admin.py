@@ -239,9 +239,9 @@ class Batch:
         configs = dict(self._client.configs([each.name for each in there]))
         for each in there:
             seen, found = topics.get(each.name), configs.get(each.name)
-            own = own_values(found) if isinstance(found, dict) else {}
             wanted = each.spec
-            if seen is None or len(seen.replicas) != wanted.partitions or not _are_same(own, wanted.configs):
+            is_alike = isinstance(found, Mapping) and _are_same(own_values(found), wanted.configs)
+            if seen is None or len(seen.replicas) != wanted.partitions or not is_alike:
                 message = f"topic {each.name} exists and differs from what was to be created"
                 each.error = UserError(message, hint="It was created after the plan: plan again.")
             else:

@@ -114,6 +114,8 @@ def _changed(action: Update | Transition, after: Resource, naming: Naming) -> Pe
     rules = [change for change in action.changes if change.path in wanted.rules]
     before = {each for rule in rules for each in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
     now = {each for rule in rules for each in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
+    if rules and before == now:
+        raise cannot(action)  # No binding says the difference: nothing would be sent.
     return PendingAction(
         action,
         name,

@@ -522,4 +522,11 @@ def _deleted(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int
         for each in bindings
     ]
     answer = client.send(DeleteAclsRequest(filters=filters, min_version=1), doing="taking access rules away")
-    return [(each.error_code, each.error_message or "") for each in answer.filter_results]
+    return list(deletions_in(answer))
+
+
+def deletions_in(answer: Any) -> Iterator[tuple[int, str]]:
+    """Yield a code and a message for each filter: it succeeds also where a rule that it matches is refused."""
+    for each in answer.filter_results:
+        refused = next((one for one in (each, *each.matching_acls) if one.error_code), each)
+        yield refused.error_code, refused.error_message or ""

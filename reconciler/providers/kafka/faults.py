@@ -54,7 +54,7 @@ FORBIDDEN: Final = {
 
 ABSENT: Final = {
     3: "there is no such topic or partition",
-    69: "there is no such group",
+    69: "there is no such group, or groups of its type do not take such a request",
     91: "there is no such object",
     100: "the topic was deleted, and perhaps made anew under its name",
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BlockedError, NotAuthorizedError, UserError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
-from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
+from reconciler.resources.groups import SHARE, ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 from reconciler.resources.measures import GroupLag
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1_000
 """Groups whose offsets one answer for a plan rests on."""
-READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
-"""States of a group that has members."""
+_IDLE: Final = frozenset({"Empty", "Dead", ""})
+"""States of a group that has no members; one in a state that this version does not know may have some."""
+_GONE: Final = 69
+"""There is no such group, or the request is not for groups of its type."""
 _UNAUTHORIZED: Final = 30
 
 
@@ -53,7 +56,7 @@ class KafkaGroups:
         group = self._called(group, states)
         if group not in states:
             raise UserError(f"group {group} does not exist", hint="See which there are: reconciler group list")
-        committed = self._committed([group])[group]
+        committed = self._offsets({group: states[group]}).get(group, {})
         return self._group(group, states[group], self._rows(committed, committed))
 
     def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
@@ -65,7 +68,7 @@ class KafkaGroups:
         places, states = self._places(full_name), self._states()
         if len(states) > _MOST:
             return None
-        found = self._committed(states)
+        found = self._offsets(states)
         bounds = bounds_of(self.client, places)
         return [
             self._group(name, states[name], [self._row(place, bounds[place], found[name]) for place in places])
@@ -74,7 +77,7 @@ class KafkaGroups:
         ]
 
     def reading(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups that have offsets of each topic, or read it now; `None`: too many to ask.
+        """Return the groups that have offsets of each topic, or read it now; `None`: that cannot be told of one.
 
         When an offset was committed brokers do not say (6.2), so whoever has one counts.
 
@@ -85,9 +88,15 @@ class KafkaGroups:
         states = self._states()
         if len(states) > _MOST:
             return None
+        busy = {name: seen for name, seen in states.items() if seen.has_members}
+        classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
+        members = _topics_of_members(self.client, classic, [name for name in busy if busy[name].type == "consumer"])
+        offsets = self._offsets(states)
+        if any(seen.is_unknown and not offsets.get(name) for name, seen in busy.items()):
+            return None
         found: dict[str, set[str]] = defaultdict(set)
-        for group, committed in self._committed(states).items():
-            for name, _ in committed:
+        for group in states:
+            for name in {name for name, _ in offsets.get(group, ())} | members.get(group, set()):
                 found[self.naming.full_name(name)].add(group)
         return {name: tuple(sorted(groups)) for name, groups in sorted(found.items())}
 
@@ -139,7 +148,9 @@ class KafkaGroups:
             UserError: There is no such group, topic or partition.
         """
         group = self._called(group)
-        if topic is None and group not in self._states():
+        states = self._states()
+        _check_committing(group, states)
+        if topic is None and group not in states:
             raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
         committed = self._committed([group]).get(group, {})
         names = sorted({name for name, _ in committed}) if topic is None else [self.naming.physical(topic)]
@@ -168,13 +179,17 @@ class KafkaGroups:
         Raises:
             BlockedError: It has members; as of `move`.
         """
-        group = self._called(group)
-        if group not in self._states():
+        group, states = self._called(group), self._states()
+        if group not in states:
             return False
         self._check_idle(group, force=force)
         if topic is None:
             found = self.client.asked_of_group("deleting a group", self.client.admin.delete_groups, [group])
-            return _checked(found.get(group), f"group {group}")
+            if getattr(found.get(group), "errno", 0) == _GONE:
+                return False
+            _check(found.get(group), f"group {group}")
+            return True
+        _check_committing(group, states)
         from kafka.structs import TopicPartition
 
         places = [place for place in self._committed([group]).get(group, {}) if place[0] == self.naming.physical(topic)]
@@ -183,7 +198,7 @@ class KafkaGroups:
             admin = self.client.admin
             answers = self.client.asked_of_group("deleting offsets", admin.delete_group_offsets, group, asked)
             for answer in answers.values():
-                _checked(answer, f"group {group}")
+                _check(answer, f"group {group}")
         return bool(places)
 
     def _called(self, group: str, there: Collection[str] | None = None) -> str:
@@ -197,8 +212,14 @@ class KafkaGroups:
         flat = self.naming.physical(group)
         return flat if flat in there and group not in there else group
 
-    def _states(self) -> dict[str, str]:
+    def _states(self) -> dict[str, GroupSeen]:
         return group_states(self.client)
+
+    def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
+        """Return what groups have committed, and where share groups go on."""
+        shared = [name for name, seen in states.items() if seen.type == SHARE]
+        found = self._committed(name for name in states if name not in shared)
+        return found | _offsets_of_share_groups(self.client, shared)
 
     def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
         return committed_by(self.client, groups)
@@ -218,15 +239,15 @@ class KafkaGroups:
 
     def _row(self, place: Place, bounds: Any, committed: Mapping[Place, Any]) -> GroupOffset:
         found = committed.get(place)
-        at = None if found is None else found.offset
+        at = None if found is None or found.offset < 0 else found.offset
         name, partition = place
         metadata = "" if found is None else found.metadata or ""
         return GroupOffset(
             self.naming.full_name(name), partition, at, bounds.start, bounds.stable, bounds.end, metadata=metadata
         )
 
-    def _group(self, name: str, state: str, rows: Sequence[GroupOffset]) -> ConsumerGroup:
-        return ConsumerGroup(name, state in READING, None, tuple(rows))
+    def _group(self, name: str, seen: GroupSeen, rows: Sequence[GroupOffset]) -> ConsumerGroup:
+        return ConsumerGroup(name, seen.has_members, None, tuple(rows), seen.type or None)
 
     def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
         place = self.naming.physical(row.topic), row.partition
@@ -234,7 +255,7 @@ class KafkaGroups:
         return None if found < 0 else found
 
     def _check_idle(self, group: str, *, force: bool) -> None:
-        if self._states().get(group) in READING:
+        if (seen := self._states().get(group)) is not None and seen.has_members:
             why = "brokers take offsets from its members alone, --force or not" if force else "it has members"
             raise BlockedError(f"group {group} is reading: {why}", hint="Stop its consumers first.")
 
@@ -244,13 +265,39 @@ class KafkaGroups:
         asked = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
         answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, asked)
         for answer in answers.values():
-            _checked(answer, f"group {group}")
+            _check(answer, f"group {group}")
 
 
-def group_states(client: KafkaClient) -> dict[str, str]:
-    """Return the state of every group, by name."""
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """A group as a listing has it, in the brokers' words; what they do not say is empty."""
+
+    state: str
+    type: str = ""
+    protocol: str = ""
+
+    @property
+    def has_members(self) -> bool:
+        """Whether it has members, or may have some."""
+        return self.state not in _IDLE
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether this version cannot tell what the members of such a group read."""
+        return self.type not in {"", "classic", "consumer", SHARE}
+
+
+def group_states(client: KafkaClient) -> dict[str, GroupSeen]:
+    """Return every group, by name."""
     found = client.asked("listing groups", client.admin.list_groups)
-    return {each["group_id"]: each.get("group_state") or "" for each in found}
+    words = ("group_state", "group_type", "protocol_type")
+    return {each["group_id"]: GroupSeen(*(each.get(word) or "" for word in words)) for each in found}
+
+
+def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
+    if group in states and states[group].type == SHARE:
+        message = f"group {group} is a share group: it commits no offsets that could be set or forgotten here"
+        raise UserError(message, hint="Use Kafka's kafka-share-groups.sh with --reset-offsets or --delete-offsets.")
 
 
 def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
@@ -315,15 +362,94 @@ def check_all_listed(client: KafkaClient) -> None:
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 
 
-def _checked(answer: Any, what: str) -> bool:
-    """Return whether there was anything, of what the library says of one item: a class of its errors, or a name."""
+def _check(answer: Any, what: str) -> None:
+    """Refuse what the library says of one item: a class of its errors, or a name."""
     from kafka.errors import NoError
 
     if answer in {None, NoError, "OK"}:
-        return True
+        return
     code = getattr(answer, "errno", None)
     if code is None:
         raise UserError(f"{what}: {answer}", hint="Stop its consumers, and try again.")
-    if code == 69:  # noqa: PLR2004 - GROUP_ID_NOT_FOUND: it is gone already
-        return False
     raise of_code(code, getattr(answer, "description", ""), what=what)
+
+
+# Messages about groups that the library lacks: what members of KIP-848 read, and where share groups have got to.
+
+
+_FOREIGN: Final = frozenset({35, _GONE})
+"""The brokers have no such groups, or the group has gone, or has another type by now."""
+
+
+@cache
+def _message(name: str) -> tuple[Any, Any]:
+    """Return the request and the answer of an API, from `messages`."""
+    from kafka.protocol.api_message import ApiMessage
+
+    kind, folder = type(ApiMessage), "reconciler.providers.kafka.messages"
+    request, answer = (kind(f"{name}{part}", (ApiMessage,), {}, load_json=folder) for part in ("Request", "Response"))
+    return request, answer  # The library knows the answer as long as it is held here.
+
+
+def _topics_of_members(client: KafkaClient, classic: Collection[str], consumer: Collection[str]) -> dict[str, set[str]]:
+    """Return the topics that groups with members read now, by the names brokers give them."""
+    found: dict[str, set[str]] = {}
+    described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
+    for name, group in described.items():
+        subscribed = [each["member_metadata"] for each in group["members"]]
+        found[name] = {topic for each in subscribed if isinstance(each, Mapping) for topic in each["topics"]}
+    request, _ = _message("ConsumerGroupDescribe")
+
+    def asked(groups: Sequence[str]) -> Any:
+        return request(group_ids=groups, include_authorized_operations=False)
+
+    for name, group in _described(client, consumer, asked):
+        assigned = (topic.topic_name for each in group.members for topic in each.assignment.topic_partitions)
+        found[name] = {*assigned, *(topic for each in group.members for topic in each.subscribed_topic_names)}
+    return found
+
+
+def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
+    """Return where share groups go on, as commits of consumer groups are returned; -1 where one has not begun."""
+    from kafka.structs import OffsetAndMetadata
+
+    request, _ = _message("DescribeShareGroupOffsets")
+
+    def asked(groups: Sequence[str]) -> Any:
+        return request(groups=[request.Group(group_id=each, topics=None) for each in groups])
+
+    return {
+        name: {
+            (topic.topic_name, each.partition_index): OffsetAndMetadata(each.start_offset, "", -1)
+            for topic in group.topics
+            for each in topic.partitions
+        }
+        for name, group in _described(client, groups, asked)
+    }
+
+
+def _described(
+    client: KafkaClient, groups: Collection[str], request: Callable[[Sequence[str]], Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield what the coordinators answer about groups; nothing about one that has gone.
+
+    Raises:
+        NotAuthorizedError: One of them may not be described.
+    """
+    from kafka.errors import for_code
+
+    def ask() -> dict[str, Any]:
+        connections, found = client.admin._manager, {}  # noqa: SLF001 - the library has no method for it
+        coordinators = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
+        for node in sorted(set(coordinators.values())):
+            asked = request([each for each in groups if coordinators[each] == node])
+            for each in connections.run(connections.send, asked, node).groups:
+                found[each.group_id] = for_code(each.error_code) if each.error_code else each
+        return found
+
+    for name, answer in client.asked_of_group("describing groups", ask).items() if groups else ():
+        code = getattr(answer, "errno", 0)
+        if code and code not in _FOREIGN:
+            raise of_code(code, "", what=f"cluster {client.name}: group {name}")
+        if not code:
+            yield name, answer

@@ -516,6 +516,7 @@ class KafkaStorageMoves:
             committed = (
                 (group.name, {each.partition: each.reads_on for each in group.offsets if each.reads_on is not None})
                 for group in found
+                if not group.is_share
             )
             return {name: offsets for name, offsets in committed if offsets}
         offsets = {name: self.groups.committed(name, [full_name]) for name in self.groups.names()}

@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.admin import DescribeAclsResponse, DescribeClusterResponse, DescribeConfigsResponse
+from kafka.protocol.admin import (
+    DeleteAclsResponse,
+    DescribeAclsResponse,
+    DescribeClusterResponse,
+    DescribeConfigsResponse,
+)
 from kafka.protocol.frame import KafkaBytes
 
-from reconciler.providers.kafka.client import bindings_in, cluster_in
+from reconciler.providers.kafka.client import bindings_in, cluster_in, deletions_in
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.translate import ClusterSeen, ConfigSeen, naming_of, placed
@@ -207,6 +212,32 @@ def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: Binding
         (rule,) = (rule_at(path, operations) for path, operations in rule_fields(rules).items())
         assert NamespaceAcl.model_validate(rule.to_json()) == rule
         assert list(bindings_of_namespace("pay.", [rule])) == [each]
+
+
+def test_a_rule_that_brokers_refuse_to_delete_is_refused_though_its_filter_succeeds() -> None:
+    result = DeleteAclsResponse.DeleteAclsFilterResult
+    matched = [
+        result.DeleteAclsMatchingAcl(
+            error_code=code,
+            error_message="no" if code else None,
+            resource_type=2,
+            resource_name="a",
+            pattern_type=3,
+            principal="User:a",
+            host="*",
+            operation=3,
+            permission_type=3,
+        )
+        for code in (0, 31)
+    ]
+    results = [
+        result(error_code=0, error_message=None, matching_acls=matched),
+        result(error_code=0, error_message=None, matching_acls=matched[:1]),
+        result(error_code=42, error_message="what", matching_acls=[]),
+    ]
+    answer = DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+    read = deletions_in(DeleteAclsResponse.decode(answer.encode(version=3), version=3))
+    assert list(read) == [(31, "no"), (0, ""), (42, "what")]
 
 
 def test_codes_of_later_brokers_are_read_as_words_of_their_own() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.providers.kafka.client import ABSENT, create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.groups import READING, committed_by, group_states, readable_by
+from reconciler.providers.kafka.groups import committed_by, group_states, readable_by
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
 from reconciler.providers.kafka.links.link_states import (
     KeptMirror,
@@ -29,14 +29,19 @@ from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import TopicSeen, bindings_of_topic, placed
 from reconciler.resources.acls import (
     EVERYONE,
+    OPERATIONS,
+    TOPICS,
     Binding,
+    NamespaceAcl,
     bindings_of_namespace,
     denial,
     denial_path,
+    namespace_rules_apart,
     rule_at,
     rule_fields,
     writers,
 )
+from reconciler.resources.address import join_name
 from reconciler.resources.mirrors import (
     AccessRules,
     GroupOffsets,
@@ -116,7 +121,7 @@ class _Bringing:
         self.entries: Entries = self.site.ledger.read(*COPIES)
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
-        self.members = {name for name, state in group_states(self.site.client).items() if state in READING}
+        self.members = {name for name, seen in group_states(self.site.client).items() if seen.has_members}
         self.there, self.refused = _readable(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
@@ -318,7 +323,7 @@ def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
     """
     topics = site.seen()
     states = site.states().live({name: seen.id for name, seen in topics.items()})
-    places = _places(site, states, link, wanted, _rules(site, topics))
+    places = _places(site, states, link, _as_kept(wanted), _rules(site, topics))
     if not any(each.changes or each.own != each.before for each in places):
         return 0
     site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=False))
@@ -327,6 +332,27 @@ def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
     _check(delete_bindings(site.client, sorted(unbinds - binds)) if unbinds - binds else [], site)
     site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=True))
     return sum(bool(each.changes) for each in places)
+
+
+def _as_kept(rules: AccessRules) -> AccessRules:
+    """Return rules as brokers keep them: each about one kind and one name, those about one topic at that topic."""
+    topics = {name: [*_rules_at(fields)] for name, fields in rules.topics.items()}
+    namespaces: dict[str, list[NamespaceAcl]] = {}
+    for namespace, fields in rules.namespaces.items():
+        for rule in namespace_rules_apart(_rules_at(fields), OPERATIONS):
+            [name] = rule.names
+            if rule.resources == (TOPICS,) and not name.endswith("*"):
+                topics.setdefault(join_name(namespace, name), []).append(rule.model_copy(update={"names": ("*",)}))
+            else:
+                namespaces.setdefault(namespace, []).append(rule)
+    return AccessRules(
+        {name: rule_fields(namespace_rules_apart(found, OPERATIONS)) for name, found in topics.items()},
+        {name: rule_fields(found) for name, found in namespaces.items()},
+    )
+
+
+def _rules_at(fields: RuleFields) -> Iterator[NamespaceAcl]:
+    return (rule_at(path, operations) for path, operations in fields.items())
 
 
 def _places(site: Site, states: States, link: str, wanted: AccessRules, here: AccessRules) -> list[_Place]:

@@ -15,6 +15,7 @@ from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
 from reconciler.providers.kafka.client import UNAUTHORIZED
+from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.ledger import (
     LINK_ENTRY,
     MIRROR_ENTRY,
@@ -534,6 +535,8 @@ class _Carrying:
         check_own(mirror.name, synced_keys(link), wanted.configs)
         partitions = 0 if seen is None else len(seen.replicas)
         ((_, configs),) = self._site.client.configs([topic])
+        if seen is not None and isinstance(configs, int):
+            raise of_code(configs, "", what=f"configs of {mirror.address}")
         own = {} if isinstance(configs, int) else own_values(configs)
         self._site.shape(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:

@@ -24,9 +24,10 @@ from kafka.admin import (
 from reconciler.errors import NotAuthorizedError, ReconcilerError
 from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.provider import KafkaProvider
-from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult
+from reconciler.resources.address import address_of
+from reconciler.resources.mirrors import AccessRules, GroupOffsets, GroupOffsetsResult
 from reconciler.runtime.retry import Backoff, Tries
-from tests.providers.kafka.links.linked import OPENED, Linked, commit
+from tests.providers.kafka.links.linked import EAST, OPENED, Linked, commit
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
 from tests.servers.kafkatopics import make_topic
@@ -93,6 +94,27 @@ def test_a_group_beyond_what_was_copied_is_held_to_the_mirrors_end_and_brought_a
     there = _there(linked, group)
     assert there is not None
     assert _next(linked, linked.mirror, there) == []
+
+
+def test_rules_of_an_embedded_source_are_brought_once_as_brokers_keep_them(linked: Linked) -> None:
+    namespace = f"{linked.topic}-ns"
+    linked.east.learn([address_of("namespace", EAST, namespace)])
+    syncs = linked.links.syncs
+    wanted = AccessRules(
+        {linked.topic: {"acls.allow User:b": ("idempotent-write", "read")}},
+        {namespace: {"acls.allow User:a on groups,topics named orders,pay-*": ("alter-configs", "read")}},
+    )
+    assert syncs.bring_rules(linked.link, wanted) == 2
+    linked.wait(lambda: namespace in syncs.rules().namespaces)
+    assert syncs.rules().namespaces[namespace] == {
+        "acls.allow User:a named pay-*": ("alter-configs", "read"),
+        "acls.allow User:a on groups named orders": ("read",),
+        "acls.allow User:a on groups named pay-*": ("read",),
+    }
+    assert syncs.rules().topics[linked.mirror] == {"acls.allow User:b": ("read",)}
+    assert syncs.bring_rules(linked.link, wanted) == 0
+    assert syncs.bring_rules(linked.link, AccessRules()) == 2
+    linked.wait(lambda: namespace not in syncs.rules().namespaces)
 
 
 @pytest.fixture
