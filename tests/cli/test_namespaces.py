@@ -130,6 +130,17 @@ def test_how_much_of_its_quotas_a_namespace_uses_is_shown_with_them(workspace: R
     assert "quotas" not in run("namespace", "list").stdout
 
 
+def test_groups_named_in_a_namespace_that_is_deleted_are_named_with_what_deletes_them(workspace: Run) -> None:
+    for group in ("shop:checkout", "shopping", "audit"):
+        assert workspace("topic", "consume", "topic/west/shop:orders", "--group", group).returncode == 0
+    staying = "1 group named in it: shop:checkout; groups stay until they are deleted: "
+    asked = workspace("namespace", "delete", "west", "shop", *ALLOWED)
+    assert staying in asked.stdout
+    gone = workspace("namespace", "delete", "west", "shop", *ALLOWED, "--yes")
+    assert f"{staying}reconciler group delete west shop:checkout" in gone.stdout.splitlines()[-1]
+    assert workspace("group", "delete", "west", "shop:checkout", "--force", "--yes").returncode == 0
+
+
 def test_nothing_is_deleted_where_nobody_can_be_asked(workspace: Run) -> None:
     asked = workspace("namespace", "delete", "west", "shop", "--allow", "delete:topic/west/shop:orders")
     assert asked.returncode == 64

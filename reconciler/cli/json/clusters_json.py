@@ -617,6 +617,7 @@ class NamespaceDeletionDocument(Document):
     namespace: str
     nested: tuple[str, ...]
     topics: tuple[LeavingPart, ...]
+    groups: tuple[str, ...] = Field((), description="Groups whose names lie in it: they stay until they are deleted.")
 
     @classmethod
     def of(cls, deletion: NamespaceDeletion) -> NamespaceDeletionDocument:

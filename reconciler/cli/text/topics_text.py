@@ -570,8 +570,17 @@ def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
         *([line(f"… and {counted(more, 'more topic')}")] if more > 0 else []),
         *([line(f"  {counted(len(kept), *_RULES)}:")] if kept else []),
         *[line(f"  {rule}") for rule in kept[:_SHOWN]],
+        *_staying_groups(deletion),
         *_instead(deletion.detachable),
     ]
+
+
+def _staying_groups(deletion: NamespaceDeletion) -> Iterator[Line]:
+    """Yield the groups that a namespace of the same name would have again."""
+    if deletion.groups:
+        delete = f"reconciler group delete {deletion.cluster} {deletion.groups[0]}"
+        staying = f"{counted(len(deletion.groups), 'group')} named in it: {', '.join(deletion.groups[:_SHOWN])}"
+        yield line(f"  {staying}; groups stay until they are deleted: {delete}")
 
 
 def _instead(topics: Sequence[Address]) -> list[Line]:
@@ -589,7 +598,8 @@ def deleted_text(deletion: NamespaceDeletion) -> list[Line]:
     return [
         line(
             f"Deleted {gone}" + ("; `reconciler run` frees the space" if deletion.topics and deletion.is_marked else "")
-        )
+        ),
+        *_staying_groups(deletion),
     ]
 
 

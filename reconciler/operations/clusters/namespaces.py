@@ -173,6 +173,8 @@ class NamespaceDeletion:
     """The topics that could be unmounted instead, which keeps their records in object storage."""
     kept: tuple[str, ...] = ()
     """The access rules of others on these names: they stay."""
+    groups: tuple[str, ...] = ()
+    """Consumer groups whose names lie in what goes: they stay, with the offsets of other topics."""
     is_marked: bool = True
     """Whether `run` frees the space; else brokers do it by themselves."""
 
@@ -263,7 +265,8 @@ def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider, 
     are_rules = provider.capabilities.namespaces_are_rules
     gone = {each: _going(each, observed, record, are_rules=are_rules) for each in observed}
     kept = tuple(f"{each}: {rule}" for each in sorted(gone) for rule in rules_left(observed[each], gone[each]))
-    return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable, kept, is_marked=not are_rules)
+    groups = () if are_rules else tuple(each for each in provider.groups.names() if each.startswith(f"{name}:"))
+    return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable, kept, groups, is_marked=not are_rules)
 
 
 def _is_tiered(seen: Observed) -> bool:
