@@ -166,8 +166,9 @@ def _mounted(action: Transition, migration: Observed | None, topic: Observed | N
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # Where jobs do it a topic has no place before it is archived: its name says all there is to say.
-    is_it = topic.legacy.location == source if topic.legacy is not None else "/" not in source
+    # Where jobs do it a topic has no place before it is archived: its id says which it is, where the action has it.
+    is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
+    is_it = topic.legacy.location == source if topic.legacy is not None else "/" not in source and is_same
     if is_mount:
         return Settlement("done", topic) if is_it else Settlement("conflict")
     return Settlement("absent" if is_it else "done")  # else the name is another topic's by now

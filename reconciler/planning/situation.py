@@ -232,6 +232,11 @@ def is_replica(item: Observed | WantedResource | None) -> bool:
     return item is not None and isinstance(item.resource, Topic) and item.resource.spec.read_replica_of is not None
 
 
+def is_another(last: Recorded, seen: Observed) -> bool:
+    """Tell whether an observed resource was created under the name of the recorded one, after that was deleted."""
+    return last.incarnation is not None and seen.incarnation is not None and last.incarnation != seen.incarnation
+
+
 def mounted_by(mounting: Mounting) -> Address:
     """Return the address of the topic that a mounting is about."""
     return address_of("topic", mounting.cluster, mounting.topic_name)

@@ -16,6 +16,7 @@ from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
+from tests.embedded.tiered.tiered_cluster import BOTH
 from tests.operations.test_mount_plans import Shop, cluster, mounting, topic
 
 if TYPE_CHECKING:
@@ -124,3 +125,48 @@ def test_a_topic_that_is_there_is_shown_as_before(shop: Shop) -> None:
     text = text_of(explain_text(explain(shop.bench.invocation, Select(), ORDERS)))
     assert "unmounted" not in text
     assert text.splitlines()[-1] == "Nothing is planned: files, state and cluster agree."
+
+
+def _taken(shop: Shop, configs: dict[str, str]) -> None:
+    """Create another topic under the name of the unmounted one, with one record."""
+    west = shop.opened("west")
+    west.create_topic("shop:orders", partitions=1, configs=configs)
+    with west.producer() as producer:
+        producer.send("shop:orders", b"stray")
+
+
+@pytest.mark.parametrize("configs", [{}, BOTH], ids=["never tiered", "tiered"])
+def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_over(
+    shop: Shop, configs: dict[str, str]
+) -> None:
+    location, before = shop.location(), shop.values()
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    _taken(shop, configs)
+    (warning,) = shop.bench.plan().plan.warnings
+    assert warning.message.startswith("another topic has its name on cluster west: 1 record, the newest of 20")
+    assert warning.hint.startswith(f"Its own topic lies at {location}. The other one is neither archived nor deleted.")
+    shop.apply()  # Nothing is planned, and the state keeps the location.
+    shop.say(sleep=mounting("orders", "west", "mounted"))
+    assert "the name is taken" in shop.bench.plan().plan.errors[0].message
+    assert shop.values() == [b"stray"]
+    shop.apply(orders=None, sleep=mounting("orders", "west", "mounted", more=", as: bought"))
+    assert shop.values("shop:bought") == before
+    assert shop.values() == [b"stray"]
+
+
+def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(shop: Shop) -> None:
+    location, mounts = shop.location(), shop.opened("west").mounts
+    mounts.drive(mounts.unmount("shop:orders"))
+    _taken(shop, {})
+    (refused,) = shop.bench.plan().plan.errors
+    assert f"another topic has its name: it was unmounted, and no Mounting says so: it is detached at {location}" in (
+        refused.message
+    )
+    shop.say(sleep=mounting("orders", "west", "unmounted"))
+    planned = shop.bench.plan().plan
+    assert planned.errors == ()
+    assert [action.id for action in planned.actions] == ["adopt:mounting/west/shop:orders"]
+    shop.apply()
+    shop.opened("west").delete_topic("shop:orders")
+    shop.apply(sleep=mounting("orders", "west", "mounted"))
+    assert shop.location() == location

@@ -337,6 +337,7 @@ def _measures(row: dict[str, Any]) -> Measures:
             {number: _position(**at) for number, at in said.get("positions", {}).items()},
             said.get("committed"),
             None if "diverged" not in said else tuple(Diverged(**each) for each in said["diverged"]),
+            said.get("newest_ms"),
         )
         for address, said in row.get("measures", {}).items()
     }

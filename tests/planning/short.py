@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from reconciler.errors import UserError
-from reconciler.resources.address import Address, split_name
+from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.inventory import RESOURCE, Declared, Observed, Recorded, RemoteLegacy, Resource, SeenStorage
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.world import topic_from
@@ -108,4 +108,7 @@ def _incarnation(item: dict[str, Any]) -> str | None:
     kind, name = next(iter(item.items()))
     if kind == "cluster":
         return f"{name}{CLUSTER_ID}"
+    if kind == "mounting":  # that of its topic
+        called = join_name(split_name(name)[0], item.get("as", split_name(name)[1]))
+        return f"topic {called}" if item.get("state") == "mounted" else None
     return None if kind == "namespace" else f"{kind} {name}"

@@ -265,6 +265,9 @@ class Unmount(_ByJobs):
         topic = here.topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} is gone since it was looked at", hint="Plan again.")
+        if self.action.parameters.get("incarnation") not in {None, topic.id}:
+            message = f"topic {mounting.topic_name} was deleted and created again since it was looked at"
+            raise StalePlanError(message, hint="Nothing was archived. Plan again.")
         return self._begin("outbound", here.place(mounting.topic_name), topic.id)
 
     def _prepared(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
@@ -428,6 +431,7 @@ class Mount(_ByJobs):
             self._bring_groups(move, found)
             move = self._kept(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
+        self._check_made(move)
         here.finish(move.topic, found, self._retention())
         settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         here.end(replace(move, location=str(found.location)))
@@ -450,17 +454,22 @@ class Mount(_ByJobs):
 
     def _made(self, move: MountJob, found: TopicManifest) -> MountJob:
         """Make the topic, once: one that has its name and another id is not the one that was made."""
-        here = self.means.by_jobs
         if move.state is _S.PREPARING:
             self.means.may_go_on()
-            return self._kept(replace(move, state=_S.EXECUTING, topic_id=here.make(move.topic, found)))
-        there = here.topic(move.topic)
+            made = self.means.by_jobs.make(move.topic, found)
+            return self._kept(replace(move, state=_S.EXECUTING, topic_id=made))
+        self._check_made(move)
+        return move
+
+    def _check_made(self, move: MountJob) -> None:
+        there = self.means.by_jobs.topic(move.topic)
         if there is None or there.id != move.topic_id:
+            if move.state is _S.CUT_OVER:  # From there nothing can be cancelled.
+                self._kept(replace(move, state=_S.EXECUTING))
             what = "was deleted" if there is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while it was filled"
             cancel = f"reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}"
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")
-        return move
 
     def _filled(self, move: MountJob, archive: Archive) -> tuple[int, int]:
         """Fill the topic and compare it; return records and stored bytes that were moved."""

@@ -18,15 +18,17 @@ from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
     Attached,
     SharedStorage,
+    detached_here,
     elsewhere,
     found_beside,
     found_detached,
     found_source,
+    is_unmounted,
     nothing_there,
     wanted_name,
 )
 from reconciler.planning.selection import names_before, renamed_namespaces
-from reconciler.planning.situation import mounted_by
+from reconciler.planning.situation import is_another, mounted_by
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
@@ -428,11 +430,13 @@ class _Looking:
         under_way = seen.inventory.get(mounting.address)
         if under_way is not None and is_under_way(under_way.state):
             return False
-        is_known = mounting.address in self._record
-        if topic in seen.inventory:  # once, before it is taken for what its mounting only names
-            is_asked = mounting.spec.state == "mounted" and "/" not in (mounting.spec.source or "") and not is_known
-        else:
-            is_asked = mounting.spec.state == "mounted" or not is_known
+        last, there = self._record.get(mounting.address), seen.inventory.get(topic)
+        is_learnt = last is None or (is_unmounted(last) and last.physical_name is None)
+        if mounting.spec.state == "unmounted":  # of a topic that is there: whether it is another than was applied
+            known = [each for each in (last, self._record.get(topic)) if each is not None]
+            is_asked = is_learnt if there is None else any(is_another(each, there) for each in known)
+        else:  # of a topic that is there once, before it is taken for what its mounting only names
+            is_asked = there is None or (last is None and "/" not in (mounting.spec.source or ""))
         return is_asked and self._can_look(mounting.cluster)
 
     def _can_look(self, cluster: str) -> bool:
@@ -445,7 +449,8 @@ class _Looking:
         if isinstance(lying, UserError):
             return None if is_there else lying
         if is_there:
-            return found_beside(mounting, lying)
+            look = detached_here if mounting.spec.state == "unmounted" else found_beside
+            return look(mounting, lying)
         if mounting.spec.state == "unmounted":
             return found_detached(mounting, lying)
         last = self._record.get(address)
@@ -496,7 +501,7 @@ class _Looking:
             address
             for address in sorted(self._record)
             if kind_of(address) == "topic"
-            and address not in self._seen.inventory
+            and self._is_gone(address)
             and address not in self._seen.hidden
             and (address in self._desired or cluster_of(address) in self._moving)
         ]
@@ -515,6 +520,11 @@ class _Looking:
             lies = self._lies_now(address, identity.cluster_id, listed)
             if lies is not None:
                 yield address, lies
+
+    def _is_gone(self, address: Address) -> bool:
+        """Tell whether a recorded topic is not there, or another topic has its name."""
+        there = self._seen.inventory.get(address)
+        return there is None or is_another(self._record[address], there)
 
     def _lies_now(
         self, address: Address, cluster_id: str, listed: Sequence[Mountable]

@@ -23,7 +23,12 @@ from reconciler.planning.checks.mirror_checks import (
     warnings_of_links,
     warnings_of_restores,
 )
-from reconciler.planning.checks.mount_checks import check_mounting, check_rivals, warnings_of_sealed
+from reconciler.planning.checks.mount_checks import (
+    check_mounting,
+    check_rivals,
+    warnings_of_sealed,
+    warnings_of_strangers,
+)
 from reconciler.planning.checks.offline import warnings_of_rules
 from reconciler.planning.checks.tiering_checks import (
     check_tiered_topics,
@@ -118,10 +123,11 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_insync,
     warnings_of_overrides,
     warnings_of_sealed,
+    warnings_of_strangers,
 )
 """What is worth knowing before a plan is agreed to."""
 
-MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching)
+MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
 """Those of them that need measures: they are walked once before, to learn of which topics."""
 
 

@@ -247,6 +247,13 @@ def _data_bearing(action: Action, situation: Situation) -> Block | None:
     return Block("data_bearing", message, f"delete:{action.address}")
 
 
+def _recreated(action: Action, _situation: Situation) -> Block | None:
+    if not isinstance(action, Transition) or Reason.RECREATED not in action.reasons:
+        return None
+    message = "it was mounted again, or deleted and created again, outside reconciler: its id is not the one applied"
+    return Block("recreated", message, f"{action.verb}:{action.address}")
+
+
 def _hiding(action: Action, situation: Situation) -> Block | None:
     """Whether a namespace is empty cannot be told where not every topic is shown."""
     cluster = cluster_of(action.address) or ""
@@ -285,7 +292,15 @@ def _rules(action: Action, situation: Situation) -> Block | None:
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 
-_LIFTABLE: Final[tuple[Guard, ...]] = (_owned, _data_bearing, _hiding, _deletion_protection, _data_loss, _rules)
+_LIFTABLE: Final[tuple[Guard, ...]] = (
+    _owned,
+    _recreated,
+    _data_bearing,
+    _hiding,
+    _deletion_protection,
+    _data_loss,
+    _rules,
+)
 
 
 def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:

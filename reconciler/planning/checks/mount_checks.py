@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
@@ -13,17 +14,26 @@ from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
-from reconciler.planning.resolve.mount_sources import is_same_place
+from reconciler.planning.resolve.mount_sources import (
+    is_at,
+    is_away,
+    is_explicit,
+    is_same_place,
+    is_stranger,
+    location_of,
+    meant_by,
+)
 from reconciler.planning.situation import Review, Situation, WantedResource, is_replica, mirror_at, mounted_by
-from reconciler.resources.address import Address, cluster_address, join_name
+from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.measures import Measure
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource
 from reconciler.resources.topic import Topic
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Inventory, Observed, Recorded
+    from reconciler.resources.inventory import Inventory, Observed
 
 
 BYTES_A_SECOND: Final = 50 * 2**20
@@ -162,16 +172,68 @@ def _known_of(topic: Address, situation: Situation) -> Estimate:
 # Whether the topic that has a mounting's name on its cluster is the one that the mounting means.
 
 
+def warnings_of_strangers(review: Review) -> Iterator[Finding]:
+    """Yield what the topics hold that have the name of a topic that is mounted, unmounted or detached."""
+    situation = review.situation
+    recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
+    for address, wanted in sorted(situation.wanted.items()):
+        mounting, under_way = wanted.resource, situation.observed.get(address)
+        if not isinstance(mounting, Mounting) or not situation.is_decidable(address):
+            continue
+        topic = mounted_by(mounting)
+        seen = situation.observed.get(topic)
+        is_moving = under_way is not None and is_under_way(under_way.state)
+        if seen is None or is_moving or not is_stranger(mounting, seen, situation):
+            continue
+        if is_away(mounting, situation):
+            location = situation.unmounted.get(address) or _found_at(address, situation)
+            yield _stranger(address, topic, _away(topic, location), review)
+        elif mounting.spec.state == "mounted":
+            yield _stranger(address, topic, "Look at its records before you delete it.", review)
+        elif address in recreated:
+            yield _stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
+    for topic, location in sorted(situation.given.detached.items()):
+        if topic in situation.observed:
+            yield _stranger(topic, topic, _away(topic, location), review)
+
+
+def _stranger(address: Address, topic: Address, hint: str, review: Review) -> Finding:
+    held = review.measure(topic, is_wish=True)
+    what = "its records could not be counted" if held is None else counted(held.records, "record")
+    if held is not None and held.newest_ms is not None:
+        what += f", the newest of {_utc(held.newest_ms)}"
+    wanted = review.situation.wanted.get(address)
+    message = f"another topic has its name on cluster {cluster_of(topic)}: {what}"
+    return Finding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
+
+
+def _away(topic: Address, location: str | None) -> str:
+    where = "Its own topic is in object storage" if location is None else f"Its own topic lies at {location}"
+    return (
+        f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it, or archive it: "
+        f"reconciler topic unmount {topic}"
+    )
+
+
+def _found_at(mounting: Address, situation: Situation) -> str | None:
+    source = situation.given.mounts.get(mounting)
+    return source.location if isinstance(source, MountSource) else None
+
+
+def _utc(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Refuse to take a topic for the one that is to be mounted, because it has its name."""
-    there, meant = _location(seen), _meant(mounting, situation)
+    there, meant = location_of(seen), meant_by(mounting, situation)
     lying = situation.given.mounts.get(mounting.address)
-    if there is not None and _is_at(there, meant):
-        if not isinstance(lying, MountSource) or _is_explicit(meant) or is_same_place(lying.location, there):
+    if there is not None and is_at(there, meant):
+        if not isinstance(lying, MountSource) or is_explicit(meant) or is_same_place(lying.location, there):
             return
         meant = lying.location
     what = f"a topic of that name that lies at {there}" if there else "a topic of that name that was never tiered"
-    instead = f"not at {meant}" if _is_explicit(meant) else f"not one of object storage that was made as {meant}"
+    instead = f"not at {meant}" if is_explicit(meant) else f"not one of object storage that was made as {meant}"
     other = f"Where that one is meant write source: {there}." if there else "What only stays here needs no Mounting."
     yield (
         f"the name is taken: cluster {mounting.cluster} has {what}, {instead}",
@@ -181,45 +243,15 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Refuse to unmount another topic than the one that is meant; without `source` and `as` a name is enough."""
-    there, meant = _location(seen), _meant(mounting, situation)
-    is_named = mounting.spec.source is None and mounting.spec.as_ is None and not _is_explicit(meant)
-    if there is None or is_named or _is_at(there, meant):
+    there, meant = location_of(seen), meant_by(mounting, situation)
+    is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
+    if there is None or is_named or is_at(there, meant):
         return
-    instead = f"not at {meant}" if _is_explicit(meant) else f"and was not made as {meant}"
+    instead = f"not at {meant}" if is_explicit(meant) else f"and was not made as {meant}"
     yield (
         f"the topic {mounting.topic_name} that is here lies at {there}, {instead}",
         f"Write source: {there} where that one is meant, or correct source or `as`.",
     )
-
-
-def _meant(mounting: Mounting, situation: Situation) -> str:
-    """Return the location that a mounting means or, where it says and knows none, the name its topic was made with."""
-    source = mounting.spec.source
-    if source is not None and _is_explicit(source):
-        return source
-    last = _last(mounting, situation)
-    known = last.resource.spec if last is not None and isinstance(last.resource, Mounting) else None
-    if last is not None and last.physical_name is not None and known is not None and source in {None, known.source}:
-        return last.physical_name
-    return join_name(mounting.metadata.namespace, source or mounting.metadata.name)
-
-
-def _last(mounting: Mounting, situation: Situation) -> Recorded | None:
-    """Return what is remembered of a mounting, be it under the name it had before."""
-    last, old = situation.recorded.get(mounting.address), situation.wanted[mounting.address].moved_from
-    return situation.recorded.get(old) if last is None and old is not None else last
-
-
-def _location(seen: Observed) -> str | None:
-    return seen.legacy.location if seen.legacy is not None else None
-
-
-def _is_at(there: str, meant: str) -> bool:
-    return is_same_place(meant, there) if _is_explicit(meant) else there.rsplit("/", 2)[0] == meant
-
-
-def _is_explicit(source: str) -> bool:
-    return "/" in source
 
 
 # Mountings: whether a topic can be mounted or unmounted at all. No `--allow` lifts what is found here.
@@ -246,7 +278,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
             yield from _check_mount(mounting, situation)
         elif seen.state != MIGRATING:
             yield from check_mounted(mounting, seen, situation)
-    elif seen is None:
+    elif seen is None or (is_stranger(mounting, seen, situation) and is_away(mounting, situation)):
         yield from _check_detached(mounting, situation)
     else:
         yield from _check_unmount(mounting, topic, seen, situation)

@@ -26,7 +26,7 @@ from reconciler.planning.plan import DriftFinding, Finding, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
-from reconciler.planning.situation import mounted_by
+from reconciler.planning.situation import is_another, mounted_by
 from reconciler.resources.acls import TopicAcl, rule_fields, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -577,11 +577,6 @@ def _is_unmounting(topic: Address, situation: Situation) -> bool:
         and (seen.is_by_hand or address in situation.wanted)
         for address, seen in situation.observed.items()
     )
-
-
-def is_another(last: Recorded, before: Observed) -> bool:
-    """Tell whether what is there is not what we recorded, but something made later under its name."""
-    return last.incarnation is not None and before.incarnation is not None and last.incarnation != before.incarnation
 
 
 def _adopt_new(sides: AddressView, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:

@@ -42,6 +42,7 @@ from reconciler.planning.diff.moves import (
 )
 from reconciler.planning.resolve.acting_configs import hiding
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
+from reconciler.planning.resolve.mount_sources import is_stranger, is_unmounted
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, taken_over
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
 from reconciler.resources.cluster import Cluster
@@ -65,13 +66,15 @@ def is_spoken_for(sides: AddressView, situation: Situation, decision: Decision) 
 
 def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings.get(sides.address)
-    if mounting is not None:
-        return mounting.spec.state == "unmounted"  # understood to be detached
-    if sides.before is not None:
-        return False
+    before = sides.before
+    if mounting is not None:  # understood to be detached, or another topic has its name
+        is_other = before is not None and is_stranger(mounting, before, situation)
+        return mounting.spec.state == "unmounted" or is_other
     cluster = sides.address.split("/")[1]
     last = situation.recorded.get(address_of("mounting", cluster, full_name_of(sides.address)))
-    if last is None or not isinstance(last.resource, Mounting) or last.resource.spec.state != "unmounted":
+    if last is None or not isinstance(last.resource, Mounting) or not is_unmounted(last):
+        return False
+    if before is not None and not is_stranger(last.resource, before, situation):
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
     forgetting = last.resource.address if sides.last is None else f"{last.resource.address} {sides.address}"
@@ -174,9 +177,9 @@ def _decide_topic(
         recover(sides, topic, situation, decision)
     elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
         decide_freed(sides, there, situation, decision)
-    elif before is None and sides.address in situation.given.detached:
+    elif sides.address in situation.given.detached:
         lies_detached(sides, situation, decision)
-    elif before is None and sides.address in situation.given.mounted_elsewhere:
+    elif sides.address in situation.given.mounted_elsewhere:
         is_elsewhere(sides, situation, decision)
     elif mirrors := copies_left(sides.address, situation):
         keep_copies(sides, mirrors, decision)

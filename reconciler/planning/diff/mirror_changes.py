@@ -14,7 +14,6 @@ from reconciler.planning.diff.converge import (
     adopt,
     converge,
     create,
-    is_another,
     precondition,
     state_precondition,
 )
@@ -47,7 +46,16 @@ from reconciler.planning.resolve.mirror_sources import (
     way_of,
 )
 from reconciler.planning.selection import way_in
-from reconciler.planning.situation import COPYING, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
+from reconciler.planning.situation import (
+    COPYING,
+    Situation,
+    WantedResource,
+    is_another,
+    is_live,
+    mirror_at,
+    source_of,
+    topic_of,
+)
 from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
@@ -126,6 +134,10 @@ def _look_at_topic(sides: AddressView, mirror: MirrorTopic, there: Observed | No
     if there is None:
         hint = "Begin with state mirroring, or remove the entry."
         _refuse(sides, f"it is not there, so it cannot become {mirror.state}", hint, decision)
+    elif sides.last is not None and is_another(sides.last, there):
+        message = f"{topic_of(mirror)} was deleted and created again outside reconciler"
+        hint = f"To keep that topic and forget the mirror: reconciler state rm {sides.address}"
+        _refuse(sides, f"{message}: it is not the mirror that was applied", hint, decision)
     elif mirror.state == "reversed":
         message = (
             f"it is an ordinary topic by now, without a record of what it mirrored: it cannot become {mirror.state}"

@@ -29,7 +29,6 @@ from reconciler.planning.diff.converge import (
     compare,
     converge,
     create,
-    is_another,
     precondition,
     state_precondition,
 )
@@ -37,7 +36,8 @@ from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
-from reconciler.planning.situation import Situation, mounted_by
+from reconciler.planning.resolve.mount_sources import is_away, is_stranger, is_unmounted
+from reconciler.planning.situation import Situation, is_another, mounted_by
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
@@ -79,13 +79,21 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
     if sides.last is not None:
         recorded = plain(sides.last.resource.to_json())
         decision.drift.append(drifted(sides.address, "", recorded, f"{DETACHED_AT}{location}"))
+    other, new = _named_now(sides)
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it was unmounted, and no Mounting says so: it is detached at {location}",
+        f"{other}it was unmounted, and no Mounting says so: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
-        f"one with state: unmounted. To make a new and empty one: reconciler state rm {sides.address}",
+        f"one with state: unmounted. {new}: reconciler state rm {sides.address}",
     )
+
+
+def _named_now(sides: AddressView) -> tuple[str, str]:
+    """Return what is said of another topic that has a topic's name, and what forgetting the first leads to."""
+    if sides.before is None:
+        return "", "To make a new and empty one"
+    return "another topic has its name: ", "To keep the topic that has its name now"
 
 
 def is_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
@@ -96,11 +104,12 @@ def is_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -
         decision.drift.append(drifted(sides.address, "", recorded, f"{MOUNTED_AS}{there}"))
     back = mount_back(sides.address, there)
     keep = "" if there.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
+    other, new = _named_now(sides)
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it is mounted with its records as {there}, and no Mounting says so",
-        f"{back} {keep}To make a new and empty one: reconciler state rm {sides.address}",
+        f"{other}it is mounted with its records as {there}, and no Mounting says so",
+        f"{back} {keep}{new}: reconciler state rm {sides.address}",
     )
 
 
@@ -173,20 +182,31 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         return
     topic = mounted_by(mounting)
     seen = situation.observed.get(topic)
+    is_other = seen is not None and is_stranger(mounting, seen, situation)
     if old is not None:
         decision.settled.add(old)  # also while it waits: what it knows of its topic follows once that is done
     if _is_on_its_way(sides, mounting, seen, situation, decision):
         return
     if old is not None:
         _follow(sides, old, decision)
+    if is_other and is_away(mounting, situation):
+        seen = None  # The topic that has its name is another; a warning says so.
     _tell_drift(sides, mounting, seen, decision)
     if (seen is not None) == (mounting.spec.state == "mounted"):
-        if old is None and (sides.last is None or sides.last.resource != mounting):
+        is_same = sides.last is not None and sides.last.resource == mounting
+        if old is None and not (is_same and not _learns_place(sides, situation)):
             decision.actions.append(_remembered(sides, mounting, seen, situation))
     elif seen is not None:
-        decision.actions.append(_unmount(sides, mounting, seen, situation, decision))
+        unmount = _unmount(sides, mounting, seen, situation, decision)
+        decision.actions.append(replace(unmount, reasons=(*unmount.reasons, Reason.RECREATED)) if is_other else unmount)
     elif not _comes(topic, situation):
         _mount(sides, mounting, situation, decision)
+
+
+def _learns_place(sides: AddressView, situation: Situation) -> bool:
+    """Tell whether object storage says where an unmounted topic lies and the record does not."""
+    is_unknown = is_unmounted(sides.last) and sides.last is not None and sides.last.physical_name is None
+    return is_unknown and isinstance(situation.given.mounts.get(sides.address), MountSource)
 
 
 def is_migrating(seen: Observed | None) -> bool:
@@ -321,7 +341,8 @@ def _transition(
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
     if situation.capabilities(mounting.cluster).mountings_by_jobs:
-        parameters |= {"by": BY_JOBS, **(_retention(mounting, situation) if topic is None else {})}
+        more = _retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
+        parameters |= {"by": BY_JOBS, **more}
     return Transition(
         address=sides.address,
         machine=machine.name,

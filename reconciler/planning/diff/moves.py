@@ -19,7 +19,6 @@ from reconciler.planning.diff.converge import (
     compare,
     converge,
     going,
-    is_another,
     observed_origins,
     precondition,
     problems,
@@ -33,7 +32,7 @@ from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import names_before, renamed_namespaces
-from reconciler.planning.situation import Situation, WantedResource, mounted_by, source_of
+from reconciler.planning.situation import Situation, WantedResource, is_another, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
@@ -93,12 +92,12 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
 def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Plan what is left of a move: all of its jobs, which find what was copied, and the delete."""
     last = situation.recorded[old]
-    if last.incarnation != seen.incarnation:
+    if sides.last is not None and sides.before is not None and is_another(sides.last, sides.before):
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"{old}, which it is moved from, was deleted and created again outside reconciler",
-            "Remove movedFrom; what had been copied of the first one is here.",
+            f"it was deleted and created again outside reconciler while {old} was copied to it",
+            "Delete the topic that has its name, then apply: the copy begins again.",
         )
     elif not _is_refused(sides, old, seen, situation, decision):
         origins = {**sides.wanted.origins, _BEGUN: _mark(old, last)}
@@ -209,7 +208,7 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
             f"{old}, which it is moved from, is declared too",
             "Remove movedFrom, or one of the two.",
         )
-    elif old_seen is None and old_last is None:
+    elif old_last is None and (old_seen is None or sides.last is not None):
         if sides.before is None and sides.last is None and sides.address not in situation.mountings:
             decision.warn(
                 sides.address,
@@ -220,10 +219,19 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
         return False
     elif old in decision.settled:
         decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
-    elif old_seen is not None:
+    elif old_seen is not None and not (old_last is not None and is_another(old_last, old_seen)):
         _leave(sides, old, old_seen, situation, decision)
     elif _lies_detached(sides, old, situation, decision):
         decision.settled.add(old)
+    elif old_seen is not None and (sides.before is None or is_begun(sides, old, situation)):
+        decision.settled.add(old)
+        what = "what was copied of the first one is here" if sides.before is not None else "it is created empty"
+        decision.refuse(
+            sides.address,
+            source,
+            f"{old}, which it is moved from, was deleted and created again outside reconciler",
+            f"Remove movedFrom: {what}. To move the topic that has the name now, apply it under its old name first.",
+        )
     elif sides.before is None or sides.last is not None or _is_anothers(old_last, sides.before):
         return False  # what we moved from is gone; we are made anew, have a record already, or are another's topic
     else:

@@ -13,7 +13,6 @@ from reconciler.planning.diff.converge import (
     GOING,
     Decision,
     going,
-    is_another,
     precondition,
     say_own_rules_stay,
     say_rules_stay,
@@ -33,7 +32,7 @@ from reconciler.planning.diff.moves import moved_from, unmounted_by
 from reconciler.planning.plan import Finding, Waiting
 from reconciler.planning.resolve.mirror_sources import is_left
 from reconciler.planning.selection import way_in
-from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_live, mirror_at
+from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_another, is_live, mirror_at
 from reconciler.resources.address import (
     Address,
     address_of,

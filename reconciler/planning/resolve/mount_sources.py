@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
+from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address, join_name, split_name
-from reconciler.resources.mount import Mountable, Mounting, MountSource
+from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource
+
+if TYPE_CHECKING:
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Observed, Recorded
 
 _NAMED: Final = 10
 _SEE: Final = "See what lies there: reconciler mount list"
@@ -89,18 +94,23 @@ def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | No
     return next(free, next(leaving, None))
 
 
-def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return where the topic of an unmounted mounting lies that is not there; `None`: it cannot be told.
-
-    A topic that never was is a slip: nothing could ever be unmounted.
-    """
+def detached_here(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
+    """Return the one detached topic that the cluster of a mounting had under its name; `None`: none, or several."""
     last = [
         each.location
         for each in storage.mountables
         if (each.state, each.owner, each.name) == ("detached", storage.cluster_id, mounting.topic_name)
     ]
-    if len(last) == 1:
-        return MountSource(last[0], None)
+    return MountSource(last[0], None) if len(last) == 1 else None
+
+
+def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
+    """Return where the topic of an unmounted mounting lies that is not there; `None`: it cannot be told.
+
+    A topic that never was is a slip: nothing could ever be unmounted.
+    """
+    if (last := detached_here(mounting, storage)) is not None:
+        return last
     match found_source(mounting, None, storage):
         case MountSource() as found:
             return found
@@ -157,6 +167,71 @@ def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None
         hint = f"It lies there once {leaves_by} has been applied: apply that without this Mounting, then add it."
         return UserError(f"{message} yet", hint=hint)
     return UserError(message, hint=f"{_SEE}, or correct source.")
+
+
+# Whether the topic that has a mounting's name on its cluster is the one that the mounting means.
+
+
+def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
+    """Tell whether the topic that has the name of a mounting is not the topic that was mounted, unmounted or applied.
+
+    A topic keeps its id until it is unmounted, and its location for life. It gets a location when it is tiered, on
+    Kafka when it is mounted.
+    """
+    last, topic = last_of(mounting, situation), situation.recorded.get(mounted_by(mounting))
+    ids = {each.incarnation for each in (last, topic) if each is not None} - {None}
+    if seen.state == MIGRATING or seen.incarnation in ids:
+        return False
+    there, meant = location_of(seen), meant_by(mounting, situation)
+    is_located = mounting.spec.state == "mounted" or is_unmounted(last)
+    if there is not None and (is_located or is_explicit(meant)):
+        return not is_at(there, meant)
+    return is_located or (bool(ids) and seen.incarnation is not None)
+
+
+def is_unmounted(last: Recorded | None) -> bool:
+    """Tell whether a mounting was unmounted when it was applied last."""
+    return last is not None and isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted"
+
+
+def is_away(mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether the topic of a mounting is in object storage, by the record or by its register."""
+    is_found = isinstance(situation.given.mounts.get(mounting.address), MountSource)
+    return is_unmounted(last_of(mounting, situation)) or is_found
+
+
+def meant_by(mounting: Mounting, situation: Situation) -> str:
+    """Return the location that a mounting means or, where it says and knows none, the name its topic was made with."""
+    source = mounting.spec.source
+    if source is not None and is_explicit(source):
+        return source
+    last = last_of(mounting, situation)
+    known = last.resource.spec if last is not None and isinstance(last.resource, Mounting) else None
+    if last is not None and last.physical_name is not None and known is not None and source in {None, known.source}:
+        return last.physical_name
+    return wanted_name(mounting)
+
+
+def last_of(mounting: Mounting, situation: Situation) -> Recorded | None:
+    """Return the record of a mounting, be it under the name it had before."""
+    last, wanted = situation.recorded.get(mounting.address), situation.wanted.get(mounting.address)
+    old = wanted.moved_from if wanted is not None else None
+    return situation.recorded.get(old) if last is None and old is not None else last
+
+
+def location_of(seen: Observed) -> str | None:
+    """Return where a topic is in object storage; `None`: it has no location there."""
+    return seen.legacy.location if seen.legacy is not None else None
+
+
+def is_at(location: str, meant: str) -> bool:
+    """Tell whether a location is the meant one, or was made with the meant name."""
+    return is_same_place(meant, location) if is_explicit(meant) else _topic(location) == meant
+
+
+def is_explicit(source: str) -> bool:
+    """Tell whether a source is a location, not a name."""
+    return "/" in source
 
 
 def _at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:

@@ -266,6 +266,10 @@ class KafkaCopyMoves:
         said = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
         if topic_id is None or said is None:
             return
+        new = self.client.topic(said["new"])
+        if new is None or said.get("new_id") not in {None, new.id}:
+            message = f"topic {said['new']}, to which all of topic {name} was copied, was deleted since"
+            raise RetryableError(message, hint="Nothing was deleted. Apply again: it is copied again.")
         try:
             self.seals.put(name, topic_id, may_go_on)
             ends = {int(number): end for number, (_, end) in said["ends"].items()}

@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from reconciler.applying.events import ActionDone, Recovered
 from reconciler.errors import RetryableError, UserError
@@ -19,6 +20,7 @@ from reconciler.providers.kafka.mounts import KafkaStorageMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import SITES, TOPIC, Site, read_all, unnumbered
+from tests.servers.kafkatopics import make_topic
 from tests.servers.rawrecords import ODD, read_raw, write_raw
 
 if TYPE_CHECKING:
@@ -300,6 +302,90 @@ def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
     site.declare("live", "mounted")
     (refused,) = (each.message for each in site.plan().plan.errors)
     assert "lies in file://bucket, the objectStorage of cluster cold" in refused
+
+
+# Another topic under the name: a client that was not stopped makes it, where brokers create topics by themselves.
+
+
+def taken(site: Site) -> None:
+    """Create another topic under the name of the unmounted one, and write one record to it."""
+    make_topic(site.kafka, site.physical)
+    producer = Producer({"bootstrap.servers": site.kafka.bootstrap()})
+    producer.produce(site.physical, b"stray")
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["applied", "killed before it was recorded"])
+def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_over(
+    site: Site, *, is_killed: bool
+) -> None:
+    before = unnumbered(read_all(site.log))
+    site.declare("live", "unmounted")
+    if is_killed:
+        die_after(site, CLUSTER, "KafkaStorageMoves.end", 1)
+    else:
+        site.apply()
+    taken(site)
+    assert site.bench.apply().verdict is None
+    site.apply()
+    (mountable,) = site.cold.mounts.mountable()
+    planned = site.plan().plan
+    assert planned.actions == ()
+    (warning,) = planned.warnings
+    assert warning.message.startswith("another topic has its name on cluster live: 1 record, the newest of 20")
+    assert warning.hint.startswith(f"Its own topic lies at {mountable.location}. The other one is neither archived")
+    site.declare("live", "mounted")
+    assert "the name is taken" in site.plan().plan.errors[0].message
+    site.kafka.topics("--delete", "--topic", site.physical)
+    site.apply()
+    assert unnumbered(read_all(site.log)) == before
+
+
+def test_a_topic_that_is_created_again_while_an_apply_begins_is_not_archived(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KafkaStorageMoves.kept
+
+    def recreating(self: KafkaStorageMoves, mounting: str) -> MountJob | None:
+        monkeypatch.undo()
+        site.kafka.topics("--delete", "--topic", site.physical)
+        taken(site)
+        return kept(self, mounting)
+
+    monkeypatch.setattr(KafkaStorageMoves, "kept", recreating)
+    site.declare("live", "unmounted")
+    assert "was deleted and created again since it was looked at" in str(site.bench.apply().verdict)
+    planned = site.plan().plan
+    assert [action.blocked and action.blocked.guard for action in planned.actions] == ["recreated"]
+    assert site.live.migrations.under_way() == []
+
+
+def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_for_the_mounted_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = unnumbered(read_all(site.log))
+    for state in ("unmounted", "mounted"):
+        site.declare("live", state)
+        if state == "unmounted":
+            site.apply()
+    keep = KafkaStorageMoves.keep
+
+    def keeping(self: KafkaStorageMoves, move: MountJob) -> None:
+        keep(self, move)
+        if move.state == "cut_over":
+            site.kafka.topics("--delete", "--topic", site.physical)
+            taken(site)
+
+    monkeypatch.setattr(KafkaStorageMoves, "keep", keeping)
+    assert "was deleted and created again while it was filled" in str(site.bench.apply().verdict)
+    monkeypatch.undo()
+    assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
+    (move,) = site.live.migrations.under_way()
+    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert len(site.seen(1)) == 1  # The other topic keeps its record.
+    site.kafka.topics("--delete", "--topic", site.physical)
+    site.apply()
+    assert unnumbered(read_all(site.log)) == before
 
 
 # Killed between any two steps of a mount or unmount by jobs: the next apply goes on; nothing is lost or doubled.
