@@ -284,6 +284,8 @@ class ToDo:
     """What was typed, so that another machine can plan the same again."""
     unowned: frozenset[str] = frozenset()
     """Clusters that do not say what the record says is ours."""
+    commit: str | None = None
+    """The git commit of the files that it applies; `None`: it leads elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +434,7 @@ class Run:
         if not todo.actions:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
+            await lease.keep_commit(todo.commit)
             if basis.is_again:  # What was planned besides is not done, and was taken nevertheless.
                 await self._let_go(basis)
             else:
@@ -441,7 +444,7 @@ class Run:
         try:
             if not self._wish.options.leaves_jobs:
                 await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
-            await lease.begin(file)
+            await lease.begin(file, todo.commit)
         except LeaseError:
             raise  # What another run takes meanwhile is not ours to let go of.
         except ReconcilerError:  # What was taken for the run is not changed by it.

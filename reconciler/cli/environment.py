@@ -59,6 +59,7 @@ def invocation(workspace: Path | None = None, principal: str | None = None, host
         ci_url=_ci_url(environ),
         git_commit=lambda folder: git.commit_of(folder, environ),
         fork_point=lambda folder, revision: git.fork_point(folder, environ, revision),
+        is_ancestor=lambda folder, commit, of: git.is_ancestor(folder, environ, commit, of),
         changed_files=lambda folder, beside, revision: git.changed_since(folder, environ, revision, beside),
         base_files=lambda folder: git.base_files(folder, environ),
         read_limit=lambda folder: git.limit_of(folder, environ),

@@ -90,6 +90,20 @@ def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
         return _git(folder, environ, "merge-base", "HEAD", _commit(folder, environ, revision)).strip()
 
 
+def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
+    """Tell whether a commit is an ancestor of another; `None`: there is no git, or it lacks one of them or the way.
+
+    Of a shallow clone only a yes counts, that the other one is the ancestor included.
+    """
+    try:
+        if not _git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
+            return True
+        is_shallow = _git(folder, environ, "rev-parse", "--is-shallow-repository").strip() == "true"
+        return None if is_shallow and _git(folder, environ, "rev-list", "-1", of, f"^{commit}") else False
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def changed_since(
     folder: Path, environ: Mapping[str, str], revision: str, beside: Iterable[Path] = ()
 ) -> tuple[str, ...]:

@@ -330,6 +330,7 @@ def plan_outcome(planned: Planned, verdict: ReconcilerError | None) -> Outcome:
         "actions": len(plan.actions),
         **counts,
         "danger": sum(map(is_dangerous, plan.actions)),
+        "older": plan.is_of_older_files,
         "errors": len(plan.errors),
         **_verdict(verdict),
     }

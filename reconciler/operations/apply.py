@@ -315,7 +315,11 @@ class _Applying:
         work, plan = self._work, planned.plan
         kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        return ToDo(plan.actions, plan.digest, plan, options, self._to_tell(decided))
+        # Files without an action are recorded as applied, unless they may be older than those that are.
+        is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
+        is_kept = self._wanted.is_to_files and work.back_to is None and is_newest
+        commit = plan.git_commit if is_kept else None
+        return ToDo(plan.actions, plan.digest, plan, options, self._to_tell(decided), commit)
 
     def _to_tell(self, decided: Decided) -> frozenset[str]:
         """Return the clusters that are to be told what this workspace owns, though nothing else is done on them."""
@@ -352,7 +356,7 @@ def _limited(planned: Planned, agreed: Sequence[Action]) -> Planned:
 
 
 def _check_blocked(planned: Planned) -> None:
-    if planned.plan.blocked:
+    if planned.plan.blocked or planned.plan.is_of_older_files:
         raise BlockedPlanError(planned)
 
 

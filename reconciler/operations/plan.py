@@ -36,7 +36,7 @@ from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.checks.mirror_checks import topics_cut
-from reconciler.planning.plan import Base, Plan, PlanInput
+from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
 from reconciler.resources.address import Address
@@ -61,6 +61,11 @@ class PlanOptions:
     include_adopted: bool = False
     is_only_drift: bool = False
     is_comparison: bool = False
+
+    @property
+    def is_to_files(self) -> bool:
+        """Tell whether the plan is to be applied and makes the clusters what the files say."""
+        return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,7 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
 
 def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
     workspace, invocation = work.loaded.workspace, work.invocation
+    commit = invocation.git_commit(work.folder)
     return PlanInput(
         workspace=workspace.metadata.name,
         capabilities=seen.capabilities,
@@ -163,7 +169,8 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         me=work.me(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         environment=work.select.environment,
-        git_commit=invocation.git_commit(work.folder),
+        git_commit=commit,
+        applied=_applied(work, snapshot, commit, wanted),
         tool=invocation.tool,
         is_destroy=wanted.is_destroy,
         include_adopted=wanted.include_adopted,
@@ -171,6 +178,17 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         is_only_drift=wanted.is_only_drift,
         is_comparison=wanted.is_comparison,
     )
+
+
+def _applied(work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions) -> AppliedCommit | None:
+    """Return the commit that was applied last; `None`: not known, or the plan does not lead to the files."""
+    applied = snapshot.lockfile.commit if snapshot and snapshot.lockfile else None
+    if applied is None or not wanted.is_to_files or work.back_to is not None:
+        return None
+    if commit is None:
+        return AppliedCommit(applied, None, None)
+    is_newer = commit != applied and work.invocation.is_ancestor(work.folder, commit, applied)
+    return AppliedCommit(applied, commit, is_newer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +251,21 @@ def failing(given: Sequence[str]) -> frozenset[Fails]:
 
 
 class BlockedPlanError(BlockedError):
-    """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
+    """A guard refused a plan or a part of it, so nothing of it was done; `planned` is for showing."""
 
     def __init__(self, planned: Planned) -> None:
         """Name what is blocked, and the words that would allow it."""
-        actions = planned.plan.blocked
+        self.planned = planned
+        actions, applied = planned.plan.blocked, planned.plan.applied
+        if applied is not None and not actions:
+            message, hint = applied.told()
+            super().__init__(f"nothing was done: {message}", hint=hint)
+            return
         allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
         options = " ".join(f"--allow {allow}" for allow in dict.fromkeys(allows))
         hint = f"Allow once with {options}" if options else "Change the files."
         what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
         super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
-        self.planned = planned
 
 
 def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:

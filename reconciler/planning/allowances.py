@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, Finding
 from reconciler.planning.plan_rows import name_of
 from reconciler.planning.selection import is_partial
 from reconciler.resources.address import Address, matches
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
-    from reconciler.planning.plan import Selection
+    from reconciler.planning.plan import PlanInput, Selection
     from reconciler.planning.situation import Review
     from reconciler.resources.workspace import Guards
 
 
 CONNECT: Final = "connect"
 """What lets a secret go to a new address; it is no action, and needed before there is a plan."""
+
+
+OLDER: Final = "older"
+"""What lets files be applied that are older than what was applied last: its pattern is about their commit."""
 
 
 ADOPT: Final = "adopt"
@@ -45,6 +49,11 @@ class Allowed:
         is_taken = self.verb == ADOPT and action.owner is not None
         return (is_taken or self.verb in {action.verb, name_of(action)}) and matches(self.pattern, action.address)
 
+    def goes_back_to(self, commit: str) -> bool:
+        """Tell whether the files of a commit may be applied after those of a newer one."""
+        is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
+        return self.verb == OLDER and (is_short or matches(self.pattern, commit))
+
     def takes(self, address: Address) -> bool:
         """Tell whether an address may be owned although another workspace owns it."""
         return self.verb == ADOPT and matches(self.pattern, address)
@@ -69,6 +78,8 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
     for allowance in allowances(given.guards, given.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
+        if given.applied and given.applied.is_newer and allowance.goes_back_to(given.applied.files or ""):
+            continue
         if not any(allowance.covers(action) for action in review.actions):
             yield Finding(
                 None,
@@ -76,6 +87,22 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
                 f"{allowance.shown} matches nothing in this plan",
                 "Remove it once what it allowed is done, or correct the address.",
             )
+
+
+def commit_applied(given: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
+    """Return the commit that was applied last, and what allows older files; an empty plan of them is not refused."""
+    applied = given.applied
+    if applied is None or not applied.is_newer or not applied.files or not actions:
+        return applied
+    is_allowed = any(each.goes_back_to(applied.files) for each in allowances(given.guards, given.selection))
+    return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
+
+
+def warnings_of_commit(review: Review) -> Iterator[Finding]:
+    """Yield that the files are older than what was applied last, or that git cannot tell; nothing for an empty plan."""
+    applied = commit_applied(review.situation.given, review.actions)
+    if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
+        yield Finding(None, None, *applied.told(), is_of_approval=applied.allow is not None)
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.resources.address import Address, kind_of
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from reconciler.resources.mount import MountedElsewhere, Mounts, Recoveries
     from reconciler.resources.owners import ResourceOwner
 
+
+SHORT_COMMIT: Final = 7
+"""So many digits of a commit are shown, and are enough to name it."""
 
 Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
 """A field of a declared resource: its address, and the way to the field as people write it."""
@@ -93,6 +96,29 @@ class Selection:
     allow: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AppliedCommit:
+    """The git commit of the files that were applied last, next to that of the files at hand."""
+
+    commit: str
+    files: str | None
+    is_newer: bool | None
+    """Whether the files at hand are of one of its ancestors; `None`: git cannot compare the two."""
+    allow: str | None = None
+    """What lets an apply go back to the older files; `None`: no apply refuses the plan because of them."""
+
+    def told(self) -> tuple[str, str]:
+        """Return what to know of it, and the hint."""
+        applied = self.commit[:SHORT_COMMIT]
+        if self.files is None or self.allow is None:
+            message = f"whether the files are older than commit {applied}, which was applied last, is not known"
+            return message, "Let git compare the two: fetch the whole history (fetch-depth: 0)."
+        message = (
+            f"the files are of commit {self.files[:SHORT_COMMIT]}, and {applied}, which is newer, was applied last"
+        )
+        return message, f"Apply {applied} or a later commit. To go back: reconciler apply --allow {self.allow}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
     """All that planning is told beside the three inventories. It reads nothing else."""
@@ -126,6 +152,8 @@ class PlanInput:
     base: Base | None = None
     environment: str | None = None
     git_commit: str | None = None
+    applied: AppliedCommit | None = None
+    """`None`: not known, or the plan does not lead to the files."""
     tool: str = ""
     is_destroy: bool = False
     include_adopted: bool = False
@@ -162,11 +190,17 @@ class Plan:
     """sha256 over the canonical actions, hexadecimal."""
     approvers: int = 0
     """How many people must have approved it: what the base of a pull request asks for counts, too."""
+    applied: AppliedCommit | None = None
 
     @property
     def blocked(self) -> tuple[Action, ...]:
         """The actions a guard refuses."""
         return tuple(action for action in self.actions if action.blocked)
+
+    @property
+    def is_of_older_files(self) -> bool:
+        """Tell whether an apply refuses all of it: a newer commit was applied last."""
+        return self.applied is not None and self.applied.allow is not None
 
     @property
     def is_empty(self) -> bool:

@@ -139,12 +139,13 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
 
 def plan_row(plan: Plan) -> dict[str, Any]:
     """Return everything of a plan but its actions."""
-    base = plan.base
+    base, last = plan.base, plan.applied
+    applied = last and {"commit": last.commit, "is_newer": last.is_newer, "allow": last.allow}
     return {
         "workspace": plan.workspace,
         "environment": plan.environment,
         "tool": plan.tool,
-        "git": {"commit": plan.git_commit} if plan.git_commit else None,
+        "git": {"commit": plan.git_commit, "applied": applied} if plan.git_commit else None,
         "base": {"lineage": base.lineage, "serial": base.serial, "sha256": base.sha256} if base else None,
         "back_to": plan.back_to,
         "digest": plan.digest,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.planning.allowances import allowances
+from reconciler.planning.allowances import allowances, commit_applied
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
 from reconciler.planning.checks.guards import guard
@@ -114,6 +114,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         warnings=_in_order([*decision.warnings, *guarded.warnings, *_walk(WARNINGS, review)]),
         back_to=given.back_to,
         digest=digest(actions),
+        applied=commit_applied(given, actions),
     )
 
 

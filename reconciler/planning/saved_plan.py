@@ -50,10 +50,23 @@ class BaseDocument(_Part):
     sha256: str
 
 
+class AppliedCommitDocument(_Part):
+    """The revision of the files that were applied last."""
+
+    commit: str
+    is_newer: bool | None = Field(
+        description="Whether the files that are planned are of one of its ancestors; null: git cannot compare them."
+    )
+    allow: str | None = Field(
+        description="What `--allow` takes to apply the older files; null: no apply refuses the plan because of them."
+    )
+
+
 class GitDocument(_Part):
     """The revision of the files."""
 
     commit: str
+    applied: AppliedCommitDocument | None = Field(None, description="null: not known, or the plan leads elsewhere.")
 
 
 class SummaryDocument(_Part):

@@ -179,16 +179,28 @@ class Lease:
         """Return the state as it is under this lease."""
         return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
 
-    async def begin(self, run: RunFile) -> None:
-        """Write `run.json`, then open the run; nothing may be done before this returns."""
+    async def begin(self, run: RunFile, commit: str | None = None) -> None:
+        """Write `run.json`, then open the run; nothing may be done before this returns.
+
+        `commit`: that of the files which the run applies.
+        """
 
         def write() -> int:
             self.check()
             write_run(self._store, run)
             opened = OpenRun(run=run.run, plan_digest=run.plan_digest)
-            return self._write(self._store, lambda lockfile: lockfile.model_copy(update={"open_run": opened}))
+            changes = {"open_run": opened, **({"commit": commit} if commit else {})}
+            return self._write(self._store, lambda lockfile: lockfile.model_copy(update=changes))
 
         await insist(self._effects, write)
+
+    async def keep_commit(self, commit: str | None) -> None:
+        """Write the commit of files that were applied and changed nothing; `None` keeps the one there is."""
+        if commit not in {None, self.lockfile.commit}:
+            await insist(
+                self._effects,
+                lambda: self._write(self._store, lambda lockfile: lockfile.model_copy(update={"commit": commit})),
+            )
 
     async def renew(self) -> None:
         """Write one beat."""

@@ -21,6 +21,7 @@ FORMAT: Final = "reconciler.lockfile/1"
 STATE_PREFIX: Final = "state/"
 RUNS_PREFIX: Final = "runs/"
 
+_Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{4,64}$")]
 _Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -80,6 +81,8 @@ class Lockfile(_Part):
     lease: LeaseEntry
     open_run: OpenRun | None
     nonce: str = Field(min_length=1)
+    commit: _Commit | None = None
+    """The git commit of the files that were applied last, also where nothing was to be done."""
 
     @model_validator(mode="after")
     def _serial_of_its_state(self) -> Lockfile:
@@ -101,7 +104,10 @@ class Lockfile(_Part):
 
     def to_bytes(self) -> bytes:
         """Return the object's body, for people to read too."""
-        return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        absent = {"commit"} if self.commit is None else None
+        return orjson.dumps(
+            self.model_dump(mode="json", exclude=absent), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        )
 
 
 @dataclass(frozen=True, slots=True)

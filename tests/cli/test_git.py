@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.git import changed_since, commit_of
+from reconciler.cli.git import changed_since, commit_of, is_ancestor
 from reconciler.errors import UserError
 from tests.cli.conftest import Call
 
@@ -145,3 +145,10 @@ def test_without_git_there_is_no_commit(tmp_path: Path) -> None:
     assert commit_of(tmp_path, nowhere) is None
     with pytest.raises(UserError, match="needs git"):
         changed_since(tmp_path, nowhere, "HEAD")
+
+
+def test_an_ancestor_is_told_from_what_comes_later_and_from_another_branch(repository: Path) -> None:
+    old, work, main = (_git(repository, "rev-parse", name) for name in ("main~1", "work", "main"))
+    asked = [(old, work), (work, old), (main, work), (work, main), (old, old), (old, "0" * 40)]
+    assert [is_ancestor(repository, ENVIRON, *each) for each in asked] == [True, False, False, False, True, None]
+    assert is_ancestor(repository.parent, ENVIRON, old, work) is None

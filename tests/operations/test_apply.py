@@ -837,3 +837,44 @@ def test_what_somebody_did_meanwhile_is_less_and_told(bench: Bench) -> None:
     assert resumed.verdict is None
     assert (resumed.skipped, [action.id for action in resumed.planned.plan.actions]) == ((A,), [B])
     assert lockfile(bench).open_run is None
+
+
+# -- older files
+
+
+def at_commit(bench: Bench, commit: str) -> Bench:
+    """Return the same folder at a commit of a history in which numbers grow."""
+    return bench.with_(git_commit=lambda _folder: commit, is_ancestor=lambda _folder, one, other: one < other)
+
+
+def test_of_two_applies_at_once_the_one_of_older_files_is_blocked_under_its_lease(applied: Bench) -> None:
+    older, newer = at_commit(applied, "aaaa0001"), at_commit(applied, "aaaa0002")
+    orders = applied.folder / "manifests/orders.yaml"
+    before = orders.read_text()
+
+    def newer_first(planned: Planned) -> bool:
+        changed = orders.read_text()
+        orders.write_text(before)  # the newer commit takes the change back: nothing is to be done, nothing is stale
+        assert newer.apply().result is None
+        orders.write_text(changed)
+        assert not planned.plan.is_of_older_files
+        return True
+
+    orders.write_text(before.replace("7d", "8d"))
+    with pytest.raises(BlockedError, match="aaaa000, which is newer, was applied last"):
+        older.apply(options=ASK, confirm=newer_first)
+    assert lockfile(applied).commit == "aaaa0002"
+    assert lockfile(applied).lease.status == "free"
+    assert older.apply(options=ApplyOptions(yes=True, only_drift=True)).result is None
+    assert older.apply(Select(allow=("older:aaaa0001",))).verdict is None
+    assert lockfile(applied).commit == "aaaa0001"
+
+
+def test_a_run_that_an_older_commit_resumes_is_blocked_and_a_command_keeps_the_commit(linked: Bench) -> None:
+    at_commit(linked, "aaaa0002").apply(options=LEAVING)
+    with pytest.raises(BlockedError, match="which is newer"):
+        at_commit(linked, "aaaa0001").apply(options=RESUMING)
+    assert at_commit(linked, "aaaa0002").apply(options=RESUMING).verdict is None
+    acting = at_commit(linked, "aaaa0001").acting()
+    alter_topic(acting, "topic/west/shop:orders", {"retention.ms": "9d"}, (), confirm=lambda _altered: True)
+    assert lockfile(linked).commit == "aaaa0002"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
+from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, took
@@ -53,7 +54,6 @@ _LIMITS: Final = (72, 48, 48, 28, 48)
 _NAMED: Final = 20
 """How many blocked actions the last lines name; each has a row of its own above."""
 _SHORT_DIGEST: Final = 8
-_SHORT_COMMIT: Final = 7
 
 
 class Reading(Protocol):
@@ -168,6 +168,7 @@ def _allows(plan: Plan) -> list[str]:
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = at_once(others)
     names = list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
+    names += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     return [f"--allow {shlex.quote(name)}" for name in names]
 
 
@@ -178,7 +179,7 @@ def _is_counted(action: Action) -> bool:
 def _header(plan: Plan, reading: Reading | None) -> Line:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
-    parts += [f"desired {plan.git_commit[:_SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
+    parts += [f"desired {plan.git_commit[:SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
     if reading is not None:
         where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
         parts.append(f"read {where} in {took(reading.seconds)}")

@@ -30,7 +30,7 @@ from reconciler.planning.actions import (
     Value,
     is_dangerous,
 )
-from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.base import KEPT, NameOnly
 from reconciler.resources.inventory import RESOURCE, Resource
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         ActionDocument,
         ChangeDocument,
         FindingDocument,
+        GitDocument,
         PlanDocument,
         RoleCostDocument,
         StretchDocument,
@@ -280,7 +281,14 @@ def plan_of(document: PlanDocument) -> Plan:
         warnings=tuple(_finding(each) for each in document.warnings),
         digest=document.digest,
         back_to=document.back_to,
+        applied=_applied(document.git),
     )
+
+
+def _applied(git: GitDocument | None) -> AppliedCommit | None:
+    if git is None or git.applied is None:
+        return None
+    return AppliedCommit(git.applied.commit, git.commit, git.applied.is_newer, git.applied.allow)
 
 
 def _action(document: ActionDocument) -> Action:

@@ -41,6 +41,11 @@ def no_fork(_folder: Path, revision: str) -> str:
     return revision
 
 
+def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
+    """Return `None`: there is no repository in which commits could be compared."""
+    return None
+
+
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
     """Return no files: nothing changed since that revision."""
     return ()
@@ -80,6 +85,8 @@ class Invocation:
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
     """Returns the commit at which a folder's branch left a revision."""
+    is_ancestor: Callable[[Path, str, str], bool | None] = no_history
+    """Tells whether a commit of a folder's repository is an ancestor of another; `None`: git cannot compare them."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
     """Files below a folder, relative to it, and others beside it that changed since a revision."""
     base_files: Callable[[Path], Base | None] = no_base

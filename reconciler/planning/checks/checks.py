@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from reconciler.planning.allowances import warnings_of_unused
+from reconciler.planning.allowances import warnings_of_commit, warnings_of_unused
 from reconciler.planning.checks.cluster_checks import check_properties, check_storage, warnings_of_overrides
 from reconciler.planning.checks.guards import (
     warnings_of_approvals,
@@ -106,6 +106,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_selection,
     warnings_of_rules,
     warnings_of_unused,
+    warnings_of_commit,
     warnings_of_unmatched_rules,
     warnings_of_quotas,
     warnings_of_return,
