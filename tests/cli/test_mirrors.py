@@ -678,8 +678,10 @@ def test_what_a_mirror_follows_its_source_in_is_not_altered_and_what_is_its_own_
     for size, shown in (("2", "1GiB (default) → 2MiB"), ("3", "2MiB → 3MiB")):
         assert shown in twins.said("topic", "alter", ORDERS, "--set", f"segment.bytes={size}MiB")
     twins.said("mirror", "failover", ORDERS, "--yes")
-    stopped = ("topic", "alter", "topic/east/shop:orders", "--set", "retention.ms=5d", "--yes", "--no-state")
-    assert "9d → 5d" in twins.said(*stopped)
+    stopped = ("topic", "alter", "topic/east/shop:orders", "--set", "retention.ms=5d", "--yes")
+    refused = twins.typed(*stopped)
+    assert (refused.code, f"topic/east/shop:orders is recorded as {ORDERS}" in refused.err) == (1, True)
+    assert "9d → 5d" in twins.said(*stopped, "--no-state")
 
 
 @pytest.mark.parametrize("state", ["SOURCE_UNAVAILABLE", "LINK_PAUSED"])

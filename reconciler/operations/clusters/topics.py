@@ -356,6 +356,10 @@ def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> 
     A config that nothing recorded is marked as set by a command; without the mark nothing would tell of it.
     """
     recorded = record.get(action.address)
+    mirror = address_of("mirror", action.cluster or "", full_name_of(action.address))
+    if recorded is None and mirror in record:
+        message = f"{action.address} is recorded as {mirror}: the state has no configs of the topic"
+        raise UserError(message, hint="Change it without remembering that: --no-state")
     if recorded is None:
         raise UserError(
             f"{action.address} is not owned by this workspace",
