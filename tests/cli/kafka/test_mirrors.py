@@ -81,6 +81,11 @@ class Demo:
         (mirror,) = json.loads(said.out)["mirrors"]
         return str(mirror["mirror_status"])
 
+    def lags(self) -> list[int]:
+        said = self.typed("mirror", "describe", self.mirror, "--format", "json")
+        (mirror,) = json.loads(said.out)["mirrors"]
+        return [each["lag"] for each in mirror["mirror_lags"]]
+
     def produce(self, *values: str) -> None:
         rows = "".join(f'"{value}"\n' for value in values).encode()
         form = ("--input", "-", "--input-format", "jsonl", "--partition", "0")
@@ -132,6 +137,7 @@ def test_what_its_brokers_refuse_is_among_the_errors_until_it_is_copied(demo: De
         assert demo.status() == "ACTIVE"
 
 
+@pytest.mark.fact("F-C-004")
 def test_what_its_link_made_is_paused_without_a_record_and_a_name_that_is_taken_is_told(demo: Demo) -> None:
     making = f'autoCreate: {{enabled: true, filters: [{{name: "{demo.prefix}:", patternType: prefixed}}]}}'
     taken = "\n---\n".join(
@@ -374,14 +380,22 @@ def test_a_mirror_whose_topic_is_gone_is_not_left_out_of_its_link(demo: Demo, ka
     ]
 
 
-def test_partitions_that_a_mirror_does_not_have_yet_are_a_difference_that_a_run_mends(demo: Demo) -> None:
+@pytest.mark.fact("F-C-008", "F-C-056")
+def test_partitions_and_configs_that_a_mirror_does_not_have_yet_come_with_a_run(demo: Demo) -> None:
+    entry = f'{{source: "{demo.prefix}:orders", partitions: 2}}'
+    Path("manifests/all.yaml").write_text(FILES.format(**demo.fields, mirrors=entry))
+    refused = demo.typed("plan")
+    assert (refused.code, "partitions" in refused.err) == (1, True)
     demo.applied("mirroring")
     west = EmbeddedCluster.open(DirectoryStore(Path("west")), now_ms=lambda: 0, new_id=lambda: str(uuid4()))
-    west.alter_topic(f"{demo.prefix}:orders", partitions=3)
+    west.alter_topic(f"{demo.prefix}:orders", {"max.message.bytes": "123456"}, partitions=3)
     said = demo.typed("verify", demo.mirror)
     assert (said.code, "differs in partition" in said.out, "reconciler run --once" in said.err) == (1, True, True)
     assert demo.typed("run", "--once", "--only", "mirror").code == 0
     assert demo.typed("verify", demo.mirror).code == 0
+    (shown,) = json.loads(demo.typed("show", demo.mirror, "--format", "json").out)["resources"]
+    assert shown["observed"]["resource"]["partitions"] == 3
+    assert '"123456"' in demo.typed("topic", "describe", demo.mirror, "--format", "json").out
 
 
 def test_a_link_that_has_nothing_to_compare_is_not_called_equal(demo: Demo) -> None:
@@ -447,6 +461,28 @@ def test_one_pass_brings_records_and_the_groups_that_filters_take_through_a_chai
     assert all(value in read.out for value in ("a", "b", "c")), read.out + read.err
 
 
+@pytest.mark.fact("F-C-068", "F-C-090")
+def test_a_stopped_mirror_takes_records_and_is_listed_until_its_link_is_deleted(demo: Demo) -> None:
+    demo.applied("mirroring")
+    demo.produce("a", "b")
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    link = f"link/east/link-{demo.prefix}"
+    held = demo.typed("link", "delete", link, "--yes")
+    assert (held.code, "has mirrors that are not stopped: 1 ACTIVE" in held.out + held.err) == (7, True)
+    assert demo.typed("mirror", "failover", demo.mirror, "--yes").code == 0
+    form = ("--input", "-", "--input-format", "jsonl", "--partition", "0")
+    topic = f"topic/east/{demo.prefix}:orders"
+    assert demo.typed("topic", "produce", topic, *form, stdin=b'"c"\n').code == 0
+    (mirror,) = json.loads(demo.typed("mirror", "describe", demo.mirror, "--format", "json").out)["mirrors"]
+    assert mirror["mirror_status"] == "STOPPED"
+    assert [each["last_source_fetch_offset"] for each in mirror["mirror_lags"]] == [1, -1]
+    assert mirror["status_time_ms"] > 0
+    assert demo.typed("link", "delete", link, "--yes").code == 0
+    assert json.loads(demo.typed("mirror", "list", "--format", "json").out)["mirrors"] == []
+    assert topic in demo.typed("topic", "list").out
+
+
+@pytest.mark.fact("F-C-062", "F-C-090")
 def test_a_link_is_paused_made_and_deleted_by_commands(demo: Demo) -> None:
     demo.applied("mirroring")
     link, extra = f"link/east/link-{demo.prefix}", f"link/east/extra-{demo.prefix}"
@@ -459,7 +495,12 @@ def test_a_link_is_paused_made_and_deleted_by_commands(demo: Demo) -> None:
     assert f"✓ {link}  pause: ACTIVE → PAUSED" in said("pause", link)
     assert demo.status() == "LINK_PAUSED"
     assert demo.typed("drift").code == 3
+    demo.produce("a")
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    assert demo.lags() == [1, 0]
     said("resume", link)
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    assert demo.lags() == [0, 0]
     demo.settled()
     said("create", extra, "--source", "west", "--prefix", "w.")
     assert "already exists" in said("create", extra, "--source", "west", code=1)

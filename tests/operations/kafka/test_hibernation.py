@@ -240,6 +240,7 @@ def test_an_unmount_whose_timeout_is_infinite_takes_as_long_as_it_takes(site: Si
 
 
 @pytest.mark.soak
+@pytest.mark.fact("F-R-120")
 def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.declare("live", "unmounted")
     site.apply()
@@ -293,6 +294,25 @@ def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, 
     assert site.bench.apply(report=report).verdict is None
     assert seen == [{"retention.ms": str(20_000 * 86_400_000)}]
     assert site.planned() == []
+
+
+@pytest.mark.soak
+@pytest.mark.fact("F-R-120")
+@pytest.mark.parametrize(("nth", "state"), [(1, "preparing"), (2, "executing")])
+def test_an_unmount_is_cancelled_while_it_is_prepared_and_while_it_is_executed(
+    site: Site, nth: int, state: str
+) -> None:
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaStorageMoves.keep", nth)
+    (move,) = site.live.migrations.under_way()
+    assert move.state == state
+    site.live.migrations.ask(move.id, "cancel")
+    assert site.live.migrations.under_way() == []
+    site.declare("live", None)
+    site.apply()
+    assert read_all(site.log) == before
+    site.produce(3, first=100)
 
 
 def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
@@ -432,6 +452,7 @@ MOUNTING = [
 
 
 @pytest.mark.soak
+@pytest.mark.fact("F-R-124")
 @pytest.mark.parametrize(("module", "name", "nth"), UNMOUNTING)
 def test_an_unmount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
     before = read_all(site.log)
@@ -461,6 +482,7 @@ def test_a_topic_that_producers_made_anew_after_it_was_deleted_does_not_keep_its
 
 
 @pytest.mark.soak
+@pytest.mark.fact("F-R-124")
 @pytest.mark.parametrize(("module", "name", "nth"), MOUNTING)
 def test_a_mount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
     before = read_all(site.log)

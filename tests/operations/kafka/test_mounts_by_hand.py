@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.steps.workspace import open_state, open_work
 from reconciler.records.log import OffsetRange
-from reconciler.resources.address import address_of
+from reconciler.resources.address import address_of, full_name_of
 from reconciler.state.lockfile import read_lockfile
 from tests.processes import ran
 
@@ -166,11 +167,17 @@ def home(request: pytest.FixtureRequest, bench: Bench) -> Home:
     return found
 
 
-@pytest.mark.fact("F-R-102", "F-R-103", "F-R-116")
+@pytest.mark.fact("F-R-102", "F-R-103", "F-R-114", "F-R-116")
 def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home) -> None:
     answers = home.done("unmount", home.address("c*"))
     assert [answer.address for answer in answers.each] == [home.address("carts"), home.address("clicks")]
     assert home.listed("mountable") == [("carts", "mountable"), ("clicks", "mountable")]
+    rows = {row.name: row.location for row in list_mounts(home.reach, (home.cluster,), ("mountable",)).rows}
+    for answer in answers.each:
+        name = full_name_of(answer.address)
+        assert answer.moving is not None
+        assert rows[name] == answer.moving.location
+        assert re.fullmatch(rf"{name}/[0-9a-f-]{{36}}/\d+", rows[name])
     assert not {home.address("carts"), home.address("clicks")} & set(home.names())
     refused = [finding.message for finding in home.bench.plan().plan.errors]
     assert len(refused) == 2
@@ -185,12 +192,13 @@ def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home)
     assert home.read("old-carts") == ["carts-1", "carts-2", "carts-3"]
 
 
-@pytest.mark.fact("F-R-106")
+@pytest.mark.fact("F-R-106", "F-R-114", "F-R-119")
 def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
     prepared = home.done("unmount", home.address("carts"), phase="prepare")
     assert [cluster for cluster, _ in prepared.migrations] == [home.cluster]
     (found,) = mount_status(home.reach, cluster=home.cluster).migrations
     assert (found.migration.state, found.migration.topics[0].mounting) == ("prepared", None)
+    assert mount_status(home.reach, found.migration.id, home.cluster).migrations == (found,)
     assert f"reconciler topic unmount --finish {home.address('carts')}" in found.migration.waits[0]
     assert home.listed("prepared") == [("carts", "unmounting")]
     home.write("carts", "late")
@@ -201,13 +209,17 @@ def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
     assert home.listed("mountable") == [("carts", "mountable")]
     home.done("mount", home.address("carts"), phase="prepare")
     assert home.listed("mountable") == []
+    (back,) = mount_status(home.reach, cluster=home.cluster).migrations
+    assert [found.migration.direction, back.migration.direction] == ["outbound", "inbound"]
+    with pytest.raises(UserError, match="has no record on cluster"):
+        mount_status(home.reach, back.migration.id + 100, home.cluster)
     home.done("mount", home.address("*"), phase="finish")
     assert home.read("carts") == ["carts-1", "carts-2", "late"]
     home.write("carts", "new")
     assert (home.read("carts")[-1], mount_status(home.reach).migrations) == ("new", ())
 
 
-@pytest.mark.fact("F-R-123")
+@pytest.mark.fact("F-R-120", "F-R-123")
 def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
     home.done("unmount", home.address("carts"), phase="prepare")
     (found,) = mount_status(home.reach, cluster=home.cluster).migrations
@@ -220,6 +232,19 @@ def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
     assert home.bench.plan().plan.errors == ()
     with pytest.raises(UserError, match="no unmount of it that a command began is under way"):
         raise home.asked("unmount", home.address("carts"), phase="finish").verdict or AssertionError
+
+
+@pytest.mark.fact("F-R-120")
+def test_a_mount_that_was_prepared_can_be_cancelled(home: Home) -> None:
+    home.done("unmount", home.address("carts"))
+    home.done("mount", home.address("carts"), phase="prepare")
+    (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+    assert found.migration.state == {"live": "executed", "cold": "prepared"}[home.cluster]
+    stop = Stop()
+    ask_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
+    assert (home.listed("mountable"), home.address("carts") in home.names()) == ([("carts", "mountable")], False)
+    home.done("mount", home.address("carts"))
+    assert home.read("carts") == ["carts-1", "carts-2"]
 
 
 def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_way(home: Home) -> None:

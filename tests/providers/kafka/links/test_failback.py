@@ -5,18 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from reconciler.errors import IncompleteError, StalePlanError, UserError
-from reconciler.lifecycles import MirrorStatus
+from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import Driver
-from reconciler.planning.actions import Create
+from reconciler.planning.actions import Create, Delete
 from reconciler.providers.kafka.admin import configure
 from reconciler.providers.kafka.ledger import Writer
 from reconciler.providers.kafka.links import failback
@@ -24,9 +24,9 @@ from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.records.copy_transaction import Transactions
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import Done
+from reconciler.providers.protocol import Done, Failed, go_on
 from reconciler.resources.address import address_of
-from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import Stretch
 from tests.engines import here
 from tests.jobs.kafka.copies import Place
@@ -75,14 +75,19 @@ class Pair:
     def driver(self) -> Driver:
         return Driver(self.at, Copier(self.at, here()).copy, FinalSync(self.at), lambda: secrets.token_hex(8))
 
-    def failed_over(self, *, diverged: int, name: str = "") -> None:
-        """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
+    def mirrored(self, name: str = "") -> MirrorTopic:
+        """Have a topic, and its mirror, which is empty."""
         self.name = name or f"{self.prefix}-{secrets.token_hex(3)}"
         Place(self.west, self.prefix)._made(self.name, 1, {"retention.ms": "-1"})
         source = self.at["west"].source_topic(address_of("topic", "west", self.name))
         (mirror,) = self.link("east", "west", self.name).mirrors()
         taken = {"partitions": 1, "configs": dict(source.configs), "incarnation": source.incarnation}
         self.done("east", Create(address=mirror.address, after=mirror, parameters=taken))
+        return mirror
+
+    def failed_over(self, *, diverged: int, name: str = "") -> None:
+        """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
+        self.mirrored(name)
         self.produce(self.west, "first", 6)
         self.copy("east")
         self.at["east"].links.ask(self.name, "failover")
@@ -144,6 +149,52 @@ def dying(patch: pytest.MonkeyPatch, nth: int) -> Iterator[list[str]]:
         after(Seals, "put")
         after(Seals, "take_off")
         yield made
+
+
+ASKED = ("pause", "resume", "promote", "failover", "reverse-and-start", "reverse-and-pause")
+IMPOSED = {
+    _M.LINK_PAUSED: LinkStatus.PAUSED,
+    _M.SOURCE_UNAVAILABLE: LinkStatus.UNAVAILABLE,
+    _M.LINK_FAILED: LinkStatus.FAILED,
+}
+"""States that a mirror has by its link."""
+
+
+def place(pair: Pair, state: MirrorStatus) -> None:
+    """Let the mirror of east be in a state, whatever it was."""
+    links, link = pair.at["east"].links, f"link-{pair.prefix}"
+    changing, status = links._changing(go_on), IMPOSED.get(state, LinkStatus.ACTIVE)
+    is_paused, kept_status = status is LinkStatus.PAUSED, LinkStatus.ACTIVE if status is LinkStatus.PAUSED else status
+    changing.change_link(
+        link,
+        lambda kept: replace(kept, status=kept_status.value, declared={**kept.declared, "paused": is_paused}),
+    )
+    kept_state = _M.ACTIVE if state in IMPOSED else state
+    changing.change(
+        pair.name, link, lambda kept: replace(kept.entry, state=kept_state.value, operation=None, stopped_by=None)
+    )
+    assert links.mirror(pair.name).status is state
+
+
+@pytest.mark.fact("F-C-060")
+def test_a_cluster_does_what_the_table_says_in_every_state_and_refuses_the_rest(pair: Pair) -> None:
+    links = pair.at["east"].links
+    for state in (state for state in _M if state not in {_M.ABSENT, _M.REGULAR}):
+        mirror = pair.mirrored()
+        legal = MIRROR.legal(state)
+        for number, verb in enumerate(ASKED):
+            place(pair, state)
+            if verb in legal:
+                seen = links.ask(pair.name, verb, operation=f"{state}-{number}")
+                assert seen.status is MIRROR.step(state, verb), (state, verb)
+                continue
+            with pytest.raises(UserError, match=state.value) as refused:
+                links.ask(pair.name, verb, operation=f"{state}-{number}")
+            assert all(each in refused.value.hint for each in legal), (state, verb)
+            assert links.mirror(pair.name).status is state
+        place(pair, state)
+        (outcome,) = pair.at["east"].apply([Delete(address=mirror.address, before=mirror)])
+        assert isinstance(outcome, Done if "delete" in legal else Failed), (state, outcome)
 
 
 @pytest.mark.parametrize("diverged", [0, 3], ids=["nothing diverged", "what diverged is kept"])

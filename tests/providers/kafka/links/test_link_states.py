@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
@@ -124,15 +126,30 @@ def test_a_first_copy_is_noted_once(driven: Driven) -> None:
     assert driven.linked.observe()[driven.linked.address].first_copy_done
 
 
-def test_a_mirror_that_begins_late_begins_there(kafka_broker: Kafka, kafka_prefix: str) -> None:
-    linked = Linked.of(kafka_broker, kafka_prefix, startOffset="latest")
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.fact("F-C-096")
+@pytest.mark.parametrize(
+    ("start", "values"),
+    [("earliest", [b"old", b"young", b"after"]), ("latest", [b"after"]), ("an hour ago", [b"young", b"after"])],
+)
+def test_a_new_mirror_begins_where_its_link_says(
+    kafka_broker: Kafka, kafka_prefix: str, start: str, values: list[bytes]
+) -> None:
+    if start == "an hour ago":
+        start = datetime.fromtimestamp((NOW_MS - HOUR_MS) // 1000, UTC).isoformat()
+    linked = Linked.of(kafka_broker, kafka_prefix, startOffset=start)
     driven = Driven(linked, {EAST: linked.east, WEST: linked.west})
-    _write(driven, [b"before"])
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap()})
+    for value, age in ((b"old", 2 * HOUR_MS), (b"young", 0)):
+        producer.produce(linked.topic, value=value, partition=0, timestamp=NOW_MS - age)
+    assert producer.flush(30) == 0
     linked.make_mirror()
     driven.copier.copy(linked.seen)
     _write(driven, [b"after"])
     driven.copier.copy(linked.seen)
-    assert linked.values(linked.mirror) == [b"after"]
+    assert linked.values(linked.mirror) == values
 
 
 def test_a_restore_is_refused_over_a_link_of_one_direction(driven: Driven) -> None:
@@ -144,6 +161,7 @@ def test_a_restore_is_refused_over_a_link_of_one_direction(driven: Driven) -> No
     assert "link the other way" in raised.value.hint
 
 
+@pytest.mark.fact("F-C-004")
 def test_a_pass_makes_the_mirrors_that_filters_take_and_brings_their_groups(
     kafka_broker: Kafka, kafka_prefix: str
 ) -> None:

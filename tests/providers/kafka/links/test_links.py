@@ -97,6 +97,7 @@ def test_a_mirror_made_twice_is_one(linked: Linked) -> None:
     assert other.make_mirror().topic_id == first
 
 
+@pytest.mark.fact("F-C-004")
 def test_a_name_that_is_taken_is_refused(linked: Linked) -> None:
     linked.make_topic(linked.mirror)
     (outcome,) = linked.apply(linked.creation())
@@ -188,6 +189,7 @@ def test_a_promotion_goes_through_its_states_and_the_first_ends_count(linked: Li
         linked.links.aim(linked.mirror, operation="op-1", ends={0: 1})
 
 
+@pytest.mark.fact("F-C-062")
 def test_a_paused_link_pauses_its_mirrors(linked: Linked) -> None:
     linked.make_mirror()
     change = (Change("paused", before=False, after=True),)
@@ -207,6 +209,7 @@ def test_troubles_are_noted_and_over(linked: Linked) -> None:
     assert linked.seen.status is _M.FAILED
 
 
+@pytest.mark.fact("F-C-068", "F-C-090")
 def test_a_link_with_mirrors_is_not_deleted_and_one_whose_mirrors_stopped_is(linked: Linked) -> None:
     linked.make_mirror()
     deletion = Delete(address=linked.resource.address, before=linked.resource)
@@ -232,6 +235,7 @@ def test_a_deleted_mirror_is_gone_with_all_that_was_kept_of_it(linked: Linked) -
     assert linked.links.positions(linked.mirror)[0].end == 0
 
 
+@pytest.mark.fact("F-C-027")
 def test_a_mirror_that_its_link_would_make_again_is_not_deleted(kafka_broker: Kafka, kafka_prefix: str) -> None:
     auto = {"enabled": True, "filters": [{"name": kafka_prefix, "patternType": "prefixed"}]}
     linked = Linked.of(kafka_broker, kafka_prefix, autoCreate=auto)
@@ -249,6 +253,7 @@ def test_a_new_mirror_begins_where_it_was_told_first(linked: Linked) -> None:
     assert linked.seen.begins == {0: 7, 1: 3}
 
 
+@pytest.mark.fact("F-C-008", "F-C-056")
 def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) -> None:
     linked.make_mirror()
     admin = linked.west._client.admin
