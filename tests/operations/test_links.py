@@ -277,17 +277,21 @@ def test_disabling_auto_create_clears_its_filters(linked: Bench) -> None:
 
 
 @pytest.mark.fact("F-C-027")
-def test_a_plan_deletes_a_mirror_that_its_link_made_once_the_filters_exclude_it(linked: Bench) -> None:
+@pytest.mark.parametrize(
+    "no_longer",
+    ['enabled: true, filters: [{name: "shop:orders", filterType: exclude}, {name: "*"}]', "enabled: false"],
+    ids=["excluded", "switched off"],
+)
+def test_a_plan_deletes_a_mirror_that_its_link_made_and_does_not_take_any_more(linked: Bench, no_longer: str) -> None:
     mirror = "mirror/east/shop:orders"
     allowed = Select(allow=(f"delete:{mirror}",))
-    making = '{{source: west, autoCreate: {{enabled: true, filters: [{{name: "shop:", patternType: prefixed}}{}]}}}}'
-    declare(linked, making.format(""))
+    declare(linked, '{source: west, autoCreate: {enabled: true, filters: [{name: "shop:", patternType: prefixed}]}}')
     assert linked.apply().verdict is None
     upkeep(linked, "mirror")
     errors = linked.plan(allowed).plan.errors
     (message,) = [each.message for each in errors]
     assert message.startswith("it cannot be deleted: the autoCreate filters of link/east/from-west take its source")
-    declare(linked, making.format(', {name: "shop:orders", filterType: exclude}'))
+    declare(linked, f"{{source: west, autoCreate: {{{no_longer}}}}}")
     assert linked.apply().verdict is None
     (warning,) = [each for each in linked.plan().plan.warnings if "autoCreate" in each.message]
     assert warning.hint == f"To delete one with its records: --allow delete:{mirror}"

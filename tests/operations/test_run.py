@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -221,6 +223,24 @@ def test_at_an_interval_it_goes_on_until_it_is_asked_to_stop(two: Bench) -> None
     assert said[0].startswith("pass 1: roll 2 partitions (")
     assert said[1].startswith("pass 2: nothing to do in ")
     assert said[2].startswith("pass 3: roll 3 partitions (")
+
+
+@pytest.mark.fact("F-C-056")
+def test_a_config_that_is_changed_at_the_source_arrives_at_its_mirror_while_run_goes_on(bench: Bench) -> None:
+    bench = mirroring(bench)
+    clock, configs = itertools.count(bench.invocation.now_ms(), 60_000), []
+    invocation = replace(bench.invocation, now_ms=lambda: next(clock))
+    reach = SiteOptions(invocation=invocation, select=Select())
+    for passed in run_every(reach, 0.01, only=("mirror",), report=bench.events.append, stop=bench.stop):
+        assert passed.verdict is None
+        configs.append(opened(bench, "east").topic(ORDERS).configs.get("retention.ms"))
+        if configs == [None]:
+            longer = TOPIC.replace("partitions: 2", "partitions: 2, configs: {retention.ms: 9d}")
+            bench.write("manifests/orders.yaml", longer)
+            assert bench.apply().verdict is None
+        if configs[-1] is not None or len(configs) > 9:
+            bench.stop.request()
+    assert configs[-1] == str(9 * DAY)
 
 
 def test_a_pass_that_fails_does_not_end_an_interval(two: Bench) -> None:

@@ -387,6 +387,56 @@ def test_it_is_explained_why_a_topic_is_not_tiered_though_it_asks_to_be(bench: B
     assert [warning for warning in bench.plan().plan.warnings if "nothing is uploaded or fetched" in warning.message]
 
 
+def passed(bench: Bench, *values: str) -> tuple[list[Path], list[str]]:
+    """Produce values, each a segment of its own, and do one pass; return the objects, and what can be read."""
+    cluster = opened(bench)
+    for value in values:
+        with cluster.producer() as producer:
+            producer.send("shop:orders", value)
+    reach = SiteOptions(invocation=bench.invocation, select=Select())
+    ran = run_once(reach, report=bench.events.append, stop=bench.stop)
+    assert not [job.error for job in ran.jobs if job.error]
+    objects = sorted((bench.folder / "bucket").rglob("*.parquet"))
+    return objects, [(each.value or b"").decode() for each in opened(bench).consume("shop:orders")]
+
+
+LOCAL = "segment.bytes: 14, retention.local.target.bytes: 1, retention.local.strict: true"
+"""Each record is a segment, and what is uploaded leaves the local tier."""
+
+
+@pytest.mark.fact("F-R-001")
+def test_with_the_switch_of_the_cluster_off_nothing_is_uploaded_and_nothing_is_fetched(bench: Bench) -> None:
+    on, off = (f"properties: {{cloud_storage_enabled: {value}}}" for value in ("true", "false"))
+    declare(bench, off)
+    topic(bench, configs=f"{{remote.write: true, remote.read: true, retention.ms: infinite, {LOCAL}}}")
+    assert bench.apply().verdict is None
+    assert passed(bench, "a", "b", "c") == ([], ["a", "b", "c"])
+    declare(bench, on)
+    assert bench.apply().verdict is None
+    archived, values = passed(bench, "d")
+    assert (len(archived), values) == (3, ["a", "b", "c", "d"])
+    declare(bench, off)
+    assert bench.apply().verdict is None
+    assert passed(bench, "e", "f") == (archived, ["d", "e", "f"])
+
+
+@pytest.mark.fact("F-R-038")
+def test_writes_that_are_switched_off_keep_what_is_archived_until_a_lower_retention_deletes_it(bench: Bench) -> None:
+    declare(bench, "properties: {cloud_storage_enabled: true}")
+    configs = f"remote.log.disable.policy: retain, remote.read: true, {LOCAL}"
+    topic(bench, configs=f"{{remote.write: true, retention.ms: infinite, {configs}}}")
+    assert bench.apply().verdict is None
+    archived, _ = passed(bench, "a", "b", "c", "d")
+    assert len(archived) == 3
+    topic(bench, configs=f"{{remote.write: false, retention.ms: infinite, {configs}}}")
+    assert bench.apply().verdict is None
+    assert passed(bench, "e", "f") == (archived, ["a", "b", "c", "d", "e", "f"])
+    topic(bench, configs=f"{{remote.write: false, retention.ms: 1h, {configs}}}")
+    assert bench.apply(Select(allow=("update:topic/west/shop:orders",))).verdict is None
+    objects, values = passed(bench)
+    assert (objects, values) == ([], ["f"])
+
+
 @pytest.mark.fact("F-R-006")
 def test_a_topic_that_is_there_is_not_recovered(bench: Bench) -> None:
     declare(bench)

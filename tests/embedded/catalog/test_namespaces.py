@@ -137,6 +137,20 @@ def test_files_lie_below_their_tiers(cluster: EmbeddedCluster, store: ObjectStor
     assert [key.rpartition("/")[0] for key in keys(store, "topics/")] == ["topics/org/apache/kafka_0", "topics/plain_0"]
 
 
+@pytest.mark.fact("F-K-008")
+def test_what_a_topic_wrote_before_it_moved_stays_where_it_was(cluster: EmbeddedCluster, store: ObjectStore) -> None:
+    for namespace in ("org:apache", "org:asf"):
+        cluster.create_namespace(namespace)
+    cluster.create_topic("org:apache:kafka")
+    produce(cluster, "org:apache:kafka", "x")
+    before = keys(store, "topics/")
+    cluster.move_topic("org:apache:kafka", "org:asf:kafka")
+    produce(cluster, "org:asf:kafka", "y")
+    (after,) = set(keys(store, "topics/")) - set(before)
+    assert after.startswith("topics/org/asf/kafka_0/")
+    assert contents(cluster.log("org:asf:kafka")) == [(0, b"x"), (1, b"y")]
+
+
 @pytest.mark.fact("F-K-010")
 def test_deleting_a_namespace_that_holds_namespaces_deletes_nothing(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("shop:eu")

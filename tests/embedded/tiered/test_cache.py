@@ -27,6 +27,7 @@ from reconciler.embedded.tiered.cache_files import (
     Usage,
     check_directory,
     chunks_of,
+    is_held,
     limits_of,
     touched,
     usable_folder,
@@ -310,28 +311,54 @@ def test_files_of_what_is_gone_long_ago_are_let_go_as_all_others(tmp_path: Path)
     assert len(second.chunk_files()) == CHUNKS
 
 
-@pytest.mark.fact("F-R-049")
-def test_capped_leaves_no_more_of_a_segment_than_its_share(tmp_path: Path) -> None:
+@pytest.mark.fact("F-R-048", "F-R-051")
+def test_eager_evicts_every_chunk_of_a_segment_but_those_that_are_read(tmp_path: Path) -> None:
+    case = Case(tmp_path / "cache", segments=2, chunk_eviction_strategy="eager", cache_max_objects="15")
+    first, second = case.segments()
+    assert read(case.log, stop=1000) == case.rows[:1000]
+    assert len(case.chunk_files(first)) == CHUNKS
+    reader = case.log.read(0, OffsetRange(0, 1000))
+    found = [next(reader)]
+    for path in case.chunk_files(first).values():
+        os.utime(path, ns=(AGE_NS, AGE_NS))
+    assert read(case.log, start=1000) == case.rows[1000:]
+    left = case.chunk_files(first)
+    assert 0 < len(left) < CHUNKS
+    assert all(is_held(str(path)) for path in left.values())
+    assert len(case.chunk_files(second)) == CHUNKS
+    assert rows_of([*found, *reader]) == case.rows[:1000]
+
+
+@pytest.mark.fact("F-R-049", "F-R-051")
+def test_capped_leaves_the_share_of_a_segment_that_may_be_there_and_what_is_read(tmp_path: Path) -> None:
     case = Case(tmp_path / "cache", chunk_eviction_strategy="capped")
     assert case.is_right()
-    assert 0 < len(case.chunk_files()) <= 7
-    assert case.is_right()
+    assert len(case.chunk_files()) == 7
+    reader = case.log.read(0, OffsetRange(0, 1000))
+    found = [next(reader)]
+    held = {start for start, path in case.chunk_files().items() if is_held(str(path))}
+    assert read(case.log, start=100) == case.rows[100:]
+    assert set() < held <= case.chunk_files().keys()
+    assert len(case.chunk_files()) == 7
+    assert rows_of([*found, *reader]) == case.rows
 
 
 @pytest.mark.fact("F-R-050")
-def test_predictive_keeps_what_more_readers_will_come_to(tmp_path: Path) -> None:
-    most = {"chunk_eviction_strategy": "predictive", "hydrated_chunks_per_segment_ratio": "0.9"}
-    case = Case(tmp_path / "cache", **most)
-    assert read(case.log, start=700) == case.rows[700:]
-    late = sorted(case.chunk_files())
-    waiting = [case.log.read(0, OffsetRange(650, 1000)) for _ in range(2)]
+@pytest.mark.parametrize("readers", [0, 2])
+def test_predictive_keeps_what_more_readers_will_come_to(tmp_path: Path, readers: int) -> None:
+    case = Case(tmp_path / "cache", chunk_eviction_strategy="predictive")
+    assert read(case.log, start=800) == case.rows[800:]
+    late = set(case.chunk_files())
+    waiting = [case.log.read(0, OffsetRange(700, 1000)) for _ in range(readers)]
     found = [next(each) for each in waiting]
     for path in case.chunk_files().values():
         os.utime(path, ns=(AGE_NS, AGE_NS))
-    assert read(case.log, stop=600) == case.rows[:600]
-    assert set(late) <= set(case.chunk_files())
+    for start in range(0, 600, 100):
+        assert read(case.log, start=start, stop=start + 50) == case.rows[start : start + 50]
+    assert len(case.chunk_files()) == 7
+    assert (late <= set(case.chunk_files())) is (readers > 0)  # Else they go first: nobody has used them for longer.
     for first, rest in zip(found, waiting, strict=True):
-        assert rows_of([first, *rest]) == case.rows[650:]
+        assert rows_of([first, *rest]) == case.rows[700:]
 
 
 @pytest.mark.fact("F-R-052")

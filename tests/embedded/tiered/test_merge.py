@@ -241,6 +241,21 @@ def test_fifty_segments_become_one_object_with_all_their_records() -> None:
     assert is_tidy(found)
 
 
+@pytest.mark.soak
+@pytest.mark.fact("F-R-066")
+def test_fifty_segments_of_ten_mebibytes_become_one_object_of_five_hundred() -> None:
+    found = tiered(segment_bytes=str(9 * MIB), max_message_bytes=str(12 * MIB))
+    for _ in range(51):  # The newest is still open.
+        with found.cluster.producer() as producer:
+            producer.send(TOPIC, os.urandom(10 * MIB - 4096))
+    found.upload()
+    assert [round(entry.bytes / MIB, 1) for entry in found.segments()] == [10.0] * 50
+    found.switch_on(segment_size_target=str(500 * MIB))
+    assert found.cluster.upkeep().merge().records == 50
+    (entry,) = found.segments()
+    assert (entry.base, entry.last, round(entry.bytes / MIB)) == (0, 49, 500)
+
+
 @pytest.mark.fact("F-R-060")
 def test_an_aborted_transaction_within_a_segment_stays_a_gap() -> None:
     found = tiered()
