@@ -107,6 +107,7 @@ def test_every_role_is_reached_and_then_nothing_is_left_to_do(demo: Demo, last: 
         assert demo.status() == status
 
 
+@pytest.mark.fact("F-C-083")
 def test_what_is_produced_is_mirrored_by_run_and_the_plan_stays_empty(demo: Demo) -> None:
     demo.applied("mirroring")
     demo.produce("a", "b", "c")
@@ -461,7 +462,7 @@ def test_one_pass_brings_records_and_the_groups_that_filters_take_through_a_chai
     assert all(value in read.out for value in ("a", "b", "c")), read.out + read.err
 
 
-@pytest.mark.fact("F-C-068", "F-C-090")
+@pytest.mark.fact("F-C-068", "F-C-090", "F-C-091")
 def test_a_stopped_mirror_takes_records_and_is_listed_until_its_link_is_deleted(demo: Demo) -> None:
     demo.applied("mirroring")
     demo.produce("a", "b")
@@ -482,7 +483,7 @@ def test_a_stopped_mirror_takes_records_and_is_listed_until_its_link_is_deleted(
     assert topic in demo.typed("topic", "list").out
 
 
-@pytest.mark.fact("F-C-062", "F-C-090")
+@pytest.mark.fact("F-C-034", "F-C-062", "F-C-090")
 def test_a_link_is_paused_made_and_deleted_by_commands(demo: Demo) -> None:
     demo.applied("mirroring")
     link, extra = f"link/east/link-{demo.prefix}", f"link/east/extra-{demo.prefix}"
@@ -514,6 +515,7 @@ def test_a_link_is_paused_made_and_deleted_by_commands(demo: Demo) -> None:
     assert said("list", "east", "--format", "json").count('"link_id"') == 1
 
 
+@pytest.mark.fact("F-C-071")
 def test_a_mirror_whose_brokers_lost_its_end_fails_and_is_mirrored_afresh(
     typed: Call, start_kafka: Callable[..., Kafka], kafka_prefix: str
 ) -> None:

@@ -167,7 +167,7 @@ def home(request: pytest.FixtureRequest, bench: Bench) -> Home:
     return found
 
 
-@pytest.mark.fact("F-R-102", "F-R-103", "F-R-114", "F-R-116")
+@pytest.mark.fact("F-R-102", "F-R-103", "F-R-109", "F-R-113", "F-R-114", "F-R-116")
 def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home) -> None:
     answers = home.done("unmount", home.address("c*"))
     assert [answer.address for answer in answers.each] == [home.address("carts"), home.address("clicks")]
@@ -247,6 +247,7 @@ def test_a_mount_that_was_prepared_can_be_cancelled(home: Home) -> None:
     assert home.read("carts") == ["carts-1", "carts-2"]
 
 
+@pytest.mark.fact("F-R-112")
 def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_way(home: Home) -> None:
     home.done("unmount", home.address("carts"))
     home.done("mount", home.address("carts"), phase="prepare")
@@ -266,6 +267,7 @@ def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_
     assert held.hint == "It is on that cluster already: a topic is mounted once."
 
 
+@pytest.mark.fact("F-R-117")
 def test_one_that_cannot_go_stops_no_other_and_a_pattern_of_none_is_an_error(home: Home) -> None:
     home.bench.write(
         "manifests/kept.yaml",

@@ -54,6 +54,7 @@ def unmounted_while_written(site: Site, found: list[Writer]) -> list[Writer]:
     return found
 
 
+@pytest.mark.fact("F-R-107")
 def test_every_record_that_was_acknowledged_before_an_unmount_is_archived(site: Site) -> None:
     found = unmounted_while_written(site, writers(site.kafka.bootstrap(), site.physical))
     site.declare("cold", "mounted")

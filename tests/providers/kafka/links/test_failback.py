@@ -176,7 +176,7 @@ def place(pair: Pair, state: MirrorStatus) -> None:
     assert links.mirror(pair.name).status is state
 
 
-@pytest.mark.fact("F-C-060")
+@pytest.mark.fact("F-C-060", "F-C-065", "F-C-066", "F-C-071", "F-C-076")
 def test_a_cluster_does_what_the_table_says_in_every_state_and_refuses_the_rest(pair: Pair) -> None:
     links = pair.at["east"].links
     for state in (state for state in _M if state not in {_M.ABSENT, _M.REGULAR}):

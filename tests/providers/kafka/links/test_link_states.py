@@ -96,6 +96,7 @@ def either(request: pytest.FixtureRequest) -> Driven:
     return found
 
 
+@pytest.mark.fact("F-C-063")
 def test_a_promotion_copies_all_there_is_and_then_the_mirror_is_a_topic(either: Driven) -> None:
     linked = either.linked
     linked.make_mirror()

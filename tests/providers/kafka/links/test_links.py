@@ -157,6 +157,7 @@ def test_a_stopped_mirror_is_an_ordinary_topic_that_has_a_record(linked: Linked)
     assert inventory[address_of("topic", EAST, linked.mirror)].state is None
 
 
+@pytest.mark.fact("F-C-067")
 def test_what_is_not_legal_says_what_is(linked: Linked) -> None:
     linked.make_mirror()
     with pytest.raises(UserError, match="is ACTIVE"):
@@ -314,6 +315,7 @@ def test_a_topic_that_is_called_like_one_of_mirrormakers_is_a_source_as_any_othe
     assert not linked.observe()[address_of("topic", EAST, topic)].is_internal
 
 
+@pytest.mark.fact("F-C-007")
 def test_the_name_of_a_mirror_is_its_sources_with_the_prefix(linked: Linked) -> None:
     assert linked.make_mirror().name == f"{PREFIX}{linked.topic}"
 
