@@ -487,6 +487,20 @@ def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Valu
     )
 
 
+def deletion(
+    address: Address, before: Observed, reason: Reason, *, gone: Resource | None = None, source: str | None = None
+) -> Delete:
+    """Return the delete of what is observed; `gone`: what of it goes, where that is not all of it."""
+    return Delete(
+        address=address,
+        before=gone or before.resource,
+        incarnation=before.incarnation,
+        reasons=(reason,),
+        source=source,
+        precondition=precondition(address, before),
+    )
+
+
 def adopt(
     sides: AddressView,
     before: Observed,

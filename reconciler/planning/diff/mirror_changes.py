@@ -14,6 +14,7 @@ from reconciler.planning.diff.converge import (
     adopt,
     converge,
     create,
+    deletion,
     precondition,
     state_precondition,
 )
@@ -172,14 +173,7 @@ def _make_afresh(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
     """A mirror that failed for good is deleted and made again, if somebody allowed that; nothing else mends it."""
-    delete = Delete(
-        address=sides.address,
-        before=before.resource,
-        incarnation=before.incarnation,
-        reasons=(Reason.RECREATED,),
-        source=sides.wanted.source,
-        precondition=precondition(sides.address, before),
-    )
+    delete = deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
     legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
     if sides.last is None or granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is None:
         owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
@@ -428,19 +422,10 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
         elif is_kept_by_link(seen, situation):
             _refuse_taken(address, mirror, situation.wanted[link].source, decision)
         else:
-            delete = Delete(
-                address=address,
-                before=mirror,
-                incarnation=seen.incarnation,
-                reasons=(Reason.NO_LONGER_DECLARED,),
-                precondition=precondition(address, seen),
-            )
-            decision.actions.append(delete)
+            decision.actions.append(deletion(address, seen, Reason.NO_LONGER_DECLARED))
     for at, mirrors in excluded.items():
-        message = (
-            f"autoCreate made {first_few(mirrors, grouping='')}, which its filters do not take any more: they go on"
-        )
-        hint = f"To delete one with its records: --allow delete:{mirrors[0]}"
+        names, hint = first_few(mirrors, grouping=""), f"To delete one with its records: --allow delete:{mirrors[0]}"
+        message = f"autoCreate made {names}, which its filters do not take any more: they go on"
         decision.warn(at, situation.wanted[at].source, message, hint)
 
 

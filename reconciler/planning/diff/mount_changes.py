@@ -29,7 +29,7 @@ from reconciler.planning.diff.converge import (
     compare,
     converge,
     create,
-    precondition,
+    deletion,
     state_precondition,
 )
 from reconciler.planning.diff.field_differences import drifted
@@ -549,16 +549,7 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
         create(fresh, made)
     if not made.actions:
         return  # said by the checks
-    decision.actions.append(
-        Delete(
-            address=sides.address,
-            before=before.resource,
-            incarnation=before.incarnation,
-            reasons=(Reason.REPLACED,),
-            source=sides.wanted.source,
-            precondition=precondition(sides.address, before),
-        )
-    )
+    decision.actions.append(deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
     decision.warnings += made.warnings
     decision.actions += (
         replace(each, reasons=(Reason.REPLACED, *each.reasons[1:])) if isinstance(each, Create) else each

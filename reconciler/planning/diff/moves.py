@@ -18,9 +18,9 @@ from reconciler.planning.diff.converge import (
     change,
     compare,
     converge,
+    deletion,
     going,
     observed_origins,
-    precondition,
     problems,
     say_strange_rules_stay,
     state_precondition,
@@ -156,15 +156,7 @@ def _copy(sides: AddressView, old: Address, seen: Observed, situation: Situation
     last, are_rules = situation.recorded.get(old), situation.capabilities(cluster_of(old) or "").namespaces_are_rules
     gone = going(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
     say_strange_rules_stay(old, seen, gone, decision)
-    decision.actions.append(
-        Delete(
-            address=old,
-            before=gone,
-            incarnation=seen.incarnation,
-            reasons=(Reason.MOVED,),
-            precondition=precondition(old, seen),
-        )
-    )
+    decision.actions.append(deletion(old, seen, Reason.MOVED, gone=gone))
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:

@@ -12,8 +12,8 @@ from reconciler.planning.actions import Action, Block, Delete, Estimate, Forget,
 from reconciler.planning.diff.converge import (
     GOING,
     Decision,
+    deletion,
     going,
-    precondition,
     say_own_rules_stay,
     say_rules_stay,
     say_strange_rules_stay,
@@ -173,15 +173,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     else:
         are_rules = situation.capabilities(cluster_of(address) or "").namespaces_are_rules
         gone = going(last.resource, before.resource, are_rules=are_rules)
-        decision.actions.append(
-            Delete(
-                address=address,
-                before=gone,
-                incarnation=before.incarnation,
-                reasons=(reason,),
-                precondition=precondition(address, before),
-            )
-        )
+        decision.actions.append(deletion(address, before, reason, gone=gone))
         say_strange_rules_stay(address, before, gone, decision)
         if isinstance(gone, Namespace):
             say_what_stays(gone, situation, decision)
