@@ -425,7 +425,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
             decision.actions.append(deletion(address, seen, Reason.NO_LONGER_DECLARED))
     for at, mirrors in excluded.items():
         names, hint = first_few(mirrors, grouping=""), f"To delete one with its records: --allow delete:{mirrors[0]}"
-        message = f"autoCreate made {names}, which its filters do not take any more: they go on"
+        message = f"autoCreate made {names}, which its filters no longer take: they are still mirrored"
         decision.warn(at, situation.wanted[at].source, message, hint)
 
 
