@@ -31,6 +31,7 @@ from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.saved_plan import PlanDocument, read_document
+from reconciler.planning.situation import is_another
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
@@ -60,7 +61,7 @@ class Shown:
     """Why whoever asks may not see what is on the cluster; then `observed` is `None`, and yet it is there."""
 
     unmounted: UnmountedTopic | None = None
-    """Of a topic that is not there: that a mounting has unmounted it."""
+    """Of a topic that is not there, or whose name another topic has: that a mounting has unmounted it."""
     owner: ResourceOwner | None = None
     """The workspace that owns it, as its cluster says; `None`: nobody does."""
     is_ours: bool = False
@@ -131,7 +132,10 @@ def sides_of(
 ) -> Shown:
     """Return one address in all three inventories."""
     item = desired.get(address)
-    is_there = address in seen.inventory or address in seen.hidden
+    there, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
+    is_other = there is not None and last is not None and is_another(last, there)
+    if address in seen.hidden or (there is not None and not (is_other and away is not None and away.location)):
+        away = None
     owner = _owner(address, item.resource if item else None, recorded, seen)
     platform = seen.capabilities.get(cluster_of(address) or "")
     return Shown(
@@ -141,7 +145,7 @@ def sides_of(
         seen.inventory.get(address),
         item.source if item else None,
         seen.hidden.get(address),
-        None if is_there else unmounted.get(address),
+        away,
         owner,
         owner is not None and owner.is_same(me),
         kind_of(address) == "namespace" and platform is not None and platform.namespaces_are_rules,

@@ -103,6 +103,11 @@ class Situation:
         """Tell whether anything may be decided about an address: it was selected and its cluster was read."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
+    def is_there(self, address: Address) -> bool:
+        """Tell whether a resource is observed, and is no other than the one that is recorded under its name."""
+        seen, last = self.observed.get(address), self.recorded.get(address)
+        return seen is not None and not (last is not None and is_another(last, seen))
+
     def has_namespace(self, cluster: str, namespace: str) -> bool:
         """Tell whether a namespace is declared, implied by a declared one, or there; the default one always is."""
         address = address_of("namespace", cluster, namespace)

@@ -17,7 +17,7 @@ from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.tiered.tiered_cluster import BOTH
-from tests.operations.test_mount_plans import Shop, cluster, mounting, topic
+from tests.operations.test_mount_plans import Shop, cluster, ids_of, mounting, topic
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -146,6 +146,9 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     assert warning.message.startswith("another topic has its name on cluster west: 1 record, the newest of 20")
     assert warning.hint.startswith(f"Its own topic lies at {location}. The other one is neither archived nor deleted.")
     shop.apply()  # Nothing is planned, and the state keeps the location.
+    text = text_of(explain_text(explain(shop.bench.invocation, Select(), ORDERS)))
+    assert f"unmounted to {location} by mounting/west/shop:orders; another topic has its name" in text
+    assert "agree" not in text
     shop.say(sleep=mounting("orders", "west", "mounted"))
     assert "the name is taken" in shop.bench.plan().plan.errors[0].message
     assert shop.values() == [b"stray"]
@@ -170,3 +173,37 @@ def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(shop
     shop.opened("west").delete_topic("shop:orders")
     shop.apply(sleep=mounting("orders", "west", "mounted"))
     assert shop.location() == location
+
+
+@pytest.mark.parametrize(
+    ("as_", "moved"),
+    [(", as: bought", ""), (", movedFrom: 'shop:orders'", "bought")],
+    ids=["its topic moves", "its mounting moves"],
+)
+def test_an_unmounted_topic_is_mounted_under_a_new_name_whatever_has_the_old_one(
+    shop: Shop, as_: str, moved: str
+) -> None:
+    before = shop.values()
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    _taken(shop, {})
+    shop.apply(
+        orders=topic("bought", "west", more=', movedFrom: "shop:orders"'),
+        sleep=mounting(moved or "orders", "west", "mounted", more=as_),
+    )
+    assert shop.values("shop:bought") == before
+    assert shop.values() == [b"stray"]
+
+
+def test_an_unmounted_topic_moves_with_its_namespace_whatever_has_its_old_name(shop: Shop) -> None:
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    _taken(shop, {})
+    shop.say(
+        clusters=cluster("west").replace("{name: shop, cluster: west}", "{name: store, cluster: west}")
+        + "spec: {movedFrom: shop}\n",
+        orders=topic("orders", "west").replace("namespace: shop", "namespace: store"),
+        sleep=mounting("orders", "west", "mounted", namespace="store"),
+    )
+    planned = shop.bench.plan()
+    assert "mount:mounting/west/store:orders" in ids_of(planned)
+    (stays,) = planned.plan.blocked
+    assert (stays.id, stays.blocked and stays.blocked.guard) == ("delete:namespace/west/shop", "not_empty")

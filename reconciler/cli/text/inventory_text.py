@@ -189,7 +189,8 @@ def _seen(shown: Shown) -> str:
     if shown.hidden is not None:
         return f"there, but hidden: {shown.hidden.message}"
     if shown.unmounted is not None:
-        return f"{shown.unmounted.said}; compared once it is mounted"
+        other = "; another topic has its name" if shown.observed is not None else ""
+        return f"{shown.unmounted.said}{other}; compared once it is mounted"
     return (shown.observed.state or "there") if shown.observed else "not there"
 
 

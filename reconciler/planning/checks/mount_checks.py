@@ -15,6 +15,7 @@ from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import (
+    has_own_topic,
     is_at,
     is_away,
     is_explicit,
@@ -444,12 +445,12 @@ def _is_protected(topic: Address, situation: Situation) -> bool:
 def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
     """Tell whether its topic is there and called otherwise: the topic takes its name by this plan, or does not."""
     topic = situation.wanted.get(mounted_by(mounting))
-    if topic is not None and topic.moved_from is not None and topic.moved_from in situation.observed:
+    if topic is not None and topic.moved_from is not None and situation.is_there(topic.moved_from):
         return True
     old = situation.wanted[mounting.address].moved_from
     before = situation.recorded.get(old) if old is not None else None
     resource = before.resource if before is not None else None
-    return isinstance(resource, Mounting) and mounted_by(resource) in situation.observed
+    return isinstance(resource, Mounting) and has_own_topic(resource, situation)
 
 
 def _has_storage(mounting: Mounting, situation: Situation) -> bool:

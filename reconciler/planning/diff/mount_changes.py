@@ -36,7 +36,7 @@ from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
-from reconciler.planning.resolve.mount_sources import is_away, is_stranger, is_unmounted
+from reconciler.planning.resolve.mount_sources import has_own_topic, is_away, is_stranger, is_unmounted
 from reconciler.planning.situation import Situation, is_another, mounted_by
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
@@ -287,7 +287,7 @@ def _comes(topic: Address, situation: Situation) -> bool:
     """Tell whether a topic takes its name by this plan: it is called otherwise still."""
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
-    return old is not None and old in situation.observed and situation.is_decidable(topic)
+    return old is not None and situation.is_there(old) and situation.is_decidable(topic)
 
 
 def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
@@ -418,7 +418,7 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
 def _is_left_behind(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
     """Tell whether a topic keeps a name that its mounting does not have any more."""
     old, new = mounted_by(before), mounted_by(mounting)
-    is_there = old != new and old in situation.observed and new not in situation.observed
+    is_there = old != new and has_own_topic(before, situation) and new not in situation.observed
     wanted = situation.wanted.get(new)
     return is_there and (wanted is None or wanted.moved_from != old)
 

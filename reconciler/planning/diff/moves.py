@@ -211,11 +211,11 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
         return False
     elif old in decision.settled:
         decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
-    elif old_seen is not None and not (old_last is not None and is_another(old_last, old_seen)):
+    elif old_seen is not None and situation.is_there(old):
         _leave(sides, old, old_seen, situation, decision)
     elif _lies_detached(sides, old, situation, decision):
         decision.settled.add(old)
-    elif old_seen is not None and (sides.before is None or is_begun(sides, old, situation)):
+    elif old_seen is not None and _needs_source(sides, old, situation):
         decision.settled.add(old)
         what = "what was copied of the first one is here" if sides.before is not None else "it is created empty"
         decision.refuse(
@@ -229,6 +229,12 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
     else:
         _follow(sides, old, Reason.MOVED, situation, decision)
     return True
+
+
+def _needs_source(sides: AddressView, old: Address, situation: Situation) -> bool:
+    """Tell whether a topic would be created empty, or is half copied, were it not for the topic that it moves from."""
+    is_new = sides.before is None and sides.address not in situation.mountings
+    return is_new or (sides.before is not None and is_begun(sides, old, situation))
 
 
 def _is_anothers(last: Recorded | None, there: Observed) -> bool:

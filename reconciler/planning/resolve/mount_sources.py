@@ -189,6 +189,12 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
     return is_located or (bool(ids) and seen.incarnation is not None)
 
 
+def has_own_topic(mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether the topic of a mounting is on its cluster."""
+    seen = situation.observed.get(mounted_by(mounting))
+    return seen is not None and not is_stranger(mounting, seen, situation)
+
+
 def is_unmounted(last: Recorded | None) -> bool:
     """Tell whether a mounting was unmounted when it was applied last."""
     return last is not None and isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted"
