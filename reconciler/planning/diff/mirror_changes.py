@@ -363,11 +363,12 @@ _OVER: Final = frozenset({"FAILED", "STOPPED"})
 
 
 def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
-    """Tell whether a mirror is its link's still: it made it, or its filters would have it made again."""
+    """Tell whether the filters of its link, as this plan leaves them, would have a mirror made again."""
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic) or seen.state in _OVER:
         return False
-    link = situation.wanted.get(link_of(mirror))
+    at = link_of(mirror)
+    link = situation.wanted.get(at) if situation.is_decidable(at) else situation.observed.get(at)
     if link is None or not isinstance(link.resource, MirrorLink):
         return False
     making = link.resource.spec.auto_create
@@ -397,7 +398,7 @@ def _refuse_taken(address: Address, mirror: MirrorTopic, source: str | None, dec
         address,
         source,
         f"it cannot be deleted: the autoCreate filters of {link} take its source, so that it would be made again",
-        f"Exclude {mirror.source!r} from the filters, or switch autoCreate off; or fail it over first.",
+        f"Exclude {mirror.source!r} from the filters and apply that first, or switch autoCreate off; or fail it over.",
         marks=((link, ("spec", "autoCreate", "filters")),),
     )
 
