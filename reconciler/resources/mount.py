@@ -270,6 +270,12 @@ class Migration:
     """What keeps it from going on, as far as a look tells."""
 
 
+def way_to_free(release: str, *, is_mounted: bool) -> str:
+    """Return the hint for a topic that another cluster has mounted, or is mounting; `release` is the last resort."""
+    cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
+    return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is gone for good: {release}"
+
+
 Phase: TypeAlias = Literal["whole", "prepare", "finish"]
 """How far a migration goes by hand: to its end; until its topics are prepared, and served as before; from there on."""
 

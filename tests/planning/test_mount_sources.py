@@ -160,10 +160,11 @@ class TestOwned:
         assert f"{at('shop:clicks')} is mounted on cluster {WEST} (west) as shop:visits" in said
         assert f"reconciler mount release {at('shop:clicks')} --owner {WEST}" in said
 
-    def test_what_another_cluster_is_mounting_is_refused(self) -> None:
+    def test_what_another_cluster_is_mounting_is_refused_with_what_cancels_that(self) -> None:
         other = "99999999-2222-4333-8444-555555555555"
         said = refused(mounting(), lying(lies(at("shop:clicks"), "claimed", other)))
         assert f"is being mounted on cluster {other} as" in said
+        assert "reconciler mount cancel ID. Where that cluster is gone for good: reconciler mount release" in said
 
     def test_what_this_cluster_has_under_another_name_is_refused(self) -> None:
         there = lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")

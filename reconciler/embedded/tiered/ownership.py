@@ -18,6 +18,7 @@ from reconciler.embedded.objects import damaged
 from reconciler.embedded.tiered.manifest import NOBODY
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.resources.mount import way_to_free
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -202,11 +203,8 @@ def check_claimable(location: TopicLocation, found: Ownership | None, cluster_id
     word = "mounted on" if found.state is Owning.MOUNTED else "being mounted on"
     whose = "this cluster" if found.owner == cluster_id else f"cluster {found.owner}"
     message = f"{location} is {word} {whose} as {found.name}"
-    hint = (
-        "Unmount it there first. Where that cluster is gone for good: "
-        f"reconciler mount release {location} --owner {found.owner} --allow release:{location}"
-    )
-    raise OwnershipLostError(message, hint=hint)
+    release = f"reconciler mount release {location} --owner {found.owner} --allow release:{location}"
+    raise OwnershipLostError(message, hint=way_to_free(release, is_mounted=found.state is Owning.MOUNTED))
 
 
 def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership) -> None:

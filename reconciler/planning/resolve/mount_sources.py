@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import UserError
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address, join_name, split_name
-from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource
+from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource, way_to_free
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Situation
@@ -312,8 +312,7 @@ def _owned(found: Mountable, storage: SharedStorage) -> UserError:
         hint = f"Make what is left of it mountable again: {release}"
         return UserError(message, hint=hint)
     message = f"{found.location} is {word} {storage.whose(found.owner)} as {found.name}"
-    hint = f"Unmount it there first. Where that cluster is gone for good: {release}"
-    return UserError(message, hint=hint)
+    return UserError(message, hint=way_to_free(release, is_mounted=found.state == "mounted"))
 
 
 def _is_free(location: str, storage: SharedStorage) -> bool:
