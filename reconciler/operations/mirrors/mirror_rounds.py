@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from reconciler.applying.events import NOWHERE, Ran
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
+from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import learn_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.resources.address import Address, address_of
@@ -408,9 +409,14 @@ class Rounds:
         mirrors = provider.links.mirrors()
         idle = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
         left = tuple(one.status for one in idle if is_wanted(address_of("mirror", name, one.name)))
+        failed = {
+            one.name: UserError(one.trouble.message, hint=FAILED_HINT)
+            for one in mirrors
+            if one.status is MirrorStatus.FAILED and one.trouble is not None and not others.owns(one)
+        }
         hidden = {
             each: error
-            for each, error in provider.links.hidden({one.name for one in mirrors}).items()
+            for each, error in {**failed, **provider.links.hidden({one.name for one in mirrors})}.items()
             if is_wanted(address_of("mirror", name, each))
         }
         if not any(mirror.status in FOLLOWING for mirror in mirrors):
@@ -519,7 +525,7 @@ class _Look:
     left: tuple[MirrorStatus, ...]
     """The states of those in which nothing is copied."""
     hidden: Mapping[str, ReconcilerError]
-    """Why some that are to be copied do not show."""
+    """Why some that are to be copied do not show, or have failed for good."""
 
     def unseen(self, cluster: str) -> Iterator[Synced]:
         """Yield what came of those."""

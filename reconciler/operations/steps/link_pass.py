@@ -288,13 +288,13 @@ def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> dict[str, R
         if found.is_news:
             news[mirror.name] = trouble
         if found.fails:
-            ended[mirror.name] = UserError(trouble.message, hint=_FAILED)
+            ended[mirror.name] = UserError(trouble.message, hint=FAILED_HINT)
     if news:
         sides.destination.links.syncs.note(news, list(ended))
     return ended
 
 
-_FAILED: Final = (
+FAILED_HINT: Final = (
     "The mirror is FAILED, and nothing is copied to it. Fail over to keep what it has, or delete it, and apply: it is "
     "made anew"
 )
