@@ -49,6 +49,8 @@ class Measure:
     """Where each consumer group goes on reading, by partition; `None`: not asked for, or we cannot tell."""
     diverged: tuple[Diverged, ...] | None = None
     """What it has from where its own mirror agrees with it last, by records; `None`: its offsets say it."""
+    undeletable: UndeletableError | None = None
+    """Why it cannot be restored: its platform deletes nothing of that."""
     newest_ms: int | None = None
     """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
     older: Mapping[int, int] = field(default_factory=dict)
@@ -162,6 +164,10 @@ def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
 
 
 _FEW: Final = 8
+
+
+class UndeletableError(UserError):
+    """A topic has records that its mirror never got, and its platform cannot delete them."""
 
 
 def diverged_error(cluster: str, full_name: str, found: Iterable[Diverged]) -> UserError:

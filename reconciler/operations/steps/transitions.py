@@ -22,7 +22,7 @@ from reconciler.planning.actions import Action, Transition
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.measures import agreed_ends, check_approved, cut_off
+from reconciler.resources.measures import UndeletableError, agreed_ends, check_approved, cut_off
 from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -240,7 +240,9 @@ def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], 
     found = dict(measures)
     for mirror, seen in zip(restored, side_by_side(looked, restored, name="compare"), strict=True):
         topic = address_of("topic", mirror.cluster, mirror.name)
-        if isinstance(seen, ReconcilerError):
+        if isinstance(seen, UndeletableError) and topic in found:
+            found[topic] = replace(found[topic], undeletable=seen)
+        elif isinstance(seen, ReconcilerError):
             found.pop(topic, None)
         elif seen is not None and topic in found:
             found[topic] = replace(found[topic], diverged=tuple(seen))
@@ -508,7 +510,7 @@ class Driver:
         """Return where a topic is to be cut, if no more than was approved goes with that."""
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
-        if approved is not None and links.diverged(full_name, at) is None:  # Else the platform cuts nothing by itself.
+        if approved is not None and links.diverged(full_name, {}) is None:  # Else the platform cuts nothing by itself.
             lost = cut_off(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at

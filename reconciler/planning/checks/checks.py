@@ -20,6 +20,7 @@ from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_in
 from reconciler.planning.checks.mirror_checks import (
     check_link,
     check_links,
+    check_restores,
     warnings_of_links,
     warnings_of_restores,
 )
@@ -98,7 +99,7 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
 )
 """What no `--allow` lifts; an address with one gets no action."""
 
-ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas,)
+ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
 """What makes a plan one that must not be applied."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (

@@ -135,6 +135,8 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         cost, moved = _failover(mirror, here, there, situation), there
     elif here is None or there is None:
         cost, moved = RoleCost(unknown=_NOT_MEASURED), None
+    elif action.verb == RESTORE and here.undeletable is not None:
+        cost, moved = RoleCost(unknown=here.undeletable.message), None
     elif action.verb == RESTORE and here.diverged is not None:
         return _failback(action, here, keeps=keeps_diverged(mirror, situation))
     elif action.verb == RESTORE:
@@ -158,6 +160,14 @@ def _failback(action: Transition, here: Measure, *, keeps: bool) -> Transition:
         risk=action.risk if cost.lost else Risk.DISRUPTIVE,
         estimate=estimate_of(cost, here),
     )
+
+
+def check_restores(review: Review) -> Iterator[Finding]:
+    """Yield the topics that cannot be restored, as brokers delete no records of them."""
+    for action in review.actions:
+        for here in map(review.measure, topics_cut([action])):
+            if here is not None and here.undeletable is not None:
+                yield Finding(action.address, action.source, here.undeletable.message, here.undeletable.hint)
 
 
 def warnings_of_restores(review: Review) -> Iterator[Finding]:

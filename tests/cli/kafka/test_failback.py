@@ -289,6 +289,24 @@ def test_a_plan_gives_up_what_never_reached_the_mirror_only_where_that_is_allowe
     sides.assert_same(30)
 
 
+def test_a_rehearsal_refuses_what_the_command_refuses_on_a_compacted_topic(sides: Sides) -> None:
+    sides.configs = json.dumps({"cleanup.policy": "compact"})
+    sides.begin()
+    sides.produce(sides.west, "unmirrored", 3, partition=0)
+    sides.did("mirror", "failover", sides.address("east"), "--yes")
+    refusal = f"topic {sides.prefix}:orders of cluster west is compacted: brokers delete no records of it"
+    for options in (["--dry-run"], ["--keep-diverged", "--dry-run"], ["--keep-diverged", "--yes"]):
+        said = sides.typed("mirror", "restore", sides.address("west"), *options)
+        assert (said.code, refusal in said.err) == (1, True), said.out + said.err
+    sides.declare("reversed")
+    allowed = ["--allow", f"truncate-and-restore:{sides.address('west')}"]
+    for command in (["plan"], ["apply", "--yes"], ["apply", "--yes", *allowed]):
+        said = sides.typed(*command)
+        text = said.out + said.err
+        assert (said.code, f"{sides.address('west')}: {refusal}" in text) == (1, True), text
+    assert sides.typed("plan", "--exclude", sides.address("west")).code == 0
+
+
 def test_where_nothing_diverged_a_plan_asks_for_no_leave_and_makes_the_other_half(sides: Sides) -> None:
     sides.begin(mode="destination")
     sides.did("mirror", "failover", sides.address("east"), "--yes")

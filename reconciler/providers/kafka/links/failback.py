@@ -28,7 +28,7 @@ from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_chan
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.providers.kafka.translate import own_values
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
-from reconciler.resources.measures import check_approved, diverged_error
+from reconciler.resources.measures import UndeletableError, check_approved, diverged_error
 from reconciler.resources.mirrors import (
     REVERSALS,
     Diverged,
@@ -116,8 +116,18 @@ class Failback:
         return {number: _map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[Diverged, ...]:
-        """Return what a topic has from some offsets on; a partition without records there is absent."""
+        """Return what a topic has from some offsets on; a partition without records there is absent.
+
+        Raises:
+            UndeletableError: It has something there, and brokers delete no records of it.
+        """
         topic, seen = self._there(full_name)
+        found = self._diverged(topic, seen, cuts)
+        if found:
+            self._check_deletable(full_name, topic)
+        return found
+
+    def _diverged(self, topic: str, seen: TopicSeen, cuts: Mapping[int, int]) -> tuple[Diverged, ...]:
         places = [(topic, number) for number in range(len(seen.replicas)) if number in cuts]
         found = []
         for (_, number), at in sorted(bounds_of(self.site.client, places).items()):
@@ -142,17 +152,17 @@ class Failback:
         asked = under_way(full_name, kept.entry, operation)
         cuts = asked.ends or {}
         self._check_decided(full_name, topic, cuts)
-        found = self.diverged(full_name, cuts)
+        found = self._diverged(topic, seen, cuts)
         if not found:
             return {}
+        try:
+            self._check_deletable(full_name, topic)
+        except UndeletableError:
+            self._leave(full_name, link, operation)
+            raise
         if asked.diverged not in {"drop", "keep"}:
             self._leave(full_name, link, operation)
             raise diverged_error(self.site.cluster, full_name, found)
-        if is_only_compacted(self.site.client, topic):
-            self._leave(full_name, link, operation)
-            message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
-            hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
-            raise UserError(message, hint=hint)
         if asked.diverged == "drop" and asked.approved is not None:
             try:
                 lost = [Stretch(each.partition, each.start, each.stop) for each in found]
@@ -207,6 +217,12 @@ class Failback:
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide, *COPIES)
         seals_of(self.site).take_off(seen.id)
+
+    def _check_deletable(self, full_name: str, topic: str) -> None:
+        if is_only_compacted(self.site.client, topic):
+            message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
+            hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
+            raise UndeletableError(message, hint=hint)
 
     def _check_decided(self, full_name: str, topic: str, cuts: Mapping[int, int]) -> None:
         """Refuse to go on while a transaction is open: what it wrote may yet be records that the mirror never got."""
