@@ -49,12 +49,12 @@ class Measure:
     """Where each consumer group goes on reading, by partition; `None`: not asked for, or we cannot tell."""
     diverged: tuple[Diverged, ...] | None = None
     """What it has from where its own mirror agrees with it last, by records; `None`: its offsets say it."""
-    undeletable: UndeletableError | None = None
-    """Why it cannot be restored: its platform deletes nothing of that."""
     newest_ms: int | None = None
     """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
     older: Mapping[int, int] = field(default_factory=dict)
     """Time in ms → about how many bytes are older, where a platform tells it of the times that are asked for alone."""
+    undeletable: UndeletableError | None = None
+    """Why it cannot be restored: its platform deletes nothing of what `diverged` would be."""
 
     def older_than(self, ms: int) -> int | None:
         """Return about how many bytes are older than a time; `None`: we cannot tell."""

@@ -31,7 +31,7 @@ from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
-from reconciler.resources.measures import Measure, Measures, TieredPartition
+from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
 from reconciler.resources.mount import MountSource, Recoverable
 from reconciler.resources.owners import Owners, ResourceOwner
@@ -338,6 +338,7 @@ def _measures(row: dict[str, Any]) -> Measures:
             said.get("committed"),
             None if "diverged" not in said else tuple(Diverged(**each) for each in said["diverged"]),
             said.get("newest_ms"),
+            undeletable=UndeletableError(said["undeletable"], hint="") if "undeletable" in said else None,
         )
         for address, said in row.get("measures", {}).items()
     }
