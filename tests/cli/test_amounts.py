@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.text.amounts import change_text, moved_text, value_text
+from reconciler.cli.text.amounts import change_text, moved_text, usage_text, value_text
+from reconciler.operations.clusters.namespaces import QuotaUsage
 from reconciler.planning.actions import Change
 from reconciler.runtime.text import about, bytes_text, counted, rough_count, took
 
@@ -32,6 +33,12 @@ def test_sizes_have_at_most_one_decimal(count: int, text: str) -> None:
 )
 def test_large_counts_are_rounded(count: int, text: str) -> None:
     assert rough_count(count) == text
+
+
+def test_a_quota_is_shown_with_what_is_used_of_it_as_far_as_that_is_known() -> None:
+    used = (QuotaUsage("topics", 9, 0), QuotaUsage("bytes", 2**40, 3 * 2**29), QuotaUsage("bytes", 1500, None))
+    assert usage_text(used) == "topics 0 of 9, bytes 1.5 GiB of 1TiB, bytes ? of 1500"
+    assert usage_text(()) == ""
 
 
 def test_one_is_singular() -> None:

@@ -12,7 +12,7 @@ from reconciler.resources.acls import ACLS
 from reconciler.resources.base import format_size
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import show_value
-from reconciler.runtime.text import plain
+from reconciler.runtime.text import bytes_text, plain
 
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
@@ -249,11 +249,12 @@ def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
 
 
 def usage_text(usage: Iterable[QuotaUsage]) -> str:
-    """Return how much of each quota is used: `topics 3 of 100, bytes 2GiB of 1TiB`."""
+    """Return how much of each quota is used: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
+    words = {"bytes": bytes_text}
     return ", ".join(
-        f"{each.quota} {'?' if each.used is None else value_text(path, each.used)} of {value_text(path, each.limit)}"
+        f"{each.quota} {'?' if each.used is None else words.get(each.quota, str)(each.used)}"
+        f" of {value_text(f'quotas.{each.quota}', each.limit)}"
         for each in usage
-        for path in [f"quotas.{each.quota}"]
     )
 
 

@@ -125,7 +125,7 @@ def test_the_command_deletes_what_is_allowed_and_leaves_the_rules_of_others(desk
     name = desk.topic("orders")
     desk.apply()
     for command in (("namespace", "list", "live"), ("show", f"namespace/live/{desk.prefix}")):
-        assert "topics 1 of 5, partitions 1 of 9, bytes 0 of 1GiB" in desk.typed(*command).out
+        assert "topics 1 of 5, partitions 1 of 9, bytes 0 B of 1GiB" in desk.typed(*command).out
     rule_of_a_stranger(desk)
     desk.admin.alter_group_offsets(f"{desk.prefix}-search", {TopicPartition(name, 0): OffsetAndMetadata(0, "", -1)})
     delete = ("namespace", "delete", "live", desk.prefix, "--yes")
