@@ -60,8 +60,7 @@ class Draft:
 def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: PlanInput) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
-    Only addresses in `recorded`, and mirrors that a link in it made, may be deleted: what we did not create or adopt,
-    we leave alone.
+    Only what is in `recorded`, and mirrors that its links made, may be deleted: all else is left alone.
     """
     situation, findings = _look(desired, recorded, observed, given)
     decision = Decision(errors=findings)

@@ -250,9 +250,8 @@ def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
 
 def usage_text(usage: Iterable[QuotaUsage]) -> str:
     """Return how much of each quota is used: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
-    words = {"bytes": bytes_text}
     return ", ".join(
-        f"{each.quota} {'?' if each.used is None else words.get(each.quota, str)(each.used)}"
+        f"{each.quota} {'?' if each.used is None else bytes_text(each.used) if each.quota == 'bytes' else each.used}"
         f" of {value_text(f'quotas.{each.quota}', each.limit)}"
         for each in usage
     )
