@@ -13,6 +13,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Update
 from reconciler.providers.kafka.admin import configure
+from reconciler.providers.kafka.mounts import KafkaCopyMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import Site, read_all, unnumbered
@@ -21,7 +22,6 @@ from tests.servers.kafkatopics import make_topic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.providers.kafka.mounts import KafkaCopyMoves
     from reconciler.records.log import TopicLog
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
@@ -320,3 +320,53 @@ def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no
     apply(site)
     assert sum(map(len, read_all(log_of(site, new)).values())) == 61
     assert site.live.groups.committed("readers", [new]) == {(new, 0): 7}
+
+
+def recreated(site: Site, name: str) -> None:
+    """Delete a topic, and create another one of its name, with one record."""
+    site.kafka.topics("--delete", "--topic", name)
+    make_topic(site.kafka, name)
+    producer = Producer({"bootstrap.servers": site.kafka.bootstrap()})
+    producer.produce(name, b"stray")
+    assert producer.flush(30) == 0
+
+
+def test_a_move_refuses_a_new_topic_that_was_created_again_and_fills_one_that_is_new(site: Site) -> None:
+    before = read_all(site.log)
+    new, name = moves(site), f"{site.prefix}.moved"
+    allow = f"delete:topic/live/{site.topic}"
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1, allow=allow)
+    recreated(site, name)
+    (refused,) = site.plan().plan.errors
+    assert refused.message.startswith("it was deleted and created again outside reconciler while ")
+    site.kafka.topics("--delete", "--topic", name)
+    apply(site)
+    assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
+
+
+def test_a_topic_is_not_deleted_whose_copy_was_created_again_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_all(site.log)
+    new, name = moves(site), f"{site.prefix}.moved"
+    shut_out = KafkaCopyMoves.shut_out_left
+
+    def recreating(self: KafkaCopyMoves, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
+        recreated(site, name)
+        shut_out(self, full_name, topic_id, may_go_on)
+
+    monkeypatch.setattr(KafkaCopyMoves, "shut_out_left", recreating)
+    applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))
+    assert f"topic {name}, to which all of topic {site.physical} was copied, was deleted since" in str(applied.verdict)
+    monkeypatch.undo()
+    assert read_all(site.log) == before
+    site.kafka.topics("--delete", "--topic", name)
+    apply(site)
+    assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
+
+
+def test_a_topic_that_was_created_again_does_not_move_in_place_of_the_applied_one(site: Site) -> None:
+    moves(site)
+    recreated(site, site.physical)
+    (refused,) = site.plan().plan.errors
+    assert "which it is moved from, was deleted and created again outside reconciler" in refused.message
