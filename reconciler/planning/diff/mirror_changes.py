@@ -102,7 +102,7 @@ def _make(sides: AddressView, mirror: MirrorTopic, situation: Situation, decisio
     topic = topic_of(mirror)
     there = situation.observed.get(topic)
     if mirror.state not in COPYING:
-        _look_at_topic(sides, mirror, there, decision)
+        _look_at_topic(sides, mirror, there, situation, decision)
         return
     if mirror.source_cluster not in situation.trusted:
         message = f"it is left out: its source, cluster {mirror.source_cluster}, was not read"
@@ -130,13 +130,18 @@ def _left_out(address: Address, situation: Situation) -> str | None:
     return f"Its delete is not part of this plan: {way}." if is_out else None
 
 
-def _look_at_topic(sides: AddressView, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:
+def _look_at_topic(
+    sides: AddressView, mirror: MirrorTopic, there: Observed | None, situation: Situation, decision: Decision
+) -> None:
     """An ordinary topic is what a mirror was to become; one that never mirrored anything cannot."""
+    topic = topic_of(mirror)
+    # A topic that was unmounted and mounted since has another id.
+    is_ours = topic in situation.mountings or (topic in situation.recorded and situation.is_there(topic))
     if there is None:
         hint = "Begin with state mirroring, or remove the entry."
         _refuse(sides, f"it is not there, so it cannot become {mirror.state}", hint, decision)
-    elif sides.last is not None and is_another(sides.last, there):
-        message = f"{topic_of(mirror)} was deleted and created again outside reconciler"
+    elif sides.last is not None and is_another(sides.last, there) and not is_ours:
+        message = f"{topic} was deleted and created again outside reconciler"
         hint = f"To keep that topic and forget the mirror: reconciler state rm {sides.address}"
         _refuse(sides, f"{message}: it is not the mirror that was applied", hint, decision)
     elif mirror.state == "reversed":
