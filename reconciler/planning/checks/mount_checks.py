@@ -188,14 +188,14 @@ def warnings_of_strangers(review: Review) -> Iterator[Finding]:
             continue
         if is_away(mounting, situation):
             location = situation.unmounted.get(address) or _found_at(address, situation)
-            yield _stranger(address, topic, _away(topic, location), review)
+            yield _stranger(address, topic, _away(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
             yield _stranger(address, topic, "Look at its records before you delete it.", review)
         elif address in recreated:
             yield _stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
     for topic, location in sorted(situation.given.detached.items()):
         if topic in situation.observed:
-            yield _stranger(topic, topic, _away(topic, location), review)
+            yield _stranger(topic, topic, _away(topic, location, situation), review)
 
 
 def _stranger(address: Address, topic: Address, hint: str, review: Review) -> Finding:
@@ -208,12 +208,12 @@ def _stranger(address: Address, topic: Address, hint: str, review: Review) -> Fi
     return Finding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
 
 
-def _away(topic: Address, location: str | None) -> str:
+def _away(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic lies at {location}"
-    return (
-        f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it, or archive it: "
-        f"reconciler topic unmount {topic}"
-    )
+    is_tiered = situation.observed[topic].legacy is not None
+    can_leave = is_tiered or situation.capabilities(cluster_of(topic) or "").mountings_by_jobs
+    archive = f", or archive it: reconciler topic unmount {topic}" if can_leave else ""
+    return f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it{archive}"
 
 
 def _found_at(mounting: Address, situation: Situation) -> str | None:

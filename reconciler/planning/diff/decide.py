@@ -29,6 +29,7 @@ from reconciler.planning.diff.mount_changes import (
     is_recovery,
     is_replaced,
     lies_detached,
+    named_now,
     recover,
     replace_topic,
     wait_for,
@@ -77,13 +78,14 @@ def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -
     if before is not None and not is_stranger(last.resource, before, situation):
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
+    other, new = named_now(sides)
     forgetting = last.resource.address if sides.last is None else f"{last.resource.address} {sides.address}"
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it is detached at {where}, and its Mounting is no longer declared",
+        f"{other}it is detached at {where}, and its Mounting is no longer declared",
         "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there. "
-        f"To make a new and empty one: reconciler state rm {forgetting}",
+        f"{new}: reconciler state rm {forgetting}",
     )
     return True
 

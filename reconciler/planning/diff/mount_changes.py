@@ -79,7 +79,7 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
     if sides.last is not None:
         recorded = plain(sides.last.resource.to_json())
         decision.drift.append(drifted(sides.address, "", recorded, f"{DETACHED_AT}{location}"))
-    other, new = _named_now(sides)
+    other, new = named_now(sides)
     decision.refuse(
         sides.address,
         sides.wanted.source,
@@ -89,7 +89,7 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
     )
 
 
-def _named_now(sides: AddressView) -> tuple[str, str]:
+def named_now(sides: AddressView) -> tuple[str, str]:
     """Return what is said of another topic that has a topic's name, and what forgetting the first leads to."""
     if sides.before is None:
         return "", "To make a new and empty one"
@@ -104,7 +104,7 @@ def is_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -
         decision.drift.append(drifted(sides.address, "", recorded, f"{MOUNTED_AS}{there}"))
     back = mount_back(sides.address, there)
     keep = "" if there.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
-    other, new = _named_now(sides)
+    other, new = named_now(sides)
     decision.refuse(
         sides.address,
         sides.wanted.source,
