@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +40,7 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
-            places = gathering.places[resource.address]
-            findings.complain_all(places, (_unknown_key(key, path, catalog) for key in configs if key not in catalog))
+            _judge_keys(configs, path, catalog, (resource.address, gathering.places[resource.address]), findings)
     match resource:
         case MirrorLink():
             pass
@@ -58,8 +57,7 @@ def check_unread(gathering: Gathering, findings: Findings) -> None:
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
         if catalog is not None:
-            path = ("spec", "configs")
-            findings.complain_all(places, (_unknown_key(key, path, catalog) for key in keys if key not in catalog))
+            _judge_keys(keys, ("spec", "configs"), catalog, (address, places), findings)
 
 
 def _catalog_of(cluster: str, gathering: Gathering) -> Mapping[str, ConfigKey] | None:
@@ -78,9 +76,28 @@ def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPa
             yield ("spec", "configs"), resource.spec.configs
 
 
-def _unknown_key(key: str, path: FieldPath, catalog: Mapping[str, ConfigKey]) -> Complaint:
-    hint = did_you_mean(nearest_spelling(key, catalog), otherwise=f"Known are, for example: {one_of(catalog)}")
-    return Complaint("this platform has no such config", hint, (*path, key))
+def is_refused_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
+    """Tell whether a config is refused without asking its cluster: brokers may list more than this version knows."""
+    return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
+
+
+def _judge_keys(
+    keys: Iterable[str],
+    path: FieldPath,
+    catalog: Mapping[str, ConfigKey],
+    document: tuple[Address, tuple[Place, ...]],
+    findings: Findings,
+) -> None:
+    address, places = document
+    for key in keys:
+        if is_refused_key(key, catalog):
+            hint = did_you_mean(nearest_spelling(key, catalog), otherwise=f"Known are, for example: {one_of(catalog)}")
+            findings.complain(places, Complaint("this platform has no such config", hint, (*path, key)))
+        elif key not in catalog:
+            message = "is not among the configs of Kafka that this version knows"
+            hint = "Check its name; `plan` asks the brokers, and refuses one that they do not list"
+            cluster = cluster_address(cluster_of(address) or "")
+            findings.warn(places, Complaint(message, hint, (*path, key)), unseen=cluster)
 
 
 def _check_words(resource: Topic | Namespace, gathering: Gathering, findings: Findings) -> None:

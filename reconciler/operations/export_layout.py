@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.manifests.edit import laid_out
+from reconciler.manifests.references import CATALOGS, is_refused_key
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
@@ -31,6 +32,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.base import NameOnly, OfNamespace, format_duration, format_size
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import canonical_value, refused_value
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
@@ -621,11 +623,12 @@ def factored(
     topics = sorted((each for each in found.resources if isinstance(each, Topic)), key=lambda each: each.full_name)
     spaces = _spaces(found, topics, at_least)
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
-    configs = {name: _lasting(topic.spec.configs) for name, topic in placed.items()}
+    refused: list[LeftOut] = []
+    configs = {name: dict(_declarable(topic, found.capabilities, refused)) for name, topic in placed.items()}
     shared = share(configs) if _may_share(found) else Shared({}, configs)
     given = [each.spec.configs for each in found.resources if isinstance(each, Namespace)]
     layers = [*given, *shared.namespaces.values(), *shared.topics.values()]
-    making = _Making(found, Policies(layers, found.capabilities, policies or {}), spaces, shared)
+    making = _Making(found, Policies(layers, found.capabilities, policies or {}), spaces, shared, unsaid=refused)
     for name, topic in placed.items():
         _add_topic(making, name, topic)
     _add_namespaces(making)
@@ -636,8 +639,21 @@ def factored(
     return Factored(dict(sorted(making.made.items())), tuple(sorted(making.unsaid, key=lambda each: each.place)))
 
 
-def _lasting(configs: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in configs.items() if key not in PASSING}
+def _declarable(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
+    """Yield the configs of a topic that a manifest may declare; what else there is joins `unsaid`."""
+    catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
+    for key, value in topic.spec.configs.items():
+        if key in PASSING:
+            continue
+        try:
+            canonical_value(key, value)
+            why = "`validate` refuses a config of this name" if is_refused_key(key, catalog) else None
+        except ValueError as error:
+            why = refused_value(value, error)
+        if why is None:
+            yield key, value
+        else:
+            unsaid.append(LeftOut(topic.address, UserError(f"configs.{key}: {why}", hint=STAYS)))
 
 
 def _spaces(found: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:

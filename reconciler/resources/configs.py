@@ -14,10 +14,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from reconciler.resources.base import (
+    KEPT,
     LONG_MAX,
     UNLIMITED,
     Complaint,
@@ -257,9 +258,14 @@ def _config_properties() -> dict[str, object]:
     return {name: {**_VALUE, "description": key.description} for name, key in sorted(EMBEDDED_CONFIGS.items())}
 
 
+def _canonical_unless_kept(configs: object, info: ValidationInfo) -> object:
+    """Leave stored values as they are: brokers have some that no file may declare."""
+    return configs if info.context == KEPT else canonical_configs(configs)
+
+
 Configs = Annotated[
     dict[str, str],
-    BeforeValidator(canonical_configs),
+    BeforeValidator(_canonical_unless_kept),
     WithJsonSchema(
         {"type": "object", "properties": _config_properties(), "additionalProperties": _VALUE}, mode="validation"
     ),
@@ -329,7 +335,8 @@ def _integer(value: object) -> int:
 
 
 def _ranged(key: ConfigKey, number: int) -> int:
-    _check_range(key, number)
+    if str(number) not in key.values:
+        _check_range(key, number)
     return number
 
 
@@ -347,7 +354,7 @@ def _check_range(key: ConfigKey, number: float) -> None:
     low = -LONG_MAX if key.minimum is None else key.minimum
     high = LONG_MAX if key.maximum is None else key.maximum
     if not low <= number <= high:
-        bounds = f"at least {low}" if number < low else f"at most {high}"
+        bounds = " or ".join([f"at least {low}" if number < low else f"at most {high}", *key.values])
         message = f"{number} is out of range: {bounds}"
         raise ValueError(message)
 

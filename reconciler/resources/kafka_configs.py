@@ -14,7 +14,10 @@ ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list",
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One config: its type, the platform's default as stored, the range or values it takes."""
+    """One config: its type, the platform's default as stored, the range or values it takes.
+
+    Of a number `values` are those that it takes outside its range.
+    """
 
     name: str
     type: ConfigType
@@ -70,7 +73,7 @@ _RECORDS: Final = (
         ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         description="How the log is compressed.",
     ),
-    ConfigKey("compression.gzip.level", "integer", "-1", minimum=-1, maximum=9, description="Level of gzip."),
+    ConfigKey("compression.gzip.level", "integer", "-1", ("-1",), minimum=1, maximum=9, description="Level of gzip."),
     ConfigKey("compression.lz4.level", "integer", "9", minimum=1, maximum=17, description="Level of lz4."),
     ConfigKey("compression.zstd.level", "integer", "3", minimum=-131072, maximum=22, description="Level of zstd."),
     ConfigKey(

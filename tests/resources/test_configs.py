@@ -122,6 +122,8 @@ def test_what_people_write_becomes_the_string_platforms_store(key: str, written:
         ("min.cleanable.dirty.ratio", 1.5),
         ("remote.copy.lag.ms", "infinite"),
         ("remote.copy.lag.bytes", "unlimited"),
+        ("compression.gzip.level", 0),
+        ("compression.gzip.level", 10),
         ("some.key", None),
         ("some.key", {"a": 1}),
     ],

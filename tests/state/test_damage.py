@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -214,6 +215,22 @@ def test_a_run_that_cannot_be_told_is_not_told(content: bytes) -> None:
     store = MemoryStore()
     store.put(run_key("x"), content)
     assert read_run(store, "x") is None
+
+
+def test_configs_that_brokers_take_and_no_file_may_declare_are_read_as_they_were_recorded() -> None:
+    store, (recorded,) = MemoryStore(), record("a").values()
+    spec = recorded.resource.spec.model_copy(update={"configs": {"retention.bytes": "-2"}})
+    owned = replace(recorded, resource=recorded.resource.model_copy(update={"spec": spec}))
+
+    async def fill() -> None:
+        lease = await acquire(store, Simulation(), claim("run-1"))
+        await lease.begin(run_file("run-1"))
+        await lease.close({owned.resource.address: owned})
+
+    simulate(fill())
+    found = read_snapshot(store, owner=SHOP)
+    assert found is not None
+    assert found.record == {owned.resource.address: owned}
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")

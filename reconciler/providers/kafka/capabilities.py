@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
-from reconciler.planning.fields import LINK_FEATURES
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonical_field
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
 from reconciler.providers.kafka.translate import OWN, ClusterSeen, ConfigSeen
 from reconciler.resources.acls import OPERATIONS, Binding, is_about_writing
-from reconciler.resources.configs import canonical_value
 from reconciler.resources.inventory import Capabilities
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
 
@@ -158,7 +157,11 @@ def capabilities_of(look: ClusterLook, known: Sequence[str] = ()) -> Capabilitie
         max_replication_factor=len(seen.brokers),
         lacks=lacks,
         configs=configs,
-        defaults={key: canonical_value(key, value, configs) for key, value in topic.items() if value is not None},
+        defaults={
+            key: str(canonical_field(CONFIGS + key, value, configs))
+            for key, value in topic.items()
+            if value is not None
+        },
         properties={
             name: _property(name, each)
             for name, each in broker.items()

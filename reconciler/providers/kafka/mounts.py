@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.mounts.archive import ArchivedTopic
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError, UserError
 from reconciler.planning.actions import ControlAction, Delete, Reason, Update
-from reconciler.planning.fields import CONFIGS, equal
+from reconciler.planning.fields import CONFIGS, canonical_field, equal
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.groups import check_all_listed
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
@@ -47,7 +47,7 @@ from reconciler.providers.protocol import (
 from reconciler.records.log import TopicLog, came_since
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING, ConfigKey
 from reconciler.resources.topic import Topic
 
@@ -85,16 +85,11 @@ def finished(
     changes: dict[str, str | None] = dict.fromkeys(filling(known))
     for key in sorted({*found.configs, *found.effective, *_KEPT}):
         value = found.configs.get(key, found.effective.get(key, _default(key)))
-        if (
-            key not in KAFKA_CONFIGS
-            or key not in known
-            or key.startswith(_ELSEWHERE)
-            or key in _OF_BROKERS
-            or value is None
-        ):
-            continue
         is_own = key in found.configs
-        if is_own or canonical_value(key, value, KAFKA_CONFIGS) != defaults.get(key, KAFKA_CONFIGS[key].default):
+        if key not in known or _is_elsewhere(key) or value is None or not (is_own or key in KAFKA_CONFIGS):
+            continue
+        meant = canonical_field(CONFIGS + key, value, KAFKA_CONFIGS)
+        if is_own or meant != defaults.get(key, KAFKA_CONFIGS[key].default):
             changes[key] = value
     return changes
 

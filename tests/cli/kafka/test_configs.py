@@ -7,8 +7,11 @@ import time
 from typing import Any, Final
 
 import pytest
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from tests.cli.kafka.conftest import Desk
+from reconciler.resources.configs import canonical_value
+from reconciler.resources.kafka_configs import kafka_configs
+from tests.cli.kafka.conftest import TOPIC_CONFIGS, Desk
 
 pytestmark = pytest.mark.thorough
 
@@ -134,3 +137,28 @@ def test_what_a_topic_has_by_the_brokers_defaults_is_told_as_theirs(desk: Desk) 
         assert rows["segment.ms"] == ("3600000", desk.address("orders"))
     finally:
         desk.by_hand(None, {"log.retention.ms": None})
+
+
+def test_every_limit_of_the_catalog_is_the_brokers_own(either: Desk) -> None:
+    either.topic("orders")
+    either.apply()
+    name = f"{either.prefix}.orders"
+    listed = either.sources(name)
+    catalog = kafka_configs(listed, either.kafka.version)
+    assert listed.keys() - catalog.keys() == set()
+    wrong = []
+    for key in catalog.values():
+        edges = [edge for edge in (key.minimum, key.maximum) if edge is not None and key.type != "double"]
+        for value in sorted({int(edge) + step for edge in edges for step in (-1, 0, 1)} | {0, -1} if edges else ()):
+            try:
+                canonical_value(key.name, value, catalog)
+                is_ours = True
+            except ValueError:
+                is_ours = False
+            request = IncrementalAlterConfigsRequest(
+                resources=[(TOPIC_CONFIGS, name, [(key.name, 0, str(value))])], validate_only=True
+            )
+            (answer,) = either.send(request).responses
+            if is_ours and answer.error_code:
+                wrong.append((key.name, value, answer.error_message))
+    assert wrong == []

@@ -24,6 +24,7 @@ from kafka.admin import (
 )
 from kafka.admin import ACLResourcePatternType as Pattern
 
+from examples.kafkajars import OLDER
 from reconciler.errors import UserError
 from reconciler.manifests.format import format_text
 from reconciler.operations.export import Exported, ExportOptions, bare_named, export
@@ -234,6 +235,25 @@ def test_a_workspace_that_is_there_keeps_its_file(kafka_by_hand: Kafka, bench: B
         typed(kafka_by_hand, bench, out)
     typed(kafka_by_hand, bench, out, is_forced=True)
     assert (out / "reconciler.yaml").read_text() == before
+
+
+def test_configs_that_no_manifest_can_declare_are_told_and_what_brokers_list_is_adopted(
+    start_kafka: Callable[..., Kafka], bench: Bench
+) -> None:
+    kafka, out = start_kafka(version=OLDER, extra={"log.retention.bytes": "-2"}), bench.folder / "exported"
+    configs = {"message.downconversion.enable": "false", "retention.bytes": "-2", "retention.ms": ONE_DAY}
+    with admin(kafka) as client:
+        client.create_topics({"old": {"num_partitions": 1, "replication_factor": 1, "configs": configs}})
+    found = typed(kafka, bench, out)
+    assert [(each.place, each.error.message) for each in found.unsaid] == [
+        ("topic/west/old", "configs.retention.bytes: -2 is out of range: at least -1")
+    ]
+    there = bench.with_(workspace=out)
+    assert len(validate(there.invocation, Select()).warnings) == 1
+    assert there.plan().warnings == ()
+    assert {action.verb for action in there.plan().plan.actions} == {"adopt"}
+    assert there.apply().verdict is None
+    assert there.plan().plan.is_empty
 
 
 def test_a_broker_with_nothing_still_becomes_a_workspace(start_kafka: Callable[..., Kafka], bench: Bench) -> None:
