@@ -30,7 +30,7 @@ from reconciler.operations.steps.observe import (
     observe,
     recoverables,
 )
-from reconciler.operations.steps.recorded import Remembered, remember, warn_of_outdated
+from reconciler.operations.steps.recorded import Remembered, copies_of, remember, warn_of_outdated
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
@@ -141,10 +141,11 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
 
             measures = with_diverged(work.providers, draft.actions, measures)
     found = planner.judge(draft, measures)
+    copies = copies_of(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(
         found,
         errors=located(found.errors, work.loaded),
-        warnings=(*work.lowered_guards(), *located(found.warnings, work.loaded)),
+        warnings=(*work.lowered_guards(), *copies, *located(found.warnings, work.loaded)),
         approvers=approvers_asked(found.actions, work.guards)[0],
     )
     return Decided(placed, snapshot, record, seen, remembered, given.mounted_elsewhere)

@@ -108,6 +108,8 @@ class OwnerChange:
     """Key → the other owner from whom it may be taken; `None`: it must be free."""
     keep: Collection[str] = ()
     """What else is ours; what another owns of it stays the other's."""
+    makes_cluster: bool = False
+    """The cluster is made first, empty, if there is none yet: of several that make it, one owns what they all want."""
 
     def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
         """Return what changes (`None`: it becomes free), and what of `take` is another's; then nothing changes."""

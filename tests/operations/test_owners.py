@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ from reconciler.planning.saved_plan import to_document
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Failed, Outcome
 from reconciler.resources.owners import OwnerChange, ResourceOwner
+from reconciler.state.snapshots import read_snapshot
 from tests.operations.linked_shop import ORDERS as MIRRORED
 from tests.operations.linked_shop import mirroring, opened, produce, upkeep, values
 
@@ -262,6 +265,111 @@ def test_whoever_is_faster_between_the_last_look_and_the_first_change_wins(
         second.apply()
 
 
+MAKING = CLUSTER + "---\n" + NAMESPACE % "shop" + "---\n"
+
+
+def first_applies(bench: Bench, *names: str) -> list[Bench]:
+    """Return workspaces that all make the same cluster, the same namespace and a topic that each wants otherwise."""
+    made = [workspace(bench, name, ORDERS.replace("7d", f"{number + 1}d")) for number, name in enumerate(names)]
+    for each in made:
+        each.write("manifests/west.yaml", MAKING % bench.folder)
+    return made
+
+
+OWNED = ("namespace/shop", "topic/shop:orders")
+
+
+@pytest.mark.parametrize("until", ["own", "apply"])
+def test_of_two_that_make_a_cluster_at_once_one_owns_all_and_the_other_changes_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, until: str
+) -> None:
+    first, second = first_applies(bench, "first", "second")
+    step, between = getattr(EmbeddedProvider, until), ["once"]
+    ended: list[str] = []
+
+    def late(self: EmbeddedProvider, *given: Any, **named: Any) -> object:
+        if between:
+            between.clear()
+            try:
+                assert first.apply().verdict is None
+                ended.append("first")
+            except BlockedError as error:
+                ended.append(str(error))
+        return step(self, *given, **named)
+
+    monkeypatch.setattr(EmbeddedProvider, until, late)
+    if until == "own":  # the first is faster: the second has taken nothing yet
+        with pytest.raises(StalePlanError, match="shop is owned by workspace 'first'"):
+            second.apply()
+        assert ended == ["first"]
+        winner = "first"
+    else:  # the second has taken what it makes
+        assert second.apply().verdict is None
+        assert "owned by workspace 'second'" in ended[0]
+        winner = "second"
+    assert owners(bench) == dict.fromkeys(OWNED, winner)
+    retention = west(bench).topics()["shop:orders"].configs["retention.ms"]
+    assert retention == {"first": "86400000", "second": "172800000"}[winner]
+
+
+def test_two_that_make_a_cluster_at_once_share_it_and_the_properties_of_the_first_stay(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (workspace(bench, name, NAMESPACE % name) for name in ("first", "second", "third"))
+    for each, retention in ((first, "1d"), (third, "2d")):
+        text = (CLUSTER % bench.folder) + f"  properties: {{log_retention_ms: {retention}}}\n"
+        each.write("manifests/west.yaml", text)
+    step, between = EmbeddedProvider.apply, ["once"]
+
+    def late(self: EmbeddedProvider, *given: Any, **named: Any) -> object:
+        if between:
+            between.clear()
+            assert first.apply().verdict is None
+            assert second.apply().verdict is None
+        return step(self, *given, **named)
+
+    monkeypatch.setattr(EmbeddedProvider, "apply", late)
+    verdict = third.apply().verdict
+    assert "properties.log_retention_ms is '86400000' now, not unset" in str(verdict)
+    assert owners(bench) == {"namespace/first": "first", "namespace/second": "second"}
+    assert third.apply(Select(allow=("update:*",))).verdict is None
+    assert owners(bench)["namespace/third"] == "third"
+
+
+def test_who_may_not_make_a_cluster_is_told_once_and_leaves_nothing(bench: Bench) -> None:
+    stranger = workspace(bench, "stranger", NAMESPACE % "shop").with_(principal="User:stranger")
+    applied = stranger.apply()
+    assert "create cluster/west" in str(applied.verdict)
+    assert stranger.warned == []
+    assert not (bench.folder / ".clusters/west").exists()
+
+
+def test_of_several_that_make_a_cluster_at_once_one_owns_all_each_time(bench: Bench) -> None:
+    names = ("anna", "bob", "carol")
+    for race in range(14):
+        shutil.rmtree(bench.folder / ".clusters", ignore_errors=True)
+        racers = first_applies(replace(bench), *(f"{name}-{race}" for name in names))
+        start = threading.Barrier(len(racers))
+
+        def run(racer: Bench, start: threading.Barrier = start) -> int:
+            try:
+                applied = racer.apply(options=ApplyOptions(), confirm=lambda _planned: bool(start.wait(30) + 1))
+            except (StalePlanError, BlockedError) as error:
+                return error.exit_code
+            return 0 if applied.verdict is None else applied.verdict.exit_code
+
+        with ThreadPoolExecutor(len(racers)) as threads:
+            codes = list(threads.map(run, racers))
+        (winner,) = [racer for racer, code in zip(racers, codes, strict=True) if code == 0]
+        assert set(codes) <= {0, 6, 7}, codes
+        assert owners(bench) == dict.fromkeys(OWNED, winner.folder.name)
+        assert winner.plan().plan.is_empty
+        for loser in (each for each in racers if each is not winner):
+            snapshot = read_snapshot(DirectoryStore(loser.folder / ".reconciler"))
+            assert snapshot is None or snapshot.serial == 0, "it has changed nothing"
+            assert {action.blocked.guard for action in loser.plan().plan.blocked if action.blocked} == {"owner"}
+
+
 def test_who_is_too_late_on_one_cluster_gives_back_what_it_took_on_another(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +449,31 @@ def test_a_state_that_is_moved_stays_the_owner_and_says_where_it_lies_now(applie
     applied.write("manifests/orders.yaml", STOLEN)
     assert applied.apply(Select(allow=("update:*",))).verdict is None
     assert owners_in_full(applied)["topic/shop:orders"].state == f"file://{applied.folder}/moved"
+
+
+def test_a_copied_folder_and_its_original_are_told_of_each_other_once_one_of_them_was_applied(bench: Bench) -> None:
+    original = workspace(bench, "original", ORDERS)
+    original.write("manifests/west.yaml", MAKING % bench.folder)
+    assert original.apply().verdict is None
+    shutil.copytree(original.folder, bench.folder / "copy")
+    copy = replace(original, folder=bench.folder / "copy")
+    copy = copy.with_(cwd=copy.folder)
+    assert copies_told(original) == copies_told(copy) == []
+    original.write("manifests/document.yaml", NAMESPACE % "more" + "---\n" + ORDERS)
+    assert original.apply().verdict is None
+    (told,) = copies_told(copy)
+    assert f"state file://{original.folder}/.reconciler has the same lineage" in told
+    assert copies_told(original) == []
+    assert copy.apply(Select(allow=("delete:*",))).verdict is None
+    (told,) = copies_told(original)
+    assert f"state file://{copy.folder}/.reconciler has the same lineage" in told
+    shutil.rmtree(copy.folder)
+    assert copies_told(original) == []
+    assert not copy.folder.exists()
+
+
+def copies_told(bench: Bench) -> list[str]:
+    return [each.message for each in bench.plan().plan.warnings if "lineage" in each.message]
 
 
 def test_a_state_made_anew_at_its_place_takes_over_what_was_its_own(applied_here: Bench) -> None:

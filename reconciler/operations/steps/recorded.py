@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.errors import UserError
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.objectstore.open import open_store
 from reconciler.operations.steps.observe import ObservedClusters, burst
+from reconciler.planning.plan import Finding
 from reconciler.planning.settle import scope_of, settle
+from reconciler.resources.address import cluster_address
 from reconciler.runtime.text import counted
 from reconciler.state.journal import ActionEnded, Unfinished, find_outdated, read_open_run
 from reconciler.state.lease import doing_of
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site
     from reconciler.planning.actions import Action
-    from reconciler.resources.inventory import Record
+    from reconciler.resources.inventory import Inventory, Record
 
 
 def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinished | None) -> str | None:
@@ -79,6 +83,25 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
         site.invocation.warn(
             f"{outdated}. What was applied since is not known here. Repair it with: reconciler state repair"
         )
+
+
+def copies_of(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[Finding]:
+    """Yield the states that clusters name for the lineage of this one and that differ from it: one of two is a copy."""
+    if lockfile is None:
+        return
+    me = site.me(lockfile.lineage)
+    seen = (inventory.get(cluster_address(name)) for name in site.to_read)
+    owners = (each.owners.who.get(me.lineage) for each in seen if each is not None and each.owners is not None)
+    places = {owner.state for owner in owners if owner is not None} - {me.state}
+    for place in sorted(each for each in places if each.startswith(f"{site.state_settings.scheme}://")):
+        with suppress(ReconcilerError):  # A state that was moved is not at its old place any more.
+            there = read_lockfile(open_store(replace(site.state_settings, url=place)))
+            if there is not None and there.lockfile.lineage == me.lineage and there.lockfile.state != lockfile.state:
+                message = (
+                    f"state {place} has the same lineage as this one, and another content: one is a copy of the other"
+                )
+                hint = "Each takes what the other owns for its own: apply with one of them alone, and delete the other."
+                yield Finding(None, None, message, hint)
 
 
 # Reading the state without a lock.

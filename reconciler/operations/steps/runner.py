@@ -238,10 +238,10 @@ class _Owning:
                 name: frozenset() if name in made else self._recorded(basis.snapshot.record, name) for name in clusters
             }
             if todo.plan is not None:
-                try:
-                    for cluster, keys in sorted(_taken(todo).items()):
-                        if cluster not in made:
-                            self._take(cluster, keys, basis.snapshot.record)
+                taken = {**{name: {} for name in made if name is not None}, **_taken(todo)}
+                try:  # Clusters are made last: what another took is known by then.
+                    for cluster, keys in sorted(taken.items(), key=lambda each: (each[0] in made, each[0])):
+                        self._take(cluster, keys, basis.snapshot.record, makes=cluster in made)
                 except ReconcilerError:
                     self.settle(basis.snapshot.record)
                     raise
@@ -261,18 +261,21 @@ class _Owning:
             except ReconcilerError as error:
                 self._warn(cluster, error)
 
-    def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record) -> None:
+    def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool) -> None:
         keep = self._recorded(record, cluster)
         self._said[cluster] = keep | keys.keys()  # also where a write has no answer
         try:
-            refused = self._own(cluster, keys, keep)
+            refused = self._own(cluster, keys, keep, makes=makes)
         except UnansweredError:
             raise
         except RetryableError:
             self._said[cluster] = keep  # Nothing was written: a cluster that is down is not waited for once more.
             raise
         except UserError as error:
-            self._warn(cluster, error)
+            if makes:  # The action that makes the cluster fails by the same, and says so.
+                self._said[cluster] = keep
+            else:
+                self._warn(cluster, error)
             return
         for key, owner in refused.items():
             kind, _, name = key.partition("/")
@@ -282,10 +285,10 @@ class _Owning:
             )
 
     def _own(
-        self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str]
+        self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str], *, makes: bool = False
     ) -> Mapping[str, ResourceOwner]:
         lineage = "" if self._basis is None else self._basis.snapshot.lineage
-        return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep))
+        return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep, makes))
 
     def _recorded(self, record: Record, cluster: str) -> frozenset[str]:
         return frozenset(owned_keys(record, cluster))

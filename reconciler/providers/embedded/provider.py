@@ -26,7 +26,7 @@ from reconciler.embedded.tiered.remote_tier import (
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
-from reconciler.planning.actions import ControlAction, Create, Update, Value
+from reconciler.planning.actions import Change, ControlAction, Create, Update, Value
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
@@ -161,7 +161,9 @@ def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft],
     def decide(draft: Draft) -> None:
         if isinstance(action, Update):
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-            check_unmoved(action.address, properties, _fields_of(draft))
+        else:  # Another workspace may have made it, and set them, since this was planned.
+            properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
+        check_unmoved(action.address, properties, _fields_of(draft))
         alter_cluster(draft, wanted)
         if storage_id is not None:
             bind_storage(draft, storage_id)
@@ -341,6 +343,8 @@ class EmbeddedProvider:
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Write who owns what by one commit of the catalog."""
+        if change.makes_cluster:
+            self._prepare(Create(address=self._declared.address, after=self._declared))
         refused: dict[str, ResourceOwner] = {}
 
         def decide(draft: Draft) -> None:
@@ -500,15 +504,20 @@ class EmbeddedProvider:
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
+    def _prepare(self, action: Create | Update) -> ObjectStore | None:
+        """Make a new cluster, without properties; return the object storage to which the action binds a cluster."""
+        Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{action.verb} {action.address}")
+        storage = self._storage if is_binding(action) else None
+        if storage is not None:  # Both are looked at first: where one cannot be used nothing is made in the other.
+            check_places(self._store, storage)
+            check_usable(storage)  # Another cluster may have made it: that does not say what we may do there.
+        if isinstance(action, Create):
+            make_cluster(self._store, action.after, self._edge.new_id)
+        return storage
+
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
         try:
-            Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{action.verb} {action.address}")
-            storage = self._storage if is_binding(action) else None
-            if storage is not None:  # Both are looked at first: where one cannot be used nothing is made in the other.
-                check_places(self._store, storage)
-                check_usable(storage)  # Another cluster may have made it: that does not say what we may do there.
-            if isinstance(action, Create):
-                make_cluster(self._store, action.after, self._edge.new_id)
+            storage = self._prepare(action)
             storage_id = None if storage is None else create_storage(storage, self._edge.new_id)
             cluster = self._cluster()
             cluster.catalog.commit(set_up(action, storage_id), may_go_on=may_go_on)
