@@ -233,7 +233,7 @@ TIERED = {"remote.read": "true", "remote.write": "true", "retention.local.target
 
 def test_what_topics_say_of_tiering_is_one_policy_where_it_says_exactly_that() -> None:
     tiered = {**TIERED, "remote.log.disable.policy": "retain"}
-    words = replace(CAPABILITIES, tiering_words="directions", configs=EMBEDDED_CONFIGS)
+    words = replace(CAPABILITIES, platform="embedded", tiering_words="directions", configs=EMBEDDED_CONFIGS)
     topics = [topic(name, tiered) for name in ("shop.a", "shop.b", "shop.c", "x")]
     made = factored(found(topics, capabilities=words))
     named = [each.metadata.name for each in made.resources.values() if isinstance(each, TieringPolicy)]
