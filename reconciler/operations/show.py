@@ -132,9 +132,9 @@ def sides_of(
 ) -> Shown:
     """Return one address in all three inventories."""
     item = desired.get(address)
-    there, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
-    is_other = there is not None and last is not None and is_another(last, there)
-    if address in seen.hidden or (there is not None and not (is_other and away is not None and away.location)):
+    observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
+    is_other = observed is not None and last is not None and is_another(last, observed)
+    if address in seen.hidden or (observed is not None and not (is_other and away is not None and away.location)):
         away = None
     owner = _owner(address, item.resource if item else None, recorded, seen)
     platform = seen.capabilities.get(cluster_of(address) or "")

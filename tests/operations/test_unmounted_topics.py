@@ -144,7 +144,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     _taken(shop, configs)
     (warning,) = shop.bench.plan().plan.warnings
     assert warning.message.startswith("another topic has its name on cluster west: 1 record, the newest of 20")
-    assert warning.hint.startswith(f"Its own topic lies at {location}. The other one is neither archived nor deleted.")
+    assert warning.hint.startswith(f"Its own topic is at {location}. The other one is neither archived nor deleted.")
     shop.apply()  # Nothing is planned, and the state keeps the location.
     text = text_of(explain_text(explain(shop.bench.invocation, Select(), ORDERS)))
     assert f"unmounted to {location} by mounting/west/shop:orders; another topic has its name" in text

@@ -430,13 +430,13 @@ class _Looking:
         under_way = seen.inventory.get(mounting.address)
         if under_way is not None and is_under_way(under_way.state):
             return False
-        last, there = self._record.get(mounting.address), seen.inventory.get(topic)
+        last, observed = self._record.get(mounting.address), seen.inventory.get(topic)
         is_learnt = last is None or (is_unmounted(last) and last.physical_name is None)
         if mounting.spec.state == "unmounted":  # of a topic that is there: whether it is another than was applied
             known = [each for each in (last, self._record.get(topic)) if each is not None]
-            is_asked = is_learnt if there is None else any(is_another(each, there) for each in known)
+            is_asked = is_learnt if observed is None else any(is_another(each, observed) for each in known)
         else:  # of a topic that is there once, before it is taken for what its mounting only names
-            is_asked = there is None or (last is None and "/" not in (mounting.spec.source or ""))
+            is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
         return is_asked and self._can_look(mounting.cluster)
 
     def _can_look(self, cluster: str) -> bool:
@@ -523,8 +523,8 @@ class _Looking:
 
     def _is_gone(self, address: Address) -> bool:
         """Tell whether a recorded topic is not there, or another topic has its name."""
-        there = self._seen.inventory.get(address)
-        return there is None or is_another(self._record[address], there)
+        observed = self._seen.inventory.get(address)
+        return observed is None or is_another(self._record[address], observed)
 
     def _lies_now(
         self, address: Address, cluster_id: str, listed: Sequence[Mountable]

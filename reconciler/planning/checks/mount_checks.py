@@ -177,14 +177,13 @@ def warnings_of_strangers(review: Review) -> Iterator[Finding]:
     """Yield what the topics hold that have the name of a topic that is mounted, unmounted or detached."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
-    for address, wanted in sorted(situation.wanted.items()):
-        mounting, under_way = wanted.resource, situation.observed.get(address)
-        if not isinstance(mounting, Mounting) or not situation.is_decidable(address):
-            continue
-        topic = mounted_by(mounting)
-        seen = situation.observed.get(topic)
+    for topic, mounting in sorted(situation.mountings.items()):
+        address, seen = mounting.address, situation.observed.get(topic)
+        under_way = situation.observed.get(address)
         is_moving = under_way is not None and is_under_way(under_way.state)
-        if seen is None or is_moving or not is_stranger(mounting, seen, situation):
+        if seen is None or is_moving or not situation.is_decidable(address):
+            continue
+        if not is_stranger(mounting, seen, situation):
             continue
         if is_away(mounting, situation):
             location = situation.unmounted.get(address) or _found_at(address, situation)
@@ -209,7 +208,7 @@ def _stranger(address: Address, topic: Address, hint: str, review: Review) -> Fi
 
 
 def _away(topic: Address, location: str | None, situation: Situation) -> str:
-    where = "Its own topic is in object storage" if location is None else f"Its own topic lies at {location}"
+    where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].legacy is not None
     can_leave = is_tiered or situation.capabilities(cluster_of(topic) or "").mountings_by_jobs
     archive = f", or archive it: reconciler topic unmount {topic}" if can_leave else ""

@@ -182,10 +182,10 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
     ids = {each.incarnation for each in (last, topic) if each is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
-    there, meant = location_of(seen), meant_by(mounting, situation)
+    location, meant = location_of(seen), meant_by(mounting, situation)
     is_located = mounting.spec.state == "mounted" or is_unmounted(last)
-    if there is not None and (is_located or is_explicit(meant)):
-        return not is_at(there, meant)
+    if location is not None and (is_located or is_explicit(meant)):
+        return not is_at(location, meant)
     return is_located or (bool(ids) and seen.incarnation is not None)
 
 

@@ -353,7 +353,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     assert planned.actions == ()
     (warning,) = planned.warnings
     assert warning.message.startswith("another topic has its name on cluster live: 1 record, the newest of 20")
-    assert warning.hint.startswith(f"Its own topic lies at {mountable.location}. The other one is neither archived")
+    assert warning.hint.startswith(f"Its own topic is at {mountable.location}. The other one is neither archived")
     site.declare("live", "mounted")
     assert "the name is taken" in site.plan().plan.errors[0].message
     if is_killed:
