@@ -163,7 +163,8 @@ class Recovered:
     settled: Mapping[str, str]
     """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where it could not be seen.
 
-    A transition over two clusters may be `under way`: begun, and not at its end.
+    A transition over two clusters may be `under way`: begun, and not at its end. An update may be `moving`: its
+    platform still moves replicas.
     """
     parting: Parting | None = None
     """Whether it was stopped, or left what is left on purpose; `None`: it was cut off."""

@@ -265,6 +265,8 @@ class Recovery:
             here = [action for action in known if action.cluster == cluster]
             await self._check_identity(cluster, record, here)
             for name, found in (await self._look_until_cool(cluster, here)).items():
+                if found.verdict == "moving" and self._halfway.resumes:
+                    found = replace(found, verdict="partial")  # noqa: PLW2901 - to do it again waits for its end
                 verdicts[name] = found.verdict
                 entries += _told(name, found)
         await journal.append(entries)
@@ -359,6 +361,14 @@ def _told(action: str, found: Settlement) -> list[Entry]:
                     id=action,
                     error="it is hidden from the principal of reconciler, so its result is not known",
                     hint="The next plan says which right is missing.",
+                )
+            ]
+        case "moving":
+            return [
+                ActionRefused(
+                    id=action,
+                    error="it is in progress: the platform still moves replicas",
+                    hint="It continues by itself; the next plan says what is left.",
                 )
             ]
         case "absent" | "partial":

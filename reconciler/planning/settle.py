@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 _ON_ITS_WAY: Final = "PENDING_"
 
-Verdict: TypeAlias = Literal["absent", "done", "partial", "conflict", "unknown"]
-"""`absent`: nothing of it has happened. `partial`: some has, and doing it again completes it. `conflict`: what is there
-is neither what it was nor what it was to be. `unknown`: it is hidden from whoever looks."""
+Verdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", "unknown"]
+"""`absent`: nothing of it has happened. `partial`: some has, and doing it again completes it. `moving`: the platform
+still moves replicas. `conflict`: what is there is neither what it was nor what it was to be. `unknown`: it is
+hidden from whoever looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ def _updated(action: Update, there: Observed | None, catalog: Mapping[str, Confi
     if "other" in found:
         return Settlement("conflict")
     if found <= {"after"}:
-        return Settlement("done", there)
+        is_moving = there.is_moving and any(change.path == "replicationFactor" for change in action.changes)
+        return Settlement("moving") if is_moving else Settlement("done", there)
     return Settlement("absent" if found == {"before"} else "partial")
 
 

@@ -59,6 +59,10 @@ TopicAddress: TypeAlias = Address
 """An address whose kind is `topic`; mirrors and mounted topics are read as topics too."""
 
 
+def silent(_text: str) -> None:
+    """Print nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
     """What only the edge of the program may read, handed down: nothing below reads clocks, ids or the environment."""
@@ -78,6 +82,8 @@ class Edge:
     that is declared or recorded and whose prefix it has."""
     is_reader: bool = False
     """Nothing may be written: providers are opened so that they cannot."""
+    warn: Callable[[str], None] = silent
+    """Takes one line for people: what a call waits for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,8 @@ class Observed:
     """Where a lifecycle has it: `ACTIVE`, `DELETING`, a migration's state; `None` where there is none."""
     first_copy_done: bool = True
     """For mirrors: whether the first copy has reached the end the source had when it began."""
+    is_moving: bool = False
+    """Of a topic: whether the platform still moves its replicas to what was asked for."""
     is_internal: bool = False
     """Made by the platform for itself: never managed, drift or unmanaged."""
     hidden: NotAuthorizedError | None = None

@@ -97,6 +97,8 @@ FOREIGN = {**TOPIC, "is": {"state": "ENABLED", "legacy": LOCATION.replace("/10",
 OLD = {**TOPIC, "topic": "old"}
 RETAIN = ("configs.retention.ms", "60000", "120000")
 GROW = ("partitions", 3, 6)
+SPREAD = ("replicationFactor", 1, 3)
+WIDE = {**TOPIC, "replicationFactor": 3}
 LATER = {**TOPIC, "configs": {"retention.ms": "120000"}}
 BOTH = {**LATER, "partitions": 6}
 STRANGE = {**TOPIC, "configs": {"retention.ms": "7"}}
@@ -118,6 +120,10 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("somebody else changed it", update(RETAIN), [STRANGE], "conflict"),
     ("half was changed by us, half by somebody else", update(RETAIN, GROW), [{**STRANGE, "partitions": 6}], "conflict"),
     ("it is gone", update(RETAIN), [], "conflict"),
+    ("its replicas came", update(SPREAD), [WIDE], "done"),
+    ("its replicas still move", update(SPREAD), [{**WIDE, "is": {"is_moving": True}}], "moving"),
+    ("its replicas move, and it was not asked for", update(RETAIN), [{**LATER, "is": {"is_moving": True}}], "done"),
+    ("its replicas do not move yet", update(SPREAD), [{**TOPIC, "replicationFactor": 1}], "absent"),
     ("the same value in other words", update(("configs.retention.ms", "1", "60000")), [TOPIC], "done"),
     ("it is there still", delete("topic orders"), [TOPIC], "absent"),
     ("it is gone as wanted", delete("topic orders"), [], "done"),

@@ -219,7 +219,7 @@ class RecoveredEvent(_Event):
     settled: dict[str, str] = Field(
         description=(
             "Action id to absent, done, partial (and completed), conflict, under way (begun on two clusters, and not "
-            "at its end), or unknown where the cluster could not be read."
+            "at its end), moving (its replicas still move), or unknown where the cluster could not be read."
         )
     )
 

@@ -44,6 +44,7 @@ _SETTLED: Final[Mapping[str, str]] = {
     "done": "had happened, and is recorded now",
     "partial": "had happened in part, and was completed",
     "under way": "is under way; its mirror says where it stands",
+    "moving": "is in progress: the brokers still move replicas",
     "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
     "unknown": "it could not be read; the next plan says what is there",
 }

@@ -409,6 +409,7 @@ def edge_of(
         host=invocation.host,
         declared=frozenset((*declared, *_sources(declared.values()))),
         is_reader=is_reader,
+        warn=invocation.warn,
     )
 
 

@@ -16,7 +16,12 @@ from reconciler.planning.checks.guards import (
     warnings_of_owners,
     warnings_of_return,
 )
-from reconciler.planning.checks.limit_checks import check_quotas, warnings_of_insync, warnings_of_quotas
+from reconciler.planning.checks.limit_checks import (
+    check_quotas,
+    warnings_of_insync,
+    warnings_of_moves,
+    warnings_of_quotas,
+)
 from reconciler.planning.checks.mirror_checks import (
     check_link,
     check_links,
@@ -123,6 +128,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_restores,
     warnings_of_denials,
     warnings_of_insync,
+    warnings_of_moves,
     warnings_of_overrides,
     warnings_of_sealed,
     warnings_of_strangers,

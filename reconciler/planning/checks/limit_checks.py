@@ -39,6 +39,17 @@ if TYPE_CHECKING:
 _LEAST: Final = "min.insync.replicas"
 
 
+def warnings_of_moves(review: Review) -> Iterator[Finding]:
+    """Yield the topics whose replicas still move: their number is the one that there will be."""
+    situation = review.situation
+    for address in sorted(address for address, seen in situation.observed.items() if seen.is_moving):
+        wanted = situation.wanted.get(address)
+        if wanted is not None and situation.is_decidable(address):
+            message = "replicas of it still move: a change of its replicationFactor has not come to its end"
+            hint = "It continues by itself. To cancel it, set the number that it had before, and apply."
+            yield Finding(address, wanted.source, message, hint)
+
+
 def warnings_of_insync(review: Review) -> Iterator[Finding]:
     """Yield what asks for more replicas in sync than there are: every write with acks=all is refused."""
     situation = review.situation

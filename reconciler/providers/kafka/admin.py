@@ -23,7 +23,7 @@ from reconciler.providers.kafka.client import ABSENT, KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.translate import TOPIC, ConfigSeen, Naming, TopicSeen, own_values, placed
 from reconciler.providers.models import check_unmoved
-from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol import Done, Failed, Outcome, silent
 from reconciler.resources.acls import ACLS, rule_fields
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.runtime.retry import pause
@@ -125,9 +125,14 @@ class Batch:
     """Actions of one call, and how far they are."""
 
     def __init__(
-        self, client: KafkaClient, naming: Naming, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
+        self,
+        client: KafkaClient,
+        naming: Naming,
+        actions: Sequence[ControlAction],
+        may_go_on: Callable[[], None],
+        warn: Callable[[str], None] = silent,
     ) -> None:
-        self._client, self._naming, self._may_go_on = client, naming, may_go_on
+        self._client, self._naming, self._may_go_on, self._warn = client, naming, may_go_on, warn
         self._asked: list[PendingAction] = []
         self._found: list[PendingAction | Failed] = []
         for action in actions:
@@ -262,7 +267,7 @@ class Batch:
         moved = open_ones([each for each in changed if each.replicas])
         if moved:
             self._may_go_on()
-            admin_requests.reassign(self._client, moved, self._may_go_on)
+            admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
             wait_until_changed(self._client, open_ones(moved))
 
     def _is_grown(self, each: PendingAction) -> bool:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
+from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindings, delete_bindings, in_rounds
 from reconciler.providers.kafka.faults import TRANSIENT, of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, Naming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import moved
-from reconciler.providers.protocol import go_on
+from reconciler.providers.protocol import go_on, silent
 from reconciler.resources.acls import Binding, bindings_of_namespace, rule_at
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.retry import pause
+from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.offsets import Place
@@ -372,19 +374,28 @@ def _refusal(each: PendingAction, answer: Any) -> Any:
 
 # Replication factors, changed by moving replicas (6.2), throttled.
 #
-# A reassignment goes on in the brokers whoever asked for it: this waits until it is done, and one that was left alone
-# is found by the next look, which counts the replicas there are to be. Asking for the old number again takes back what
-# was not done yet. What was moved at most at a time is lifted once nothing moves any more.
+# A reassignment continues in the brokers after its process has ended. The next look counts the replicas that there will
+# be. The number before cancels what was not done yet. The limits set here are removed once nothing moves any more.
 
 
-RATE: Final = 50 * 1024 * 1024
-"""Bytes a second that a broker sends, and takes, of replicas that move, where nobody has said it."""
+RATE: Final = 50 * 1024 * 1024 + 1
+"""Bytes a second that a broker sends, and takes, of replicas that move, where no rate is set. No round number, as an
+operator would set: what has another value is left alone."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+MARK: Final = "0:2147483647"
+"""An entry of a list of limited replicas that names no broker. Entries before it are an operator's, those after it were
+added here."""
 _NOTHING_MOVES: Final = 85
 """What brokers answer where there is nothing to take back."""
 _LOOK_S: Final = 0.5
+_BETWEEN_LINES_S: Final = 10.0
+"""Between two lines that say what is waited for, and between two looks at how much was copied."""
+_STALLED_S: Final = 120.0
+"""After so long without a byte copied, or a partition done, a reassignment is not waited for any more."""
+_AT_ONCE: Final = 200
+"""Partitions of one topic that move at once, so that a config can list their replicas."""
 _LONGEST: Final = 32_767
 """Of a config's value: brokers close the connection over one that is longer."""
 
@@ -410,12 +421,19 @@ def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -
         if name in found and number < len(found[name].replicas):
             replicas = list(found[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in each.removing)
-            found[name] = replace(found[name], replicas=tuple(replicas))
+            found[name] = replace(found[name], replicas=tuple(replicas), is_moving=True)
     return found
 
 
-def reassign(client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Callable[[], None]) -> None:
+def reassign(
+    client: KafkaClient,
+    asked: Sequence[PendingAction],
+    may_go_on: Callable[[], None],
+    warn: Callable[[str], None] = silent,
+) -> None:
     """Give every partition of topics as many replicas as are asked for, and return once they are there.
+
+    `warn` takes what is waited for, now and then. An action whose replicas do not move any more fails.
 
     Raises:
         LeaseError: By `may_go_on`; the brokers go on by themselves, and the next look counts what there is to be.
@@ -438,11 +456,21 @@ def reassign(client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Cal
             continue
         for number, replicas in enumerate(seen[each.name].replicas):
             place = each.name, number
-            wanted[place] = target(replicas, factor, moving.get(place), loads, cluster.racks)
-    throttle(client, {place: replicas or [] for place, replicas in wanted.items()}, seen)
-    _start(client, asked, wanted)
-    _wait(client, {each.name for each in asked if each.is_open}, may_go_on)
-    unthrottle(client, sorted({name for name, _ in wanted}))
+            held = Replicas(replicas, seen[each.name].in_sync[number], moving.get(place))
+            if not held.will_be(factor, cluster.racks):
+                wanted[place] = target(held, factor, loads, cluster.racks)
+    for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
+        names = {each.name for each in asked if each.is_open}
+        some = {place: of for place, of in wanted.items() if place[0] in names and place[1] // _AT_ONCE == turn}
+        may_go_on()
+        throttle(client, {place: replicas or [] for place, replicas in some.items()}, seen)
+        _start(client, asked, some)
+        left = _wait(client, {each.name for each in asked if each.is_open}, may_go_on, warn)
+        for each in asked:
+            if stuck := {place: of for place, of in left.items() if place[0] == each.name}:
+                message = f"{each.action.address}: nothing moved for {_STALLED_S:.0f} s: "
+                each.error = RetryableError(message + _told(stuck, client.cluster().brokers), hint=_WAY_BACK)
+    unthrottle(client, sorted({each.name for each in asked if each.is_open}))
 
 
 def reassigning(client: KafkaClient) -> dict[Place, Moving]:
@@ -466,21 +494,64 @@ def reassigning(client: KafkaClient) -> dict[Place, Moving]:
     }
 
 
-def target(
-    replicas: Sequence[int], factor: int, moving: Moving | None, loads: Counter[int], racks: Mapping[int, str | None]
-) -> list[int] | None:
-    """Return the brokers a partition is to have, those it has first; `None`: what is under way is taken back."""
-    adding = () if moving is None else moving.adding
-    if moving is not None and len(replicas) - len(adding) == factor:
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The brokers that have a partition, its preferred leader first, and those of them that are in sync."""
+
+    brokers: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    moving: Moving | None = None
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """Return the brokers that come by a reassignment."""
+        return () if self.moving is None else self.moving.adding
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        """Return the brokers that go by a reassignment."""
+        return () if self.moving is None else self.moving.removing
+
+    def will_be(self, factor: int, alive: Collection[int]) -> bool:
+        """Tell whether the partition has so many replicas, or gets them by a reassignment that can end."""
+        staying = [broker for broker in self.brokers if broker not in self.removing]
+        can_end = set(alive).issuperset(self.adding) and not {*self.in_sync, *self.adding}.isdisjoint(staying)
+        return len(staying) == factor and (self.moving is None or can_end)
+
+
+def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]) -> list[int] | None:
+    """Return the brokers a partition is to have, its preferred leader first; `None`: its reassignment is cancelled.
+
+    Of what it has, replicas in sync stay first, then those that spread over racks, then preferred leaders. `racks` are
+    the brokers that are alive.
+    """
+    before = [broker for broker in held.brokers if broker not in held.adding]
+    if held.moving is not None and len(before) == factor and not set(before).isdisjoint(held.in_sync):
         return None
-    kept = [broker for broker in replicas if moving is None or broker not in moving.removing][:factor]
-    while len(kept) < factor:
-        used = {racks.get(broker) for broker in kept}
-        free = [broker for broker in racks if broker not in kept]
-        # The emptiest of another rack; of equals always the same.
+    kept: list[int] = []
+
+    def is_near(broker: int) -> bool:
+        return racks.get(broker) is not None and racks.get(broker) in {racks.get(other) for other in kept}
+
+    left = [broker for broker in held.brokers if broker in racks or broker in before]
+    while left and len(kept) < factor:
+        # The order of brokers decides what is left, so that the preferred leader comes first.
         best = min(
-            free, key=lambda broker: (racks[broker] in used and racks[broker] is not None, loads[broker], broker)
+            left,
+            key=lambda broker: (
+                broker not in held.in_sync,
+                broker not in racks,
+                broker in held.removing,
+                is_near(broker),
+            ),
         )
+        kept.append(best)
+        left.remove(best)
+    kept.sort(key=held.brokers.index)
+    while len(kept) < factor:
+        # The emptiest of another rack; of equals always the same.
+        free = [broker for broker in racks if broker not in kept]
+        best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
         kept.append(best)
         loads[best] += 1
     return kept
@@ -489,14 +560,12 @@ def target(
 def swept(client: KafkaClient) -> int:
     """Lift the limits that moves left which nobody waited for to the end; return of how many topics."""
     there = client.broker_configs()
-    if not any((found := there.get(key)) is not None and found.value == str(RATE) for key in _RATES):
+    if not any(key in there for key in _RATES):
         return 0  # The limits of topics are another's, if there are any.
     moving = {name for name, _ in reassigning(client)}
-    names = sorted(name for name, seen in client.topics().items() if not seen.error and name not in moving)
-    limits = client.configs(names, (LEADERS, FOLLOWERS))
-    left = [name for name, configs in limits if not isinstance(configs, int) and own_values(configs)]
-    unthrottle(client, left)
-    return len(left)
+    return unthrottle(
+        client, sorted(name for name, seen in client.topics().items() if not seen.error and name not in moving)
+    )
 
 
 def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[Place, list[int] | None]) -> None:
@@ -524,49 +593,110 @@ def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[
             each.error = of_code(code, message, what=str(each.action.address))
 
 
-def _wait(client: KafkaClient, names: set[str], may_go_on: Callable[[], None]) -> None:
-    while any(name in names for name, _ in reassigning(client)):
+_WAY_BACK: Final = (
+    "It ends by itself once those brokers are back; the next plan says where it stands. To cancel it, set the "
+    "replicationFactor that the topic had, and apply."
+)
+
+
+def _wait(
+    client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
+) -> dict[Place, Moving]:
+    """Wait until no replica of topics moves; return those that do not move any more, and have not arrived."""
+    began = changed = told = monotonic()
+    before: object = None
+    copied: int | None = 0
+    while moving := {place: each for place, each in reassigning(client).items() if place[0] in names}:
         may_go_on()
+        now = monotonic()
+        if now - told > _BETWEEN_LINES_S:
+            alive = client.cluster().brokers
+            warn(f"waiting for replicas for {now - began:.0f} s: {_told(moving, alive)}")
+            copied, told = _copied(client, moving, alive), now
+        if copied is None or (moving, copied) != before:
+            before, changed = (moving, copied), now
+        if now - changed > _STALLED_S:
+            return moving
         pause(_LOOK_S)
+    return {}
+
+
+def _told(moving: Mapping[Place, Moving], alive: Collection[int]) -> str:
+    """Return which replicas are waited for, and which of their brokers do not answer."""
+    places = [f"{name}-{number}" for name, number in sorted(moving)]
+    coming = sorted({broker for each in moving.values() for broker in each.adding})
+    to = f" to brokers {', '.join(map(str, coming))}" if coming else ""
+    dead = [str(broker) for broker in coming if broker not in alive]
+    gone = f"; of these {', '.join(dead)} are not alive" if dead else ""
+    return f"replicas of {counted(len(places), 'partition')} move{to}, such as {places[0]}{gone}"
+
+
+def _copied(client: KafkaClient, moving: Mapping[Place, Moving], alive: Collection[int]) -> int | None:
+    """Return how many bytes the replicas that come have so far; `None`: it is not known."""
+    from reconciler.providers.kafka.offsets import replica_bytes
+
+    topics: dict[str, list[int]] = {}
+    for name, number in moving:
+        topics.setdefault(name, []).append(number)
+    coming = sorted({broker for each in moving.values() for broker in each.adding if broker in alive})
+    try:
+        return replica_bytes(client, topics, coming) if coming else 0
+    except ReconcilerError:
+        return None
 
 
 def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicSeen]) -> None:
     """Let the replicas that come, and those they are copied from, take no more than the rate that is set, or ours."""
-    leaders: dict[str, list[str]] = {}
-    followers: dict[str, list[str]] = {}
+    limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
-        coming = [broker for broker in replicas if broker not in has]
-        if coming:
-            leaders.setdefault(name, []).extend(f"{number}:{broker}" for broker in has)
-            followers.setdefault(name, []).extend(f"{number}:{broker}" for broker in coming)
-    if not followers:
+        if coming := [broker for broker in replicas if broker not in has]:
+            ours = limits.setdefault(name, {LEADERS: [], FOLLOWERS: []})
+            ours[LEADERS].extend(f"{number}:{broker}" for broker in has)
+            ours[FOLLOWERS].extend(f"{number}:{broker}" for broker in coming)
+    if not limits:
         return
     there = client.broker_configs()
-    missing = {key: str(RATE) for key in _RATES if key not in there}
-    if missing:
+    if missing := {key: str(RATE) for key in _RATES if key not in there}:
         _limit(client, [(BROKER, "", missing)])
     _limit(
         client,
-        [(TOPIC, name, {LEADERS: _listed(leaders[name]), FOLLOWERS: _listed(followers[name])}) for name in followers],
+        [
+            (TOPIC, name, {key: value for key, ours in limits[name].items() if (value := _added(own.get(key), ours))})
+            for name, own in _own_limits(client, sorted(limits))
+        ],
     )
 
 
-def _listed(replicas: Sequence[str]) -> str:
-    """Return replicas as a config names them; all of the topic where that is too long: none in sync is limited."""
-    found = ",".join(replicas)
-    return found if len(found) <= _LONGEST else "*"
+def _own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for name, configs in client.configs(names, (LEADERS, FOLLOWERS)):
+        if not isinstance(configs, int):
+            yield name, own_values(configs)
 
 
-def unthrottle(client: KafkaClient, names: Iterable[str]) -> None:
-    """Lift what was set for topics, and our rate once nothing moves any more; another rate is somebody's wish."""
-    _limit(client, [(TOPIC, name, {LEADERS: None, FOLLOWERS: None}) for name in names])
+def _added(theirs: str | None, ours: Sequence[str]) -> str | None:
+    """Return a list of limited replicas with ours behind the mark; `None`: it limits all already, or has no room."""
+    entries = theirs.split(",") if theirs else []
+    value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
+    return None if theirs == "*" or len(value) > _LONGEST else value
+
+
+def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
+    """Remove the limits added here to topics, and our rate once nothing moves; return how many topics had some."""
+    limits: list[tuple[int, str, Mapping[str, str | None]]] = []
+    for name, own in _own_limits(client, names):
+        ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
+        if ours:
+            theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
+            limits.append((TOPIC, name, theirs))
+    _limit(client, limits)
     there = client.broker_configs()
-    ours = {key: None for key in _RATES if (found := there.get(key)) is not None and found.value == str(RATE)}
-    if ours and not reassigning(client):
-        _limit(client, [(BROKER, "", ours)])
+    rates = {key: None for key in _RATES if (found := there.get(key)) is not None and found.value == str(RATE)}
+    if rates and not reassigning(client):
+        _limit(client, [(BROKER, "", rates)])
+    return len(limits)
 
 
 def _limit(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    for some in _by_records(wanted, lambda each: len(each[2])):
+    for some in _by_records([each for each in wanted if each[2]], lambda each: len(each[2])):
         alter(client, some, doing="limiting moves", what="the brokers")

@@ -372,6 +372,7 @@ def _topic(topic: Any) -> TopicSeen:
         topic.error_code,
         all(each.leader_id >= 0 for each in partitions) and bool(partitions),
         tuple(each.leader_id for each in partitions),
+        tuple(tuple(each.isr_nodes) for each in partitions),
     )
 
 

@@ -142,6 +142,7 @@ class Looking:
                     seen.id if seen.replicas else None,  # Of what may not be described, brokers give zeros.
                     name,
                     is_internal=is_internal(seen),
+                    is_moving=seen.is_moving,
                     hidden=hidden_topic(self.cluster, name) if seen.error else None,
                     undeclarable=rules.undeclarable.get(("topic", full_name), ()),
                 ),
@@ -391,7 +392,7 @@ class KafkaProvider:
             yield from left(
                 rest,
                 lambda: self.migrations.copies,
-                lambda actions: Batch(self._client, self._naming, actions, may_go_on).outcomes(),
+                lambda actions: Batch(self._client, self._naming, actions, may_go_on, self._edge.warn).outcomes(),
                 may_go_on,
             )
 

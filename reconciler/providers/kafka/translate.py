@@ -51,6 +51,10 @@ class TopicSeen:
     """Whether every partition has a leader."""
     leaders: tuple[int, ...] = ()
     """The broker that leads each partition; -1: none does."""
+    in_sync: tuple[tuple[int, ...], ...] = ()
+    """The brokers of each partition whose replicas are in sync."""
+    is_moving: bool = False
+    """Whether a reassignment of its replicas is in progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 from confluent_kafka import Producer
+from kafka import TopicPartition
 
 from reconciler.providers.kafka import admin_requests
 from tests.cli.conftest import environment
@@ -22,11 +23,13 @@ pytestmark = pytest.mark.soak
 
 SLOW: Final = 128 * 1024
 """Bytes a second: what a partition of the test holds takes a quarter of a minute."""
-SLOWLY: Final = f"""
+HARDLY: Final = 1024
+"""Bytes a second: nothing comes while a test lasts."""
+SLOWLY: Final = """
 import sys
 from reconciler.cli.main import main
 from reconciler.providers.kafka import admin_requests as replicas
-replicas.RATE = {SLOW}
+replicas.RATE = {}
 sys.exit(main(["apply", "--yes"]))
 """
 VALUE: Final = bytes(700 * 1024)
@@ -45,13 +48,18 @@ def kafka_of_three() -> Iterator[Kafka]:
 def desk(at_desk: Callable[[Kafka], Desk], kafka_of_three: Kafka) -> Desk:
     """A topic with records, each partition on one broker."""
     desk = at_desk(kafka_of_three)
-    name = desk.topic("orders", partitions=2)
+    desk.topic("orders", partitions=2)
     desk.apply()
-    producer = Producer({"bootstrap.servers": desk.kafka.bootstrap(), "message.max.bytes": 1_000_000})
-    for number in range(6):
-        producer.produce(name, VALUE, partition=number % 2)
-        assert producer.flush(30) == 0
+    fill(desk, 6)
     return desk
+
+
+def fill(desk: Desk, count: int) -> None:
+    """Write records, each of them a batch of its own: under a low limit one comes in about ten seconds."""
+    producer = Producer({"bootstrap.servers": desk.kafka.bootstrap(), "message.max.bytes": 1_000_000})
+    for number in range(count):
+        producer.produce(f"{desk.prefix}.orders", VALUE, partition=number % 2)
+        assert producer.flush(30) == 0
 
 
 def placed(desk: Desk, name: str = "orders") -> list[tuple[set[str], set[str]]]:
@@ -69,15 +77,30 @@ def moving(desk: Desk) -> bool:
     return bool(desk.admin.list_partition_reassignments())
 
 
+def alive(desk: Desk) -> int:
+    return sum(not broker.get("is_fenced") for broker in desk.admin.describe_cluster()["brokers"])
+
+
 def until(why: str, is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 90
     while not is_so():
         assert time.monotonic() < deadline, why
 
 
-def killed(desk: Desk) -> None:
+def place(desk: Desk, *brokers: int) -> None:
+    """Move each partition to one broker."""
+    topic = f"{desk.prefix}.orders"
+    desk.admin.alter_partition_reassignments(
+        {TopicPartition(topic, number): [broker] for number, broker in enumerate(brokers)}
+    )
+    wanted = [({str(broker)}, {str(broker)}) for broker in brokers]
+    until("partitions do not move", lambda: not moving(desk) and placed(desk) == wanted)
+
+
+def killed(desk: Desk, rate: int = SLOW) -> None:
     """Apply slowly, in a process of its own that is killed while replicas move."""
-    applying = subprocess.Popen([sys.executable, "-c", SLOWLY], env=environment(), stdout=subprocess.DEVNULL)
+    code = SLOWLY.format(rate)
+    applying = subprocess.Popen([sys.executable, "-c", code], env=environment(), stdout=subprocess.DEVNULL)
     until("nothing moves", lambda: moving(desk) or applying.poll() is not None)
     applying.send_signal(signal.SIGKILL)
     assert applying.wait() == -signal.SIGKILL
@@ -118,6 +141,109 @@ def test_rates_that_somebody_set_are_theirs(desk: Desk) -> None:
         assert limits(desk)[0] == set()
     finally:
         desk.by_hand(None, dict.fromkeys(theirs))
+
+
+def test_limits_that_an_operator_set_stay(desk: Desk) -> None:
+    theirs = {admin_requests.LEADERS: "*", admin_requests.FOLLOWERS: "0:9"}
+    rates = dict.fromkeys(sorted(RATES), "52428800")
+    desk.by_hand(f"{desk.prefix}.orders", theirs)
+    desk.by_hand(None, rates)
+    try:
+        for wanted in (3, 1):
+            factor(desk, wanted)
+            desk.apply()
+            assert desk.typed("run", "--once", "--only", "sweep").code == 0
+            assert {key: desk.own_now(f"{desk.prefix}.orders").get(key) for key in theirs} == theirs
+            assert {key: desk.own_now(None).get(key) for key in rates} == rates
+            desk.settled()
+    finally:
+        desk.by_hand(None, dict.fromkeys(rates))
+
+
+def test_a_wait_that_comes_to_nothing_has_an_end_and_says_what_for_and_the_way_back_is_open(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_requests, "RATE", 1)
+    monkeypatch.setattr(admin_requests, "_BETWEEN_LINES_S", 1)
+    monkeypatch.setattr(admin_requests, "_STALLED_S", 4)
+    place(desk, 1, 2)
+    before = placed(desk)
+    factor(desk, 2)
+    stuck = desk.typed("apply", "--yes")
+    said = stuck.out + stuck.err
+    assert stuck.code not in {0, None}
+    assert "waiting for replicas for" in said
+    assert f"nothing moved for 4 s: replicas of 2 partitions move to brokers 3, such as {desk.prefix}.orders-0" in said
+    assert moving(desk)
+    plan = desk.plan()
+    assert "replicas of it still move" in plan.out + plan.err
+    factor(desk, 1)
+    desk.apply()
+    assert not moving(desk)
+    assert placed(desk) == before
+    assert limits(desk) == (set(), set())
+    desk.settled()
+
+
+@pytest.mark.parametrize("resumed", [(), ("--resume",)], ids=["planned again", "resumed"])
+def test_what_still_moves_has_not_happened(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, resumed: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(admin_requests, "RATE", HARDLY)
+    fill(desk, 60)
+    factor(desk, 3)
+    killed(desk, HARDLY)
+    monkeypatch.setattr(admin_requests, "throttle", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
+    said = desk.typed("apply", "--yes", *resumed)
+    assert said.code == 0, said.out + said.err
+    assert "had happened, and is recorded now" not in said.out + said.err
+    if resumed:
+        assert "had happened in part, and was completed" in said.out + said.err
+        assert not moving(desk)
+    else:
+        assert "is in progress: the brokers still move replicas" in said.out + said.err
+        factor(desk, 1)
+        desk.apply()
+    desk.settled()
+
+
+@pytest.mark.parametrize("wanted", [2, 1])
+def test_fewer_replicas_while_a_broker_is_dead_are_those_in_sync(desk: Desk, wanted: int) -> None:
+    factor(desk, 3)
+    desk.apply()
+    name = f"{desk.prefix}.orders"
+    preferred = int(re.findall(r"Replicas: (\d+)", desk.kafka.topics("--describe", "--topic", name))[0])
+    desk.kafka.stop(preferred - 1)
+    try:
+        until("it counts as in sync", lambda: all(str(preferred) not in in_sync for _, in_sync in placed(desk)))
+        factor(desk, wanted)
+        desk.apply()
+        assert all(every == in_sync and len(every) == wanted for every, in_sync in placed(desk))
+        assert all(str(preferred) not in every for every, _ in placed(desk))
+        desk.settled()
+    finally:
+        desk.kafka.restart(preferred - 1)
+    factor(desk, 3)
+    until("the broker does not come back", lambda: desk.typed("apply", "--yes").code == 0)
+    assert [len(in_sync) for _, in_sync in placed(desk)] == [3, 3]
+
+
+def test_a_broker_that_dies_while_it_gets_replicas_is_replaced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_requests, "RATE", HARDLY)
+    place(desk, 1, 2)
+    fill(desk, 60)
+    factor(desk, 2)
+    killed(desk, HARDLY)
+    monkeypatch.setattr(admin_requests, "throttle", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
+    desk.kafka.stop(2)
+    try:
+        until("it counts as alive", lambda: alive(desk) == 2)
+        said = desk.typed("apply", "--yes", "--resume")
+        assert said.code == 0, said.out + said.err
+        assert [in_sync for _, in_sync in placed(desk)] == [{"1", "2"}, {"1", "2"}]
+        desk.settled()
+    finally:
+        desk.kafka.restart(2)
 
 
 def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(

@@ -13,8 +13,12 @@ from reconciler.errors import RetryableError
 from reconciler.providers.kafka.admin_requests import (
     FOLLOWERS,
     LEADERS,
+    MARK,
     Moving,
+    Replicas,
+    _added,
     _start,
+    alter,
     factor_of,
     reassigning,
     target,
@@ -23,7 +27,7 @@ from reconciler.providers.kafka.admin_requests import (
     unthrottle,
 )
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.translate import TopicSeen, own_values
+from reconciler.providers.kafka.translate import TOPIC, TopicSeen, own_values
 from reconciler.runtime.retry import Backoff, Tries
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
@@ -43,7 +47,7 @@ def seen(*replicas: tuple[int, ...]) -> TopicSeen:
         ((1,), 3, RACKS, {}, [1, 3, 2]),
         ((3,), 2, RACKS, {1: 5}, [3, 2]),
         ((1,), 2, BARE, {2: 1}, [1, 3]),
-        ((2, 1, 3), 2, RACKS, {}, [2, 1]),
+        ((2, 1, 3), 1, RACKS, {}, [2]),
         ((2, 1), 2, RACKS, {}, [2, 1]),
     ],
     ids=["another rack", "every rack first", "the emptier", "no racks", "the leader stays", "nothing to do"],
@@ -51,20 +55,103 @@ def seen(*replicas: tuple[int, ...]) -> TopicSeen:
 def test_replicas_go_to_other_racks_and_to_who_has_fewest(
     has: tuple[int, ...], factor: int, racks: dict[int, str | None], loads: dict[int, int], wanted: list[int]
 ) -> None:
-    assert target(has, factor, None, Counter(loads), racks) == wanted
+    assert target(Replicas(has, has), factor, Counter(loads), racks) == wanted
+
+
+@pytest.mark.parametrize(
+    ("has", "in_sync", "factor", "dead", "wanted"),
+    [
+        ((1, 2), (2,), 1, {1}, [2]),
+        ((1, 2, 3), (3, 2), 2, {1}, [2, 3]),
+        ((3, 1, 2), (1, 2), 2, {3}, [1, 2]),
+        ((1, 2, 3), (1, 2, 3), 2, set(), [1, 3]),
+        ((2, 1, 3), (1, 2, 3), 2, set(), [2, 3]),
+        ((1, 2, 3), (2, 3), 1, set(), [2]),
+        ((1, 2, 4), (4,), 2, {1}, [2, 4]),
+        ((1, 2), (2,), 3, {1}, [1, 2, 3]),
+        ((1, 2), (2,), 2, {1}, [1, 2]),
+        ((1, 2), (), 1, {1, 2}, [1]),
+    ],
+    ids=[
+        "the one in sync",
+        "those in sync, in their order",
+        "in sync before racks",
+        "a rack each",
+        "the preferred leader of each rack",
+        "in sync before the preferred leader",
+        "of others who is alive",
+        "all of them, and one more",
+        "all of them",
+        "the preferred leader of none in sync",
+    ],
+)
+def test_of_fewer_replicas_those_in_sync_stay_then_racks_are_kept_then_leaders(
+    has: tuple[int, ...], in_sync: tuple[int, ...], factor: int, dead: set[int], wanted: list[int]
+) -> None:
+    alive = {broker: rack for broker, rack in RACKS.items() if broker not in dead}
+    assert target(Replicas(has, in_sync), factor, Counter(), alive) == wanted
 
 
 def test_what_is_under_way_is_taken_back_or_goes_on() -> None:
-    moving = Moving(adding=(2, 3), removing=())
-    assert target((1, 2, 3), 1, moving, Counter(), RACKS) is None
-    assert target((1, 2, 3), 3, moving, Counter(), RACKS) == [1, 2, 3]
-    assert target((1, 2, 3), 2, moving, Counter(), RACKS) == [1, 2]
+    held = Replicas((1, 2, 3), (1,), Moving(adding=(2, 3), removing=()))
+    assert target(held, 1, Counter(), RACKS) is None
+    assert target(held, 3, Counter(), RACKS) == [1, 2, 3]
+    assert target(held, 2, Counter(), RACKS) == [1, 3]
+
+
+def test_a_broker_that_died_before_its_replica_came_is_replaced() -> None:
+    held = Replicas((1, 3), (1,), Moving(adding=(3,), removing=()))
+    alive = {broker: rack for broker, rack in RACKS.items() if broker != 3}
+    assert target(held, 2, Counter(), alive) == [1, 4]
+    assert target(held, 1, Counter(), alive) is None
+
+
+def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
+    held = Replicas((1, 2), (2,), Moving(adding=(), removing=(2,)))
+    alive = {2: "a", 3: "b"}
+    assert target(held, 1, Counter(), alive) == [2]
+    assert target(held, 2, Counter(), alive) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "factor", "will_be"),
+    [
+        (Replicas((1, 2), (1,)), 2, True),
+        (Replicas((1, 2), (1,)), 1, False),
+        (Replicas((4, 1, 2), (1, 2), Moving((4,), (1,))), 2, True),
+        (Replicas((9, 1, 2), (1, 2), Moving((9,), (1,))), 2, False),
+        (Replicas((1, 9), (1,), Moving((), (1,))), 1, False),
+        (Replicas((1, 2), (1,), Moving((2,), ())), 2, True),
+    ],
+    ids=["there", "too many", "moved by an operator", "to a dead broker", "to a dead replica", "coming"],
+)
+def test_a_partition_that_gets_its_replicas_by_itself_is_left_alone(
+    held: Replicas, factor: int, *, will_be: bool
+) -> None:
+    assert held.will_be(factor, RACKS) is will_be
+
+
+@pytest.mark.parametrize(
+    ("theirs", "limited"),
+    [
+        (None, f"{MARK},0:1"),
+        ("", f"{MARK},0:1"),
+        ("3:1,3:2", f"3:1,3:2,{MARK},0:1"),
+        (f"3:1,{MARK},0:2", f"3:1,{MARK},0:2,0:1"),
+        ("*", None),
+        (",".join(["1000:1001"] * 3_276), None),
+    ],
+    ids=["none", "empty", "an operator's", "ours, of a killed run", "all of them", "a full one"],
+)
+def test_limits_are_added_behind_a_mark_to_those_of_an_operator(theirs: str | None, limited: str | None) -> None:
+    assert _added(theirs, ["0:1"]) == limited
 
 
 def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     moving = {("orders", 1): Moving(adding=(), removing=(3,)), ("gone", 0): Moving((1,), ())}
     found = under_way({"orders": seen((1, 2), (1, 2, 3))}, moving)
     assert found["orders"].replicas == ((1, 2), (1, 2))
+    assert found["orders"].is_moving
     assert list(found) == ["orders"]
 
 
@@ -123,20 +210,31 @@ def test_more_partitions_than_a_controller_takes_at_once_move_in_several_request
 
 
 @pytest.mark.thorough
-def test_a_topic_of_so_many_partitions_that_no_config_can_list_them_is_limited_as_a_whole(
-    kafka_broker: Kafka, kafka_prefix: str
+@pytest.mark.parametrize("theirs", [{}, {LEADERS: "7:1", FOLLOWERS: "*"}, {FOLLOWERS: "7:2,8:2"}], ids=str)
+def test_limits_of_a_move_are_removed_after_it_and_those_of_an_operator_stay(
+    kafka_broker: Kafka, kafka_prefix: str, theirs: dict[str, str]
 ) -> None:
     client = KafkaClient("west", lambda: {"bootstrap_servers": [kafka_broker.bootstrap()]})
     make_topic(kafka_broker, kafka_prefix, partitions=1)
-    many = replace(seen(*[(1,)] * 6_000), name=kafka_prefix)
-    throttle(client, {(kafka_prefix, number): [1, 2] for number in range(6_000)}, {kafka_prefix: many})
-    wait_until_shows(client, kafka_prefix, {LEADERS: "*", FOLLOWERS: "*"})
-    unthrottle(client, [kafka_prefix])
+    if theirs:
+        alter(client, [(TOPIC, kafka_prefix, theirs)], doing="limiting", what=kafka_prefix)
+    many = replace(seen(*[(1,)] * 200), name=kafka_prefix)
+    throttle(client, {(kafka_prefix, number): [1, 2] for number in range(200)}, {kafka_prefix: many})
+    ours = {LEADERS: [MARK, *(f"{number}:1" for number in range(200))]}
+    ours[FOLLOWERS] = [MARK, *(f"{number}:2" for number in range(200))]
+    limited = {
+        key: "*" if theirs.get(key) == "*" else ",".join([*filter(None, [theirs.get(key)]), *entries])
+        for key, entries in ours.items()
+    }
+    wait_until_shows(client, kafka_prefix, limited)
+    assert unthrottle(client, [kafka_prefix]) == 1
+    wait_until_shows(client, kafka_prefix, theirs)
+    assert unthrottle(client, [kafka_prefix]) == 0
 
 
 def wait_until_shows(client: KafkaClient, name: str, wanted: dict[str, str]) -> None:
     looks = Tries(Backoff(first_s=0.05, longest_s=0.5), within_s=20)
-    while not dict(own_values(dict(client.configs([name]))[name])).items() >= wanted.items():
+    while dict(own_values(dict(client.configs([name], (LEADERS, FOLLOWERS)))[name])) != wanted:
         assert not looks.is_over
         looks.wait()
 
