@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,13 @@ def mount(verb: str = "mount") -> Action:
         after=mounting,
         parameters={"source": LOCATION, "as": "orders"},
     )
+
+
+def unmount_by_jobs(incarnation: str) -> Action:
+    """Return an unmount of a topic that has an id and, before it is archived, no location."""
+    action = mount("unmount")
+    assert isinstance(action, Transition)
+    return replace(action, parameters={"source": "orders", "by": "jobs", "incarnation": incarnation})
 
 
 def migration(state: str, to: str) -> dict[str, Any]:
@@ -171,6 +179,8 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("it was unmounted", mount("unmount"), [], "done"),
     ("its unmount was cancelled", mount("unmount"), [migration("cancelled", "unmounted"), MOUNTED], "absent"),
     ("another topic has its name after it", mount("unmount"), [FOREIGN], "done"),
+    ("the topic that jobs unmount has its id", unmount_by_jobs("topic orders"), [TOPIC], "absent"),
+    ("another topic has the name that jobs unmounted", unmount_by_jobs("first"), [TOPIC], "done"),
     ("the mirror was paused", promote(), [{**MIRROR, "is": {"state": "PAUSED"}}], "conflict"),
     ("nobody can tell whether the hidden topic is there", delete("topic orders"), [HIDDEN], "unknown"),
     ("the hidden topic is there still", delete("topic orders"), [SEALED], "absent"),

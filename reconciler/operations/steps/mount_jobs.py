@@ -428,6 +428,7 @@ class Mount(_ByJobs):
         self.means.may_go_on()
         check_claimed(archive, move.claim)
         if move.state is _S.EXECUTED:
+            self._check_made(move)
             self._bring_groups(move, found)
             move = self._kept(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
