@@ -180,10 +180,7 @@ class Lease:
         return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
 
     async def begin(self, run: RunFile, commit: str | None = None) -> None:
-        """Write `run.json`, then open the run; nothing may be done before this returns.
-
-        `commit`: that of the files which the run applies.
-        """
+        """Write `run.json`, then open the run of the files of `commit`; nothing may be done before this returns."""
 
         def write() -> int:
             self.check()

@@ -514,6 +514,7 @@ class _Judging:
         is_over = opened is None or opened.written.is_closed
         rebuilt = opened if is_over and opened is not None and _says_more(opened, base) else None
         state, body = self._state(base.snapshot, rebuilt)
+        file = self._last.file if self._last is not None else None
         lockfile = Lockfile(
             lineage=base.snapshot.lineage,
             workspace=owner.workspace,
@@ -523,6 +524,7 @@ class _Judging:
             lease=LeaseEntry(epoch=self._remains.epoch + 1, status="free", beat=0, lease_s=Terms().lease_s),
             open_run=None if opened is None or is_over else _open(opened.file),
             nonce=nonce(),
+            commit=file.git_commit if file is not None and file.command == "apply" else None,
         )
         return Repair(
             problems=problems,

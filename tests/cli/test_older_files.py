@@ -261,3 +261,11 @@ def test_a_state_of_before_has_no_commit_and_compares_nothing(two: tuple[Reposit
     assert repository.applied() is None
     repository.apply()
     assert repository.recorded == older
+
+
+def test_a_repaired_state_has_the_commit_of_its_last_run(two: tuple[Repository, str, str]) -> None:
+    repository, older, newer = two
+    (repository.folder.parent / "state/lockfile.json").unlink()
+    repository.run("state", "repair", "--yes")
+    assert repository.recorded == newer
+    assert OLDER in repository.at(older).apply(code=7).err
