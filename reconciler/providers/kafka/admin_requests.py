@@ -408,6 +408,10 @@ class Moving:
     removing: tuple[int, ...]
 
 
+STILL: Final = Moving((), ())
+"""Of a partition whose replicas stay where they are."""
+
+
 def factor_of(seen: TopicSeen) -> int:
     """Return how many replicas each partition has; of several numbers the smallest, for fewer is what hurts."""
     return min(map(len, seen.replicas), default=1)
@@ -456,7 +460,7 @@ def reassign(
             continue
         for number, replicas in enumerate(seen[each.name].replicas):
             place = each.name, number
-            held = Replicas(replicas, seen[each.name].in_sync[number], moving.get(place))
+            held = Replicas(replicas, seen[each.name].in_sync[number], moving.get(place, STILL))
             if not held.will_be(factor, cluster.racks):
                 wanted[place] = target(held, factor, loads, cluster.racks)
     for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
@@ -500,23 +504,13 @@ class Replicas:
 
     brokers: tuple[int, ...]
     in_sync: tuple[int, ...]
-    moving: Moving | None = None
-
-    @property
-    def adding(self) -> tuple[int, ...]:
-        """Return the brokers that come by a reassignment."""
-        return () if self.moving is None else self.moving.adding
-
-    @property
-    def removing(self) -> tuple[int, ...]:
-        """Return the brokers that go by a reassignment."""
-        return () if self.moving is None else self.moving.removing
+    moving: Moving = STILL
 
     def will_be(self, factor: int, alive: Collection[int]) -> bool:
         """Tell whether the partition has so many replicas, or gets them by a reassignment that can end."""
-        staying = [broker for broker in self.brokers if broker not in self.removing]
-        can_end = set(alive).issuperset(self.adding) and not {*self.in_sync, *self.adding}.isdisjoint(staying)
-        return len(staying) == factor and (self.moving is None or can_end)
+        adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
+        can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
+        return len(staying) == factor and (self.moving == STILL or can_end)
 
 
 def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]) -> list[int] | None:
@@ -525,8 +519,8 @@ def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int,
     Of what it has, replicas in sync stay first, then those that spread over racks, then preferred leaders. `racks` are
     the brokers that are alive.
     """
-    before = [broker for broker in held.brokers if broker not in held.adding]
-    if held.moving is not None and len(before) == factor and not set(before).isdisjoint(held.in_sync):
+    before = set(held.brokers).difference(held.moving.adding)
+    if held.moving != STILL and len(before) == factor and not before.isdisjoint(held.in_sync):
         return None
     kept: list[int] = []
 
@@ -536,15 +530,8 @@ def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int,
     left = [broker for broker in held.brokers if broker in racks or broker in before]
     while left and len(kept) < factor:
         # The order of brokers decides what is left, so that the preferred leader comes first.
-        best = min(
-            left,
-            key=lambda broker: (
-                broker not in held.in_sync,
-                broker not in racks,
-                broker in held.removing,
-                is_near(broker),
-            ),
-        )
+        leaving = held.moving.removing
+        best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
         kept.append(best)
         left.remove(best)
     kept.sort(key=held.brokers.index)
@@ -563,9 +550,7 @@ def swept(client: KafkaClient) -> int:
     if not any(key in there for key in _RATES):
         return 0  # The limits of topics are another's, if there are any.
     moving = {name for name, _ in reassigning(client)}
-    return unthrottle(
-        client, sorted(name for name, seen in client.topics().items() if not seen.error and name not in moving)
-    )
+    return unthrottle(client, sorted({name for name, seen in client.topics().items() if not seen.error} - moving))
 
 
 def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[Place, list[int] | None]) -> None:
