@@ -26,8 +26,10 @@ _MOST: Final = 1_000
 """Groups whose offsets one answer for a plan rests on."""
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
 """States of a group that has no members; one in a state that this version does not know may have some."""
-_GONE: Final = 69
-"""There is no such group, or the request is not for groups of its type."""
+_TYPES: Final = frozenset({"", "classic", "consumer", SHARE})
+"""Types of groups of which it can be told what members read."""
+_OTHER, _GONE = 35, 69
+"""The brokers have no such request; there is no such group, or the request is not for groups of its type."""
 _UNAUTHORIZED: Final = 30
 
 
@@ -89,10 +91,8 @@ class KafkaGroups:
         if len(states) > _MOST:
             return None
         busy = {name: seen for name, seen in states.items() if seen.has_members}
-        classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
-        members = _topics_of_members(self.client, classic, [name for name in busy if busy[name].type == "consumer"])
-        offsets = self._offsets(states)
-        if any(seen.is_unknown and not offsets.get(name) for name, seen in busy.items()):
+        offsets, members = self._offsets(states), _topics_of_members(self.client, busy)
+        if any(seen.type not in _TYPES and not offsets.get(name) for name, seen in busy.items()):
             return None
         found: dict[str, set[str]] = defaultdict(set)
         for group in states:
@@ -185,10 +185,7 @@ class KafkaGroups:
         self._check_idle(group, force=force)
         if topic is None:
             found = self.client.asked_of_group("deleting a group", self.client.admin.delete_groups, [group])
-            if getattr(found.get(group), "errno", 0) == _GONE:
-                return False
-            _check(found.get(group), f"group {group}")
-            return True
+            return _checked(found.get(group), f"group {group}", may_be_gone=True)
         _check_committing(group, states)
         from kafka.structs import TopicPartition
 
@@ -198,7 +195,7 @@ class KafkaGroups:
             admin = self.client.admin
             answers = self.client.asked_of_group("deleting offsets", admin.delete_group_offsets, group, asked)
             for answer in answers.values():
-                _check(answer, f"group {group}")
+                _checked(answer, f"group {group}")
         return bool(places)
 
     def _called(self, group: str, there: Collection[str] | None = None) -> str:
@@ -265,7 +262,7 @@ class KafkaGroups:
         asked = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
         answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, asked)
         for answer in answers.values():
-            _check(answer, f"group {group}")
+            _checked(answer, f"group {group}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +277,6 @@ class GroupSeen:
     def has_members(self) -> bool:
         """Whether it has members, or may have some."""
         return self.state not in _IDLE
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether this version cannot tell what the members of such a group read."""
-        return self.type not in {"", "classic", "consumer", SHARE}
 
 
 def group_states(client: KafkaClient) -> dict[str, GroupSeen]:
@@ -362,50 +354,43 @@ def check_all_listed(client: KafkaClient) -> None:
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 
 
-def _check(answer: Any, what: str) -> None:
-    """Refuse what the library says of one item: a class of its errors, or a name."""
+def _checked(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
+    """Return whether there was anything, of what the library says of one item: a class of its errors, or a name."""
     from kafka.errors import NoError
 
     if answer in {None, NoError, "OK"}:
-        return
+        return True
     code = getattr(answer, "errno", None)
     if code is None:
         raise UserError(f"{what}: {answer}", hint="Stop its consumers, and try again.")
+    if may_be_gone and code == _GONE:
+        return False
     raise of_code(code, getattr(answer, "description", ""), what=what)
 
 
 # Messages about groups that the library lacks: what members of KIP-848 read, and where share groups have got to.
 
 
-_FOREIGN: Final = frozenset({35, _GONE})
-"""The brokers have no such groups, or the group has gone, or has another type by now."""
-
-
 @cache
-def _message(name: str) -> tuple[Any, Any]:
-    """Return the request and the answer of an API, from `messages`."""
+def _message(name: str) -> Any:
+    """Return the request of an API as `messages` has it; the answer is kept with it, for the library holds none."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.kafka.messages"
-    request, answer = (kind(f"{name}{part}", (ApiMessage,), {}, load_json=folder) for part in ("Request", "Response"))
-    return request, answer  # The library knows the answer as long as it is held here.
+    answer = kind(f"{name}Response", (ApiMessage,), {}, load_json=folder)
+    return kind(f"{name}Request", (ApiMessage,), {"answer": answer}, load_json=folder)
 
 
-def _topics_of_members(client: KafkaClient, classic: Collection[str], consumer: Collection[str]) -> dict[str, set[str]]:
+def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> dict[str, set[str]]:
     """Return the topics that groups with members read now, by the names brokers give them."""
-    found: dict[str, set[str]] = {}
+    classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
-    for name, group in described.items():
-        subscribed = [each["member_metadata"] for each in group["members"]]
-        found[name] = {topic for each in subscribed if isinstance(each, Mapping) for topic in each["topics"]}
-    request, _ = _message("ConsumerGroupDescribe")
-
-    def asked(groups: Sequence[str]) -> Any:
-        return request(group_ids=groups, include_authorized_operations=False)
-
-    for name, group in _described(client, consumer, asked):
-        assigned = (topic.topic_name for each in group.members for topic in each.assignment.topic_partitions)
-        found[name] = {*assigned, *(topic for each in group.members for topic in each.subscribed_topic_names)}
+    members = {name: [each["member_metadata"] for each in group["members"]] for name, group in described.items()}
+    found = {name: {topic for each in of if each for topic in each["topics"]} for name, of in members.items()}
+    newer, ask = [name for name, seen in busy.items() if seen.type == "consumer"], _message("ConsumerGroupDescribe")
+    for name, group in _described(client, newer, lambda names: ask(names, include_authorized_operations=False)):
+        assigned = {topic.topic_name for each in group.members for topic in each.assignment.topic_partitions}
+        found[name] = assigned.union(*(each.subscribed_topic_names for each in group.members))
     return found
 
 
@@ -413,43 +398,31 @@ def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> di
     """Return where share groups go on, as commits of consumer groups are returned; -1 where one has not begun."""
     from kafka.structs import OffsetAndMetadata
 
-    request, _ = _message("DescribeShareGroupOffsets")
-
-    def asked(groups: Sequence[str]) -> Any:
-        return request(groups=[request.Group(group_id=each, topics=None) for each in groups])
-
-    return {
-        name: {
-            (topic.topic_name, each.partition_index): OffsetAndMetadata(each.start_offset, "", -1)
-            for topic in group.topics
-            for each in topic.partitions
-        }
-        for name, group in _described(client, groups, asked)
-    }
+    request, found = _message("DescribeShareGroupOffsets"), {}
+    for name, group in _described(client, groups, lambda names: request([request.Group(each) for each in names])):
+        places = ((topic.topic_name, each) for topic in group.topics for each in topic.partitions)
+        found[name] = {(at, each.partition_index): OffsetAndMetadata(each.start_offset, "", -1) for at, each in places}
+    return found
 
 
 def _described(
-    client: KafkaClient, groups: Collection[str], request: Callable[[Sequence[str]], Any]
+    client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what the coordinators answer about groups; nothing about one that has gone.
-
-    Raises:
-        NotAuthorizedError: One of them may not be described.
-    """
+    """Yield what the coordinators answer about groups; nothing about one that has gone, or has another type by now."""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:
-        connections, found = client.admin._manager, {}  # noqa: SLF001 - the library has no method for it
-        coordinators = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
-        for node in sorted(set(coordinators.values())):
-            asked = request([each for each in groups if coordinators[each] == node])
-            for each in connections.run(connections.send, asked, node).groups:
-                found[each.group_id] = for_code(each.error_code) if each.error_code else each
-        return found
+        connections = client.admin._manager  # noqa: SLF001 - the library has no method for it
+        nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
+        asked = {
+            node: request([each for each in groups if nodes[each] == node]) for node in sorted(set(nodes.values()))
+        }
+        answers = [connections.run(connections.send, each, node) for node, each in asked.items()]
+        found = {each.group_id: each for answer in answers for each in answer.groups}
+        return {name: for_code(each.error_code) if each.error_code else each for name, each in found.items()}
 
     for name, answer in client.asked_of_group("describing groups", ask).items() if groups else ():
-        code = getattr(answer, "errno", 0)
-        if code and code not in _FOREIGN:
+        if (code := getattr(answer, "errno", 0)) not in {0, _OTHER, _GONE}:
             raise of_code(code, "", what=f"cluster {client.name}: group {name}")
         if not code:
             yield name, answer

@@ -30,9 +30,7 @@ from reconciler.providers.kafka.translate import TopicSeen, bindings_of_topic, p
 from reconciler.resources.acls import (
     EVERYONE,
     OPERATIONS,
-    TOPICS,
     Binding,
-    NamespaceAcl,
     bindings_of_namespace,
     denial,
     denial_path,
@@ -41,7 +39,6 @@ from reconciler.resources.acls import (
     rule_fields,
     writers,
 )
-from reconciler.resources.address import join_name
 from reconciler.resources.mirrors import (
     AccessRules,
     GroupOffsets,
@@ -323,7 +320,7 @@ def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
     """
     topics = site.seen()
     states = site.states().live({name: seen.id for name, seen in topics.items()})
-    places = _places(site, states, link, _as_kept(wanted), _rules(site, topics))
+    places = _places(site, states, link, wanted, _rules(site, topics))
     if not any(each.changes or each.own != each.before for each in places):
         return 0
     site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=False))
@@ -334,25 +331,9 @@ def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
     return sum(bool(each.changes) for each in places)
 
 
-def _as_kept(rules: AccessRules) -> AccessRules:
-    """Return rules as brokers keep them: each about one kind and one name, those about one topic at that topic."""
-    topics = {name: [*_rules_at(fields)] for name, fields in rules.topics.items()}
-    namespaces: dict[str, list[NamespaceAcl]] = {}
-    for namespace, fields in rules.namespaces.items():
-        for rule in namespace_rules_apart(_rules_at(fields), OPERATIONS):
-            [name] = rule.names
-            if rule.resources == (TOPICS,) and not name.endswith("*"):
-                topics.setdefault(join_name(namespace, name), []).append(rule.model_copy(update={"names": ("*",)}))
-            else:
-                namespaces.setdefault(namespace, []).append(rule)
-    return AccessRules(
-        {name: rule_fields(namespace_rules_apart(found, OPERATIONS)) for name, found in topics.items()},
-        {name: rule_fields(found) for name, found in namespaces.items()},
-    )
-
-
-def _rules_at(fields: RuleFields) -> Iterator[NamespaceAcl]:
-    return (rule_at(path, operations) for path, operations in fields.items())
+def _as_kept(fields: RuleFields) -> RuleFields:
+    """Return rules as brokers keep them: each about one kind and one name, with what there is to do with that kind."""
+    return rule_fields(namespace_rules_apart((rule_at(*each) for each in fields.items()), OPERATIONS))
 
 
 def _places(site: Site, states: States, link: str, wanted: AccessRules, here: AccessRules) -> list[_Place]:
@@ -360,12 +341,12 @@ def _places(site: Site, states: States, link: str, wanted: AccessRules, here: Ac
     for topic, kept in states.of(link):
         if kept.follows:
             there, before = here.topics.get(kept.name, _NONE), kept.entry.rules
-            changes, own = brought(there, before, wanted.topics.get(kept.entry.source, _NONE))
+            changes, own = brought(there, before, _as_kept(wanted.topics.get(kept.entry.source, _NONE)))
             found.append(_Place(topic, False, changes, there, before, own))  # noqa: FBT003 - it has a name there
     known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
         there, before = here.namespaces.get(name, _NONE), of_link.get(name, _NONE)
-        changes, own = brought(there, before, wanted.namespaces.get(name, _NONE))
+        changes, own = brought(there, before, _as_kept(wanted.namespaces.get(name, _NONE)))
         found.append(_Place(name, True, changes, there, before, own))  # noqa: FBT003 - as above
     return found
 

@@ -102,13 +102,14 @@ def test_rules_of_an_embedded_source_are_brought_once_as_brokers_keep_them(linke
     syncs = linked.links.syncs
     wanted = AccessRules(
         {linked.topic: {"acls.allow User:b": ("idempotent-write", "read")}},
-        {namespace: {"acls.allow User:a on groups,topics named orders,pay-*": ("alter-configs", "read")}},
+        {namespace: {"acls.allow User:a on groups,topics named billing*,pay-*": ("alter-configs", "read")}},
     )
     assert syncs.bring_rules(linked.link, wanted) == 2
     linked.wait(lambda: namespace in syncs.rules().namespaces)
     assert syncs.rules().namespaces[namespace] == {
+        "acls.allow User:a named billing*": ("alter-configs", "read"),
         "acls.allow User:a named pay-*": ("alter-configs", "read"),
-        "acls.allow User:a on groups named orders": ("read",),
+        "acls.allow User:a on groups named billing*": ("read",),
         "acls.allow User:a on groups named pay-*": ("read",),
     }
     assert syncs.rules().topics[linked.mirror] == {"acls.allow User:b": ("read",)}
