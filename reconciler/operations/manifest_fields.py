@@ -26,7 +26,7 @@ from reconciler.resources.acls import (
 )
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.base import format_duration, format_size
-from reconciler.resources.configs import canonical_value, show_value
+from reconciler.resources.configs import canonical_value, refused_value, show_value
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.text import plain
 
@@ -229,6 +229,11 @@ def written_config(key: str, stored: str, like: Any = None) -> Any:
                 return form
         except ValueError:
             continue
+    try:
+        canonical_value(key, stored)
+    except ValueError as error:
+        message = f"{CONFIGS}{key}: no manifest can say it: {refused_value(stored, error)}"
+        raise ElsewhereError(message) from error
     return stored
 
 

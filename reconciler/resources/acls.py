@@ -283,20 +283,11 @@ def can_be_declared(each: Binding) -> bool:
 
 def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
     """Yield what the broker is to have for the rules of a namespace; of each kind, what can be said of it."""
-    for rule in rules:
-        for resource in rule.resources:
-            for name in rule.names:
-                for operation in rule.operations:
-                    if operation in OPERATIONS[resource]:
-                        yield Binding(
-                            resource,
-                            prefix + name.removesuffix("*"),
-                            name.endswith("*"),
-                            rule.principal,
-                            rule.host,
-                            operation,
-                            rule.permission,
-                        )
+    for rule in namespace_rules_apart(rules, OPERATIONS):
+        (resource,), (name,) = rule.resources, rule.names
+        place = resource, prefix + name.removesuffix("*"), name.endswith("*"), rule.principal, rule.host
+        for operation in rule.operations:
+            yield Binding(*place, operation, rule.permission)
 
 
 # Whom a mirror is protected from: everyone whom a rule lets write to it, but its link.

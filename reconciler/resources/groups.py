@@ -36,10 +36,6 @@ class GroupOffset:
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
 
-SHARE: Final = "share"
-"""The type of groups whose members share partitions (KIP-932): of each the first offset that is not read is kept."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
     """One group, of all topics or of one. There may be no membership to ask: *reading* is a commit within 24 hours."""
@@ -53,8 +49,8 @@ class ConsumerGroup:
 
     @property
     def is_share(self) -> bool:
-        """Whether its offsets are none that it committed, and none that can be carried elsewhere."""
-        return self.type == SHARE
+        """Whether its members share partitions (KIP-932): it commits no offsets to be set or carried elsewhere."""
+        return self.type == "share"
 
     @property
     def lag(self) -> int:

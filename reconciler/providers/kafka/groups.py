@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import BlockedError, NotAuthorizedError, UserError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
-from reconciler.resources.groups import SHARE, ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
+from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 from reconciler.resources.measures import GroupLag
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1_000
 """Groups whose offsets one answer for a plan rests on."""
+_SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
 """States of a group that has no members; one in a state that this version does not know may have some."""
-_TYPES: Final = frozenset({"", "classic", "consumer", SHARE})
+_TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
 """Types of groups of which it can be told what members read."""
 _OTHER, _GONE = 35, 69
 """The brokers have no such request; there is no such group, or the request is not for groups of its type."""
@@ -214,7 +215,7 @@ class KafkaGroups:
 
     def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
         """Return what groups have committed, and where share groups go on."""
-        shared = [name for name, seen in states.items() if seen.type == SHARE]
+        shared = [name for name, seen in states.items() if seen.type == _SHARE]
         found = self._committed(name for name in states if name not in shared)
         return found | _offsets_of_share_groups(self.client, shared)
 
@@ -287,7 +288,7 @@ def group_states(client: KafkaClient) -> dict[str, GroupSeen]:
 
 
 def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
-    if group in states and states[group].type == SHARE:
+    if group in states and states[group].type == _SHARE:
         message = f"group {group} is a share group: it commits no offsets that could be set or forgotten here"
         raise UserError(message, hint="Use Kafka's kafka-share-groups.sh with --reset-offsets or --delete-offsets.")
 

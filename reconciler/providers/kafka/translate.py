@@ -189,16 +189,8 @@ class Placed:
 def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Binding]:
     """Yield what the broker is to have for the rules of one topic."""
     for rule in rules:
-        for operation in rule.operations:
-            yield Binding(
-                TOPICS,
-                physical,
-                is_prefix=False,
-                principal=rule.principal,
-                host=rule.host,
-                operation=operation,
-                permission=rule.permission,
-            )
+        place = TOPICS, physical, False, rule.principal, rule.host
+        yield from (Binding(*place, operation, rule.permission) for operation in rule.operations)
 
 
 def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:
