@@ -108,13 +108,13 @@ class Linking:
         """Write down where an operation is to end; the first ones count."""
         return self._commit(lambda draft: aim(draft, full_name, operation, ends), f"change mirror {full_name}")
 
-    def advance(self, full_name: str, to: MirrorStatus, *, operation: str) -> MirrorEntry:
+    def advance(self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False) -> MirrorEntry:
         """Let a mirror go to the next state of its operation; one that stops takes records when this returns.
 
         Raises:
             UserError: Another operation is under way, or the table has no such move.
         """
-        asked = self._asked(operation)
+        asked = replace(self._asked(operation), is_given_up=is_given_up)
         after = self._commit(lambda draft: advance(draft, full_name, to, asked), f"change mirror {full_name}")
         if after.is_stopped:
             self.open_heads(full_name)

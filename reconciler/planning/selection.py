@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.plan import Finding
 from reconciler.planning.situation import COPYING, Review, Situation, WantedResource, mounted_by, source_of
@@ -44,26 +44,24 @@ def has_two_halves(link: MirrorLink) -> bool:
     return link.spec.mode != "destination"
 
 
-def half_of(link: MirrorLink, source: str) -> WantedResource:
-    """Return the other half, which mirrors nothing until roles are swapped.
+_STAYS: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
+"""Fields of a link that its other half does not get.
 
-    What it does then is what this one does; what makes mirrors or writes by itself stays with this one.
-    """
+With a prefix roles cannot be swapped. Both halves would make mirrors of each other's topics, and bring access rules
+back that were taken away on one side. What is mirrored back is mirrored from its beginning.
+"""
+
+
+def half_of(link: MirrorLink, source: str) -> WantedResource:
+    """Return the other half, which mirrors nothing until roles are swapped, and does then what this one does."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":
-        same = (
-            "paused",
-            "retry_timeout",
-            "metadata_interval",
-            "consumer_offset_sync",
-            "topic_config_sync",
-            "keep_diverged",
-        )
-        half = half.model_copy(update={name: getattr(spec, name) for name in same})
+        half = spec.model_copy(update={"source": link.cluster, **{name: getattr(half, name) for name in _STAYS}})
+    moved = address_of("link", spec.source, spec.moved_from) if spec.moved_from else None
     metadata = link.metadata.model_copy(update={"cluster": spec.source})
     other = link.model_copy(update={"metadata": metadata, "spec": half})
-    return WantedResource(other, source, marks=((link.address, ("spec", "mode")),))
+    return WantedResource(other, source, moved_from=moved, marks=((link.address, ("spec", "mode")),))
 
 
 def is_partial(selection: Selection) -> bool:

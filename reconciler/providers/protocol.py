@@ -443,10 +443,29 @@ class LinksOfCluster(Protocol):
         """Write down where an operation is to end: the source's ends, or where to cut. The first ones count."""
         ...
 
+    def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+        """Refuse the records of all producers until an operation of a mirror is over; open transactions end first.
+
+        Does nothing where the platform refuses them by itself.
+
+        Raises:
+            UserError: The operation is over.
+            RetryableError: A transaction stays open, or a broker does not answer.
+        """
+        ...
+
     def advance(
-        self, full_name: str, to: MirrorStatus, *, operation: str, may_go_on: Callable[[], None] = go_on
+        self,
+        full_name: str,
+        to: MirrorStatus,
+        *,
+        operation: str,
+        is_given_up: bool = False,
+        may_go_on: Callable[[], None] = go_on,
     ) -> MirrorSeen:
         """Let a mirror go to the next state of its operation; STOPPED hands its heads to producers.
+
+        `is_given_up`: the source of a reversal takes records again, so that its mirror may be ACTIVE.
 
         Raises:
             UserError: The operation is not that one any more, or the table has no such move.

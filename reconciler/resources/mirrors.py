@@ -490,6 +490,8 @@ class TransitionRequest:
 
     now_ms: int
     operation: str = ""
+    is_given_up: bool = False
+    """The source of a reversal takes records again."""
 
 
 def asked_for(
@@ -584,7 +586,8 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: Trans
     if mirror.state == to:
         return mirror
     end = MIRROR.follow(MirrorStatus(mirror.state), to)
-    if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and found.ends is not None:
+    is_shut = found.ends is not None and not asked.is_given_up
+    if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and is_shut:
         message = f"mirror {full_name} is {mirror.state}, and its source is shut: its reversal cannot be taken back"
         raise UserError(message, hint="Go on with: reconciler run --once --only mirror")
     after = replace(mirror, state=end.value, since_ms=asked.now_ms, trouble=None)

@@ -16,12 +16,25 @@ from reconciler.planning.planner import to_measure
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.same_or_less import Why, compare
 from reconciler.planning.saved_plan import digest_of_document, to_document
+from reconciler.planning.selection import half_of
 from reconciler.resources.address import Address
+from reconciler.resources.base import OnCluster
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import ClusterIdentity, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.measures import Measure
+from reconciler.resources.mirror_link import (
+    AclFilter,
+    AclSyncSpec,
+    AutoCreateSpec,
+    ConsumerOffsetSyncSpec,
+    MirrorLink,
+    MirrorLinkSpec,
+    MirrorTopicSpec,
+    NameFilter,
+    TopicConfigSyncSpec,
+)
 from tests.planning.casefile import Case
 from tests.planning.short import resource
 
@@ -417,6 +430,52 @@ def test_a_platform_without_tiers_has_flat_names(provider: str, separator: str, 
         spec = {"provider": provider, "kafka": {"bootstrapServers": ["a:1"], "namespaceSeparator": separator}}
     cluster = Cluster.model_validate({"metadata": {"name": "west"}, "spec": spec})
     assert physical_name(cluster, "a:b:t") == name
+
+
+OTHER: dict[str, object] = {
+    "paused": True,
+    "retry_timeout": 1,
+    "consumer_offset_sync": ConsumerOffsetSyncSpec(enabled=True, filters=(NameFilter(name="*"),)),
+    "topic_config_sync": TopicConfigSyncSpec(interval=9_000),
+    "protect": "acl",
+    "keep_diverged": True,
+    "metadata_interval": 1,
+    "source": "east",
+    "mode": "bidirectional",
+    "prefix": "w.",
+    "start_offset": "latest",
+    "auto_create": AutoCreateSpec(enabled=True, filters=(NameFilter(name="*"),)),
+    "acl_sync": AclSyncSpec(enabled=True, filters=(AclFilter(),)),
+    "mirror_topics": (MirrorTopicSpec(source="a"),),
+    "moved_from": "old",
+}
+"""A value of each field of a link that is not its default."""
+
+STAYS: dict[str, object] = {
+    "source": "west",  # the other way round
+    "mode": "bidirectional",
+    "prefix": "",  # over a link with one roles cannot be swapped
+    "start_offset": "earliest",  # what roles swap is whole on both sides; a partition that comes later is copied whole
+    "auto_create": None,  # both halves would make mirrors of each other's topics
+    "acl_sync": None,  # a rule that goes on one side would come back from the other
+    "mirror_topics": (),
+    "moved_from": None,  # is said beside the resource
+}
+"""What the other half has, whatever this one says."""
+
+
+@pytest.mark.parametrize("field", sorted(MirrorLinkSpec.model_fields))
+def test_the_other_half_of_a_link_has_every_field_that_does_not_stay_with_the_first(field: str) -> None:
+    spec = MirrorLinkSpec(source="west", mode="bidirectional").model_copy(update={field: OTHER[field]})
+    spec = spec.model_copy(update={"source": "west"})
+    link = MirrorLink(metadata=OnCluster(name="l", cluster="east"), spec=MirrorLinkSpec(source="west"))
+    link = link.model_copy(update={"spec": spec})
+    half = half_of(link, "").resource
+    assert isinstance(half, MirrorLink)
+    wanted = {"source": "east"}.get(field, STAYS.get(field, OTHER[field]))
+    assert getattr(half.spec, field) == wanted
+    others = MirrorLinkSpec(source="east", mode="bidirectional")
+    assert half.spec.model_copy(update={field: getattr(others, field)}) == others
 
 
 WEEK, DAY, NOW = 604_800_000, 86_400_000, 10**12

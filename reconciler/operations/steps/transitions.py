@@ -552,6 +552,8 @@ class Driver:
         if operation is None:
             return here  # Nothing says what it waits for.
         match here.status:
+            case _M.PENDING_STOPPED if here.stopped_by is not None:  # Its end is decided: it is being opened.
+                return self._advance(links, here, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
                 return self._promote(links, here, operation)
             case _M.PENDING_SYNCHRONIZE:
@@ -559,6 +561,7 @@ class Driver:
             case _M.PENDING_STOPPED:
                 self.sync(here)
                 check_shut(self.providers, here)
+                self._look_again(links, here, operation)
                 return self._advance(links, here, _M.STOPPED)
             case _M.PENDING_MIRROR:
                 return self._become_mirror(links, here, operation)
@@ -570,29 +573,54 @@ class Driver:
                 return here
 
     def _promote(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-        if not operation.ends:
-            bounds = self._bounds(here)
-            ends = {partition: bound.end for partition, bound in bounds.items()}
-            here = links.aim(here.name, operation=operation.id, ends=ends)
-        self._copy_all(links, here)
+        ends = self._ends(here)  # Those of now: a promotion that was killed may have stood still since it aimed.
+        here = links.aim(here.name, operation=operation.id, ends=ends)
+        self._copy_all(links, here, ends)
         self.sync(here)
         return self._advance(links, here, _M.STOPPED)
 
     def _synchronize(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-        """Shut the source, which becomes a mirror; then nothing can be missed."""
-        there = self._links(here.source_cluster)
+        """Shut the source, which becomes a mirror, copy the rest, then shut the mirror, and look what is in it."""
         try:
-            there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
+            self._shut_source(here, operation)
         except UserError as error:
             self._take_back(links, here, operation, error)
             raise
-        bounds = self._bounds(here)
-        here = links.aim(here.name, operation=operation.id, ends={part: bound.end for part, bound in bounds.items()})
-        self._copy_all(links, here)
+        ends = self._ends(here)
+        here = links.aim(here.name, operation=operation.id, ends=ends)
+        self._copy_all(links, here, ends)
+        self.sync(here)  # A mirror that is shut takes no configs that shut it.
+        links.shut(here.name, operation=operation.id, may_go_on=self.may_go_on)
+        try:
+            check_own_records(links, here)
+        except UserError as error:
+            self._open_source(here)
+            self._mirror_again(links, here, is_given_up=True)
+            raise TakenBackError(f"{error.message}; it mirrors its source as before", hint=error.hint) from error
         return self._advance(links, here, _M.PENDING_STOPPED)
 
+    def _shut_source(self, here: MirrorSeen, operation: Operation) -> None:
+        there = self._links(here.source_cluster)
+        there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
+
+    def _open_source(self, here: MirrorSeen) -> None:
+        there = self._links(here.source_cluster)
+        there.ask(here.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
+
+    def _look_again(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> None:
+        """Refuse to swap roles where one of the sides got records since the rest was copied.
+
+        Raises:
+            UserError: The mirror got some.
+            ReconcilerError: The source got some: what is shut takes no copy of them.
+        """
+        self._shut_source(here, operation)
+        self._copy_all(links, here, self._ends(here))  # Transactions may have ended there since.
+        links.shut(here.name, operation=operation.id, may_go_on=self.may_go_on)
+        check_own_records(links, here)
+
     def _take_back(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation, error: UserError) -> None:
-        """Let a mirror go on as before its reversal, if its source became a mirror otherwise and was never shut for it.
+        """Let a mirror go on as before its reversal, if its source is no part of that: a mirror, or failed over.
 
         Without that, it would be reversed much later: as soon as its source takes records again.
 
@@ -600,16 +628,26 @@ class Driver:
             TakenBackError: That was done.
         """
         there = mirror_at(self._links(here.source_cluster), here.source)
-        is_mirror = there is not None and there.status is not _M.STOPPED
-        is_part = there is not None and there.operation is not None and there.operation.id == operation.id
-        if there is None or not is_mirror or is_part or operation.ends:
+        if there is None or (there.operation is not None and there.operation.id == operation.id):
             return
-        self._advance(links, here, _M.ACTIVE)
+        is_failed_over, is_stopped = there.stopped_by == FAILOVER, there.status is _M.STOPPED
+        if is_stopped and not is_failed_over:
+            return
+        if is_failed_over and not is_stopped:
+            self._open_source(here)  # Its failover was killed before it was open.
+        self._mirror_again(links, here, is_given_up=operation.ends is not None)
+        message = f"mirror {here.name} of cluster {here.cluster} was not reversed, and mirrors its source as before"
+        if is_failed_over:
+            raise TakenBackError(f"{message}, which takes records: {error.message}", hint=error.hint) from error
         raise TakenBackError(
-            f"mirror {here.name} of cluster {here.cluster} was not reversed, and mirrors its source as before: "
-            f"its source is itself a mirror of {there.source} of cluster {there.source_cluster} ({there.status})",
+            f"{message}: its source is itself a mirror of {there.source} of cluster {there.source_cluster} "
+            f"({there.status})",
             hint="Only one of the mirrors of a source can be reversed.",
         ) from error
+
+    def _mirror_again(self, links: LinksOfCluster, here: MirrorSeen, *, is_given_up: bool) -> None:
+        operation = "" if here.operation is None else here.operation.id
+        links.advance(here.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
     def _become_mirror(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Go on where the old mirror has stopped; until then the old mirror is what is driven."""
@@ -658,8 +696,10 @@ class Driver:
         if there is not None and there.status is _M.PENDING_MIRROR and there.source == here.name:
             self.drive(here.source_cluster, here.source)
 
-    def _copy_all(self, links: LinksOfCluster, here: MirrorSeen) -> None:
-        ends = (None if here.operation is None else here.operation.ends) or {}
+    def _ends(self, here: MirrorSeen) -> dict[int, int]:
+        return {partition: bound.end for partition, bound in self._bounds(here).items()}
+
+    def _copy_all(self, links: LinksOfCluster, here: MirrorSeen, ends: Mapping[int, int]) -> None:
         self.copy(here, ends)
         reached = links.positions(here.name)
         have = {part: reached[part].end if part in reached else 0 for part in ends}  # A broker may not show it yet.

@@ -12,7 +12,7 @@ from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.limits import beyond
-from reconciler.planning.resolve.mirror_sources import link_of, topics_on
+from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, protected_from, topics_on
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -260,9 +260,16 @@ def warnings_of_links(review: Review) -> Iterator[Finding]:
     """
     situation = review.situation
     yield from _open_mirrors(situation)
+    for address, entry in sorted(situation.entries.items()):
+        if entry.state == "reversed" and situation.is_decidable(address):
+            yield from _of_swapped(situation.wanted[address], entry, situation)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
-        if not isinstance(link, MirrorLink) or not situation.is_decidable(address) or wanted.marks:
+        if not isinstance(link, MirrorLink) or not situation.is_decidable(address):
+            continue
+        if wanted.marks:
+            for message, hint in _beyond_protection(link, situation.capabilities(link.cluster)):
+                yield Finding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
             yield from _of_topics(address, wanted, link, situation)
@@ -296,6 +303,22 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
                 "what is written to one is not in its source",
                 "Say `protect: acl` in the link, or allow only its principal to write there.",
             )
+
+
+def _of_swapped(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[Finding]:
+    """Yield who may write to the mirror that follows this topic now: no entry of its own plans its protection."""
+    back = mirrored_back(entry, situation)
+    if back is None or not isinstance(mirror := back.resource, MirrorTopic):
+        return
+    writers = [who for who in protected_from(mirror, mirror.denied, situation) if who not in mirror.denied]
+    if writers:
+        yield Finding(
+            mirror.address,
+            wanted.source,
+            f"a rule lets {first_few(writers, _FEW, grouping='')} write to it, and its link says `protect: acl`",
+            "The next pass denies it: reconciler run --once --only mirror",
+            wanted.marks,
+        )
 
 
 def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
@@ -408,26 +431,35 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
     if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
         platforms = f"{link.cluster} is of platform {here.spec.provider} and {spec.source} of {there.spec.provider}"
         yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
-    yield from beyond_platform(link, capabilities)
+    is_derived = bool(situation.wanted[link.address].marks)
+    yield from beyond_platform(link, capabilities, is_derived=is_derived)
 
 
-def beyond_platform(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield what is asked of a link that its platform cannot do."""
+def beyond_platform(
+    link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield what is asked of a link that its platform cannot do; that a derived half cannot protect is a warning."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
-    if spec.protect == "acl" and not capabilities.mirrors_read_only:
-        if not capabilities.acls:
-            yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
-        elif capabilities.principal is None:
-            message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
-            yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
+    if not is_derived:
+        yield from _beyond_protection(link, capabilities)
     defaults = type(spec)(source=spec.source)
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field
         feature = LINK_FEATURES.get(alias)
         if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
             yield beyond(capabilities, f"have {alias} on a link")
+
+
+def _beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    if link.spec.protect != "acl" or capabilities.mirrors_read_only:
+        return
+    if not capabilities.acls:
+        yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
+    elif capabilities.principal is None:
+        message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
+        yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
 
 
 def check_links(situation: Situation) -> Iterator[Finding]:

@@ -133,11 +133,20 @@ class EmbeddedLinks:
         self.cluster.linking.aim(full_name, ends, operation=operation)
         return self.mirror(full_name)
 
+    def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+        """Do nothing: producers cannot write to a mirror."""
+
     def advance(
-        self, full_name: str, to: MirrorStatus, *, operation: str, may_go_on: Callable[[], None] = go_on
+        self,
+        full_name: str,
+        to: MirrorStatus,
+        *,
+        operation: str,
+        is_given_up: bool = False,
+        may_go_on: Callable[[], None] = go_on,
     ) -> MirrorSeen:
         """Let a mirror go to the next state of its operation."""
-        self._linking(may_go_on).advance(full_name, to, operation=operation)
+        self._linking(may_go_on).advance(full_name, to, operation=operation, is_given_up=is_given_up)
         return self.mirror(full_name)
 
     def truncate(

@@ -233,8 +233,8 @@ class Seals:
                 return
             if looks.is_over:
                 named = ", ".join(map(str, opened))
-                message = f"topic {name}: transactions are open on partitions {named}: what they wrote is not archived"
-                hint = "Let their producers end them, or wait for them to time out; then apply again."
+                message = f"topic {name} is sealed, and transactions are still open on partitions {named}"
+                hint = "Let their producers end them, or wait for them to time out; then try again."
                 raise RetryableError(message, hint=hint)
             may_go_on()
             looks.wait()
@@ -252,7 +252,7 @@ def _opened(kept: Seal, own: Mapping[str, str | None], said: Mapping[str, str]) 
 
 def refusal(kept: Seal) -> UserError:
     """Return why our own producers do not even try to write to a sealed topic."""
-    message = f"topic {kept.topic} is sealed: it is about to be deleted, and its brokers refuse every record"
+    message = f"topic {kept.topic} is sealed: its brokers refuse every record"
     hint = (
         "Write to where its records go. An apply that was broken off left it so: the next one continues, or lets "
         "producers in again."

@@ -723,12 +723,12 @@ def _nothing(*_asked: Any, **_named: Any) -> None:
     """Leave it out."""
 
 
-def _opens_early(self: Linking, full_name: str, to: Any, *, operation: str) -> MirrorEntry:
+def _opens_early(self: Linking, full_name: str, to: Any, *, operation: str, is_given_up: bool) -> MirrorEntry:
     """Hand heads to producers while the catalog calls it a mirror."""
     if to == "STOPPED":
         topic = self.cluster.topic(full_name)
         self._hand(replace(topic, mirror=None))
-    return _advance(self, full_name, to, operation=operation)
+    return _advance(self, full_name, to, operation=operation, is_given_up=is_given_up)
 
 
 def _seals_what_is_there(self: Linking, topic: Any) -> Any:
@@ -756,9 +756,9 @@ def _stands_first(self: Driver, links: Any, here: MirrorSeen, operation: Operati
     return self._advance(links, here, transitions.MirrorStatus.ACTIVE)
 
 
-def _opens_whatever(self: Driver, links: Any, here: MirrorSeen) -> None:
+def _opens_whatever(self: Driver, links: Any, here: MirrorSeen, ends: Mapping[int, int]) -> None:
     """Copy to where the source is, and do not look whether all of it came."""
-    self.copy(here, (None if here.operation is None else here.operation.ends) or {})
+    self.copy(here, ends)
     assert links is not None
 
 
@@ -766,7 +766,7 @@ def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation
     """Copy before the source is shut."""
     ends = {part: bound.end for part, bound in self._bounds(here).items()}
     here = links.aim(here.name, operation=operation.id, ends=ends)
-    self._copy_all(links, here)
+    self._copy_all(links, here, ends)
     there = self._links(here.source_cluster)
     there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
     return self._advance(links, here, transitions.MirrorStatus.PENDING_STOPPED)
@@ -802,9 +802,13 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     ),
     "groups are clamped by who fails over alone": Broken("failover died", ((Gate, "_clamp", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
-    "the source is shut after the copy": Broken("append", ((Driver, "_synchronize", _joins_late),)),
+    "the source is shut after the copy": Broken(
+        "append", ((Driver, "_synchronize", _joins_late), (Driver, "_look_again", _nothing))
+    ),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_over", _forgets),)),
-    "a mirror opens though its source was rescued": Broken("west rescued", ((transitions, "check_shut", _nothing),)),
+    "a mirror opens though its source was rescued": Broken(
+        "west rescued", ((transitions, "check_shut", _nothing), (Driver, "_look_again", _nothing))
+    ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_copied", _all_fetched),)),
     "a first append is refused after it is there": Broken("first append", ((Gate, "_confirm", _confirms_nothing),)),

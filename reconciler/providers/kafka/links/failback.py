@@ -8,10 +8,11 @@ copied afresh, once these records are in a topic of their own, or somebody gave 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import IncompleteError, StalePlanError, UserError
+from reconciler.errors import StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.providers.kafka.ledger import (
     COPIES,
@@ -24,6 +25,7 @@ from reconciler.providers.kafka.ledger import (
     progress_key,
     writer_of,
 )
+from reconciler.providers.kafka.links.link_groups import protect
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.providers.kafka.translate import own_values
@@ -106,8 +108,24 @@ class Failback:
 
         self.may_go_on()
         self.site.ledger.change(writer_of(of.link), decide)
-        if begun.verb in REVERSALS:
+        self.shut(full_name, begun.id)
+
+    def shut(self, full_name: str, operation: str) -> None:
+        """Let brokers refuse every record until an operation is over.
+
+        Raises:
+            UserError: It ended meanwhile; the seal is taken off.
+            RetryableError: A broker does not answer, or a transaction stays open.
+        """
+        topic, seen = self._there(full_name)
+        try:
             seals_of(self.site).put(topic, seen.id, self.may_go_on)
+        finally:
+            try:
+                under_way(full_name, self.site.states().mirror(topic, full_name, seen.id).entry, operation)
+            except UserError:
+                seals_of(self.site).take_off(seen.id)
+                raise
 
     def maps(self, full_name: str) -> Mapping[int, OffsetMap]:
         """Return where the records of a mirror's source lie in it, stopped or not, by partition."""
@@ -144,14 +162,12 @@ class Failback:
         Raises:
             UserError: Nobody gave them up, or brokers refuse it.
             StalePlanError: There are more of them than was approved.
-            IncompleteError: A transaction is open there.
         """
         full_name, link = mirror.name, mirror.link
         topic, seen = self._there(full_name)
         kept = self.site.states().mirror(topic, full_name, seen.id)
         asked = under_way(full_name, kept.entry, operation)
         cuts = asked.ends or {}
-        self._check_decided(full_name, topic, cuts)
         found = self._diverged(topic, seen, cuts)
         if not found:
             return {}
@@ -216,6 +232,8 @@ class Failback:
         link = self.site.states().mirror(topic, full_name, seen.id).link
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide, *COPIES)
+        with suppress(UserError):  # Each pass of the link reports what cannot be denied.
+            protect(self.site, link)
         seals_of(self.site).take_off(seen.id)
 
     def _check_deletable(self, full_name: str, topic: str) -> None:
@@ -223,13 +241,6 @@ class Failback:
             message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
             hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
             raise UndeletableError(message, hint=hint)
-
-    def _check_decided(self, full_name: str, topic: str, cuts: Mapping[int, int]) -> None:
-        """Refuse to go on while a transaction is open: what it wrote may yet be records that the mirror never got."""
-        for (_, number), at in sorted(bounds_of(self.site.client, [(topic, each) for each in cuts]).items()):
-            if at.stable < at.end:
-                message = f"a transaction is open in partition {number} of {full_name}, since offset {at.stable:,}"
-                raise IncompleteError(message, hint="Its producer ends it, or brokers do after its timeout: try again.")
 
     def _leave(self, full_name: str, link: str, operation: str) -> None:
         """Let a topic be the ordinary one that it was: nothing was done to it, and it can be restored again."""
@@ -241,6 +252,7 @@ class Failback:
             return mirror_changes(topic, None)
 
         self.may_go_on()
+        seals_of(self.site).take_off(seen.id)
         self.site.ledger.change(writer_of(link), decide)
 
     def _counted(self, topic: str, number: int, start: int, at: Bounds) -> Diverged:

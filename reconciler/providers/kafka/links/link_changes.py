@@ -157,19 +157,21 @@ class Changing:
 
         return self._decided(full_names, topics, decide)
 
-    def advance(self, full_name: str, link: str, to: MirrorStatus, operation: str) -> None:
-        """Let a mirror go to the next state of its operation.
+    def advance(self, full_name: str, link: str, to: MirrorStatus, asked: TransitionRequest) -> None:
+        """Let a mirror go to the next state of its operation; one that mirrors again is unsealed before.
 
         Raises:
             UserError: The operation is not that one any more, or the table has no such move.
         """
-        asked = TransitionRequest(self.site.now_ms(), operation)
+        operation = asked.operation
 
         def decide(name: str, kept: KeptMirror, _states: States) -> KeptMirror:
             if kept.opening is not None and kept.opening.id == operation:
                 return kept
             return self._after(kept, advanced(name, kept.entry, to, asked), "", operation)
 
+        if to == ACTIVE:
+            self._unseal({mirror_key(self.site.naming.physical(full_name))})
         names = {full_name: link}
         (found,) = self._decided(names, self._topics(names), decide).values()
         if isinstance(found, ReconcilerError):

@@ -20,6 +20,8 @@ from reconciler.providers.kafka.links.link_states import (
     synced_keys,
     taken_configs,
 )
+from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
+from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
@@ -109,6 +111,8 @@ class KafkaSyncs:
             message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
             raise UserError(message, hint="Partitions only grow: delete the mirror and make it again.")
         taken = {} if found is None else taken_configs(source, found[1], self.site.capabilities(), configs)
+        if is_sealed(configs):  # Until roles are swapped: what it took before holds then.
+            taken = {key: value for key, value in taken.items() if key not in SEAL}
         self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
         if kept.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation

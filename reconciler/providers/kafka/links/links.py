@@ -53,6 +53,7 @@ from reconciler.resources.mirrors import (
     MirrorSeen,
     Operation,
     Position,
+    TransitionRequest,
     Trouble,
     Truncated,
     aimed,
@@ -195,7 +196,7 @@ class KafkaLinks:
     def join(
         self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
-        """Let an ordinary topic become the mirror of its own mirror; for a reversal brokers refuse records first."""
+        """Let an ordinary topic become the mirror of its own mirror; brokers refuse records until it is one."""
         self._failback(may_go_on).join(full_name, of, operation)
         return self.mirror(full_name)
 
@@ -203,11 +204,22 @@ class KafkaLinks:
         """Write down where an operation is to end; the first ones count."""
         return self._changed(full_name, lambda kept: aimed(full_name, kept.entry, operation, ends))
 
+    def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+        """Seal a mirror until an operation is over."""
+        self._failback(may_go_on).shut(full_name, operation)
+
     def advance(
-        self, full_name: str, to: MirrorStatus, *, operation: str, may_go_on: Callable[[], None] = go_on
+        self,
+        full_name: str,
+        to: MirrorStatus,
+        *,
+        operation: str,
+        is_given_up: bool = False,
+        may_go_on: Callable[[], None] = go_on,
     ) -> MirrorSeen:
         """Let a mirror go to the next state of its operation."""
-        self._changing(may_go_on).advance(full_name, self.mirror(full_name).link, to, operation)
+        asked = TransitionRequest(self.site.now_ms(), operation, is_given_up)
+        self._changing(may_go_on).advance(full_name, self.mirror(full_name).link, to, asked)
         return self.mirror(full_name)
 
     def truncate(

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.errors import IncompleteError, StalePlanError, UserError
+from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_pass import FinalSync
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Create, Delete
+from reconciler.providers.kafka import seal
 from reconciler.providers.kafka.admin import configure
+from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.ledger import Writer
 from reconciler.providers.kafka.links import failback
+from reconciler.providers.kafka.links.links import KafkaLinks
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.records.copy_transaction import Transactions
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.resources.acls import Binding, denial
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import Stretch
+from reconciler.resources.mirrors import Operation, Stretch
 from tests.engines import here
 from tests.jobs.kafka.copies import Place
 from tests.providers.kafka.links.linked import provider_of
@@ -51,6 +55,8 @@ class Pair:
     east: Kafka
     prefix: str
     name: str = ""
+    declared: dict[str, Any] = field(default_factory=dict)
+    """What both halves of the link say beside."""
 
     def __post_init__(self) -> None:
         self.reopen()
@@ -64,6 +70,7 @@ class Pair:
 
     def link(self, cluster: str, source: str, *mirrors: str) -> MirrorLink:
         spec = {"source": source, "mode": "bidirectional", "mirrorTopics": [{"source": name} for name in mirrors]}
+        spec |= self.declared
         metadata = {"name": f"link-{self.prefix}", "cluster": cluster}
         return MirrorLink.model_validate({"kind": "MirrorLink", "metadata": metadata, "spec": spec})
 
@@ -85,11 +92,15 @@ class Pair:
         self.done("east", Create(address=mirror.address, after=mirror, parameters=taken))
         return mirror
 
-    def failed_over(self, *, diverged: int, name: str = "") -> None:
-        """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
+    def copied(self, name: str = "") -> None:
+        """Have a topic of west with six records, and its mirror on east, which has them."""
         self.mirrored(name)
         self.produce(self.west, "first", 6)
         self.copy("east")
+
+    def failed_over(self, *, diverged: int, name: str = "") -> None:
+        """Have a topic whose mirror has failed over: new records on east, and some on west that east never got."""
+        self.copied(name)
         self.at["east"].links.ask(self.name, "failover")
         self.produce(self.west, "unmirrored", diverged)
         self.produce(self.east, "second", 4)
@@ -126,8 +137,8 @@ def pair(kafka_39: Kafka, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Pa
 
 
 @contextmanager
-def dying(patch: pytest.MonkeyPatch, nth: int) -> Iterator[list[str]]:
-    """Die right after the nth write of any kind, and say which were made."""
+def dying(patch: pytest.MonkeyPatch, nth: int, do: Callable[[], None] | None = None) -> Iterator[list[str]]:
+    """Die right after the nth write of any kind, or do something else there, and say which were made."""
     made: list[str] = []
 
     def after(owner: Any, name: str) -> None:
@@ -136,7 +147,9 @@ def dying(patch: pytest.MonkeyPatch, nth: int) -> Iterator[list[str]]:
         def done(*given: Any, **named: Any) -> Any:
             found = real(*given, **named)
             made.append(name)
-            if len(made) == nth:
+            if len(made) == nth and do is not None:
+                do()
+            elif len(made) == nth:
                 raise DiedError
             return found
 
@@ -317,14 +330,15 @@ def test_a_restore_that_was_given_up_by_a_failover_can_be_asked_for_again(
     pair.assert_back(kept=0)
 
 
-def test_a_transaction_that_is_open_on_the_old_side_is_waited_for(pair: Pair) -> None:
+def test_a_transaction_that_is_open_on_the_old_side_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seal, "_TRANSACTION_S", 0.5)
     pair.failed_over(diverged=0)
     producer = Producer({"bootstrap.servers": pair.west.bootstrap(), "transactional.id": pair.name})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(pair.name, "undecided", partition=0)
     producer.flush(30)
-    with pytest.raises(IncompleteError, match="a transaction is open in partition 0"):
+    with pytest.raises(RetryableError, match="transactions are still open on partitions 0"):
         pair.driver.restore("west", pair.name)
     producer.commit_transaction(30)
     with pytest.raises(UserError, match="has 1 record that its mirror never got"):
@@ -401,3 +415,316 @@ def test_a_reversal_that_dies_after_any_write_is_gone_on_with(pair: Pair, monkey
         assert ours == theirs
         assert len(ours) == 12
     assert {"put", "take_off"} <= set(made)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"acks": "1"},
+    "idempotent": {"enable.idempotence": True},
+    "transactional": {"enable.idempotence": True},
+}
+
+
+def write(kafka: Kafka, topic: str, word: str, count: int, kind: str = "plain") -> list[str]:
+    """Write as a client of a kind does, and return what was acknowledged: brokers may refuse it."""
+    acknowledged: list[str] = []
+
+    def told(error: object, message: Any) -> None:
+        acknowledged.extend([] if error is not None else [message.value().decode()])
+
+    settings = {"bootstrap.servers": kafka.bootstrap(), **KINDS[kind]}
+    if kind != "transactional":
+        producer = Producer(settings)
+        for number in range(count):
+            producer.produce(topic, f"{word}-{number}", partition=0, on_delivery=told)
+        assert producer.flush(60) == 0
+        return acknowledged
+    producer = Producer({**settings, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, f"{word}-{number}", partition=0, on_delivery=told)
+    assert producer.flush(60) == 0
+    if len(acknowledged) < count:
+        producer.abort_transaction(30)
+        return []
+    producer.commit_transaction(30)
+    return acknowledged
+
+
+@dataclass
+class Strangers:
+    """Clients of every kind that write to both sides of a transition right after one of its writes."""
+
+    pair: Pair
+    nth: int
+    on_west: list[str] = field(default_factory=list)
+    on_east: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    """The writes of the transition, that one the last."""
+
+    def write(self) -> None:
+        kind = list(KINDS)[self.nth % len(KINDS)]
+        self.on_east += write(self.pair.east, self.pair.name, "stranger", 20, kind)
+        self.on_west += write(self.pair.west, self.pair.name, "late", 3, kind)
+
+    def see(self, patch: pytest.MonkeyPatch, do: Callable[[], object], *, dies: bool) -> tuple[bool, UserError | None]:
+        """Do it with them; tell whether it got as far as that write, and why it was refused."""
+        try:
+            with dying(patch, self.nth, None if dies else self.write) as made:
+                self.made = made
+                do()
+        except DiedError:
+            self.write()
+            self.pair.reopen()
+            return True, None
+        except UserError as error:
+            return len(made) >= self.nth, error
+        return len(made) >= self.nth, None
+
+    def end(self, do: Callable[[], object]) -> UserError | None:
+        try:
+            do()
+        except UserError as error:
+            return error
+        return None
+
+
+def values(records: Iterable[str]) -> list[str]:
+    return [text.split("\t")[-1] for text in records]
+
+
+def foreign(pair: Pair, cluster: str) -> int:
+    found = pair.at[cluster].links.foreign([pair.name]).get(pair.name, ())
+    return sum(each.records for each in found)
+
+
+def assert_open(pair: Pair, cluster: str) -> None:
+    """See that a side takes records of every kind of client."""
+    kafka = getattr(pair, cluster)
+    for kind in KINDS:
+        assert write(kafka, pair.name, f"{cluster}-{kind}", 1, kind) == [f"{cluster}-{kind}-0"]
+
+
+def assert_nothing_hidden(pair: Pair, source: str) -> None:
+    """Copy the rest; the mirror has all that its source has, and all else that it has is known to be of others."""
+    mirror = {"west": "east", "east": "west"}[source]
+    assert_open(pair, source)
+    pair.copy(mirror)
+    theirs, ours = (values(pair.read(getattr(pair, name))) for name in (source, mirror))
+    assert [text for text in theirs if text not in ours] == []
+    assert foreign(pair, mirror) == len(ours) - len(theirs)
+
+
+@pytest.mark.fact("F-C-074")
+@pytest.mark.parametrize("dies", [True, False], ids=["killed", "goes on"])
+def test_what_others_write_at_any_step_of_a_reversal_reaches_both_sides_or_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    nth, was_reached, ways = 0, True, set()
+    while was_reached:
+        nth += 1
+        pair.copied()
+        strangers = Strangers(pair, nth)
+        was_reached, why = strangers.see(monkeypatch, lambda: pair.driver.reverse("east", pair.name), dies=dies)
+        why = why or strangers.end(lambda: pair.driver.drive("east", pair.name))
+        status = _status(pair.at["east"], pair.name)
+        if why is not None:
+            assert "another producer wrote records to it (partition 0, offsets 7 to 26: 20 records)" in why.message
+            assert why.message.endswith("; it mirrors its source as before")
+            assert status is _M.ACTIVE
+        assert_nothing_hidden(pair, "west" if status is _M.ACTIVE else "east")
+        assert set(strangers.on_west) <= set(values(pair.read(pair.west)))
+        assert set(strangers.on_east) <= set(values(pair.read(pair.east)))
+        ways.add((str(status), len(strangers.on_east), len(strangers.on_west)))
+    assert ways >= {("ACTIVE", 20, 3), ("ACTIVE", 20, 0), ("STOPPED", 0, 0), ("STOPPED", 20, 0)}
+
+
+@pytest.mark.fact("F-C-078", "F-C-079")
+def test_what_others_write_at_any_step_of_a_restore_reaches_both_sides_or_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nth, was_reached, ways = 0, True, set()
+    while was_reached:
+        nth += 1
+        pair.failed_over(diverged=0)
+        strangers = Strangers(pair, nth)
+        was_reached, why = strangers.see(monkeypatch, lambda: pair.driver.restore("west", pair.name), dies=False)
+        if why is None and _status(pair.at["west"], pair.name) is not _M.ACTIVE:
+            why = strangers.end(lambda: pair.driver.restore("west", pair.name))
+        if why is not None:
+            assert "has 3 records that its mirror never got: 3 of partition 0 from offset 6 on" in why.message
+            assert _status(pair.at["west"], pair.name) is None
+            assert_open(pair, "west")
+            assert set(strangers.on_west) <= set(values(pair.read(pair.west)))
+        else:
+            assert_nothing_hidden(pair, "east")
+            assert foreign(pair, "west") == len(strangers.on_west)
+            is_open = nth >= strangers.made.index("take_off")
+            assert is_open or not strangers.on_west, "west is shut until it is a mirror"
+            assert "put" in strangers.made
+        assert len(strangers.on_east) in {0, 20}
+        ways.add((why is None, len(strangers.on_west)))
+    assert ways == {(True, 0), (False, 3), (True, 3)}
+
+
+def test_what_others_write_at_any_step_of_a_promotion_that_dies_is_in_the_topic_that_it_makes(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nth, was_reached = 0, True
+    while was_reached:
+        nth += 1
+        pair.copied()
+        strangers = Strangers(pair, nth)
+        was_reached, why = strangers.see(monkeypatch, lambda: pair.driver.promote("east", pair.name), dies=True)
+        is_decided = pair.at["east"].links.mirror(pair.name).stopped_by is not None
+        assert why is None
+        assert strangers.end(lambda: pair.driver.drive("east", pair.name)) is None
+        if _status(pair.at["east"], pair.name) is not _M.STOPPED:
+            pair.driver.promote("east", pair.name)
+        assert len(strangers.on_east) == (20 if was_reached else 0)
+        assert set(strangers.on_east) <= set(values(pair.read(pair.east)))
+        if not is_decided:
+            assert set(strangers.on_west) <= set(values(pair.read(pair.east)))
+        assert_open(pair, "west")
+        assert_open(pair, "east")
+
+
+@pytest.mark.fact("F-C-077")
+def test_a_reversal_that_is_given_up_at_any_step_leaves_no_side_shut(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nth, was_reached, ways = 0, True, set()
+    while was_reached:
+        nth += 1
+        pair.copied()
+        with dying(monkeypatch, nth):
+            try:
+                pair.driver.reverse("east", pair.name)
+            except DiedError:
+                pass
+            else:
+                was_reached = False
+        pair.reopen()
+        if _status(pair.at["west"], pair.name) is _M.PENDING_MIRROR:
+            pair.at["west"].links.ask(pair.name, "failover")
+            Strangers(pair, nth).end(lambda: pair.driver.drive("east", pair.name))
+            if _status(pair.at["east"], pair.name) is _M.PENDING_STOPPED:  # It would have been the source soon.
+                pair.at["east"].links.ask(pair.name, "failover")
+            ways.add(_status(pair.at["east"], pair.name))
+            for cluster in ("west", "east"):
+                assert_open(pair, cluster)
+    assert ways == {_M.ACTIVE, _M.STOPPED}
+
+
+def test_a_transaction_that_is_open_on_the_mirror_is_waited_for_and_looked_at(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seal, "_TRANSACTION_S", 0.5)
+    pair.copied()
+    producer = Producer({"bootstrap.servers": pair.east.bootstrap(), "transactional.id": pair.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(pair.name, "undecided", partition=0)
+    producer.flush(30)
+    write(pair.west, pair.name, "late", 2)
+    with pytest.raises(RetryableError, match="transactions are still open on partitions 0"):
+        pair.driver.reverse("east", pair.name)
+    producer.commit_transaction(30)
+    with pytest.raises(UserError, match=r"another producer wrote records to it \(partition 0, offset 7: 1 record\)"):
+        pair.driver.drive("east", pair.name)
+    assert_nothing_hidden(pair, "west")
+
+
+def test_a_seal_that_comes_after_its_operation_was_given_up_is_taken_off(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.copied()
+    peer = pair.at["east"].links.mirror(pair.name)
+    west, whole = pair.at["west"].links, Seals.put
+
+    def late(seals: Seals, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
+        provider_of(pair.west, "west").links.ask(pair.name, "failover")
+        return whole(seals, name, topic_id, may_go_on)
+
+    monkeypatch.setattr(Seals, "put", late)
+    with pytest.raises(UserError, match="that operation is over"):
+        west.join(pair.name, peer, Operation("one", "reverse-and-start"))
+    assert_open(pair, "west")
+
+
+def test_a_mirror_that_somebody_opened_again_is_looked_at_before_roles_are_swapped(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.copied()
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaLinks, "advance", _dies)
+        with pytest.raises(DiedError):
+            pair.driver.reverse("east", pair.name)
+    pair.reopen()
+    links = pair.at["east"].links
+    here = links.mirror(pair.name)
+    assert here.operation is not None
+    links.advance(pair.name, _M.PENDING_STOPPED, operation=here.operation.id)
+    assert write(pair.east, pair.name, "stranger", 1) == []
+    configure(pair.at["east"]._client, pair.name, {"max.message.bytes": "1000000"})
+    while not write(pair.east, pair.name, "stranger", 1):
+        pass
+    with pytest.raises(UserError, match="another producer wrote records to it"):
+        pair.driver.drive("east", pair.name)
+    for cluster in ("east", "west"):
+        pair.at[cluster].links.ask(pair.name, "failover")
+        assert_open(pair, cluster)
+
+
+def _dies(*_given: object, **_named: object) -> None:
+    raise DiedError
+
+
+@pytest.mark.fact("F-C-077")
+def test_a_reversal_that_dies_while_it_is_taken_back_is_taken_back_by_the_next(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nth, has_died = 0, True
+    while has_died:
+        nth += 1
+        pair.copied()
+        with dying(monkeypatch, 1), pytest.raises(DiedError):
+            pair.driver.reverse("east", pair.name)
+        Strangers(pair, nth).write()
+        try:
+            with dying(monkeypatch, nth):
+                pair.driver.drive("east", pair.name)
+        except DiedError:
+            pass
+        except UserError:
+            has_died = False
+        pair.reopen()
+        if _status(pair.at["east"], pair.name) is not _M.ACTIVE:
+            with pytest.raises(UserError, match="mirrors its source as before"):
+                pair.driver.drive("east", pair.name)
+        assert (_status(pair.at["west"], pair.name), foreign(pair, "east")) == (_M.STOPPED, 20)
+        assert_nothing_hidden(pair, "west")
+
+
+def test_a_topic_that_becomes_a_protected_mirror_is_denied_to_writers_before_it_is_unsealed(
+    kafka_39: Kafka, kafka_broker: Kafka, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(kafka_39, kafka_broker, kafka_prefix, declared={"protect": "acl"})
+    pair.copied()
+    pair.driver.reverse("east", pair.name)
+    client, app = pair.at["east"]._client, f"User:app-{kafka_prefix}"
+    create_bindings(client, [Binding("topics", pair.name, False, app, "*", "write", "allow")])  # noqa: FBT003 - it has a name there
+    denied: list[bool] = []
+    whole = Seals.take_off
+
+    def look(seals: Seals, topic_id: str) -> None:
+        denied.append(denial(pair.name, app) in read_bindings(client)[0])
+        whole(seals, topic_id)
+
+    monkeypatch.setattr(Seals, "take_off", look)
+    pair.driver.reverse("west", pair.name)
+    assert _status(pair.at["east"], pair.name) is _M.ACTIVE
+    assert denied == [False, True], "west is opened first, and is no mirror any more"
+    delete_bindings(client, [each for each in read_bindings(client)[0] if each.name == pair.name])
+    for broker in (kafka_39, kafka_broker):
+        forget_links(broker)
