@@ -252,13 +252,9 @@ class KafkaClient:
 
     def cluster(self) -> ClusterSeen:
         """Return who answers, and which brokers are alive."""
-        from kafka.protocol.admin import DescribeClusterRequest
-
-        request = DescribeClusterRequest(include_cluster_authorized_operations=True, include_fenced_brokers=True)
-        answer = self.send(request, doing="describing the cluster")
-        if answer.error_code:
-            raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {self.name}")
-        return cluster_in(answer)
+        found = self.asked("describing the cluster", self.admin.describe_cluster)
+        alive = sorted((each["broker_id"], each["rack"]) for each in found["brokers"] if not each.get("is_fenced"))
+        return ClusterSeen(found["cluster_id"], dict(alive), frozenset(found.get("authorized_operations") or ()))
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics by name, in one request: those of `names`, or all that may be described."""
@@ -426,13 +422,6 @@ def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
     """Return every binding, or the code of why they cannot be read."""
     answer = _described(client)
     return list(bindings_in(answer)), answer.error_code
-
-
-def cluster_in(answer: Any) -> ClusterSeen:
-    """Return the cluster of an answer. The library refuses operations of later versions; here they are words."""
-    alive = sorted((each.broker_id, each.rack) for each in answer.brokers if not each.is_fenced)
-    may = frozenset(_word(_OPERATIONS, code) for code in answer.authorized_operations or ())
-    return ClusterSeen(answer.cluster_id, dict(alive), may)
 
 
 def bindings_in(answer: Any) -> Iterator[Binding]:

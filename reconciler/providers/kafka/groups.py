@@ -350,7 +350,7 @@ def check_all_listed(client: KafkaClient) -> None:
     Raises:
         NotAuthorizedError: The principal may not describe the cluster.
     """
-    if "describe" not in client.cluster().operations:
+    if "DESCRIBE" not in client.cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 
@@ -387,7 +387,10 @@ def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> di
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
     members = {name: [each["member_metadata"] for each in group["members"]] for name, group in described.items()}
-    found = {name: {topic for each in of if each for topic in each["topics"]} for name, of in members.items()}
+    found = {
+        name: {topic for each in of if isinstance(each, Mapping) for topic in each["topics"]}  # Else it is not read.
+        for name, of in members.items()
+    }
     newer, ask = [name for name, seen in busy.items() if seen.type == "consumer"], _message("ConsumerGroupDescribe")
     for name, group in _described(client, newer, lambda names: ask(names, include_authorized_operations=False)):
         assigned = {topic.topic_name for each in group.members for topic in each.assignment.topic_partitions}

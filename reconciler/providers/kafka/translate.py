@@ -29,7 +29,7 @@ class ClusterSeen:
     racks: Mapping[int, str | None]
     """The brokers that are alive, and where each stands."""
     operations: frozenset[str]
-    """The operations on the cluster that the principal is allowed, in the words of access rules."""
+    """The operations on the cluster that the principal is allowed, by their Kafka names, such as `DESCRIBE`."""
 
     @property
     def brokers(self) -> tuple[int, ...]:

@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import (
     DeleteAclsResponse,
     DescribeAclsResponse,
-    DescribeClusterResponse,
     DescribeConfigsResponse,
 )
 from kafka.protocol.frame import KafkaBytes
 
-from reconciler.providers.kafka.client import bindings_in, cluster_in, deletions_in
+from reconciler.providers.kafka.client import bindings_in, deletions_in
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.provider import KafkaProvider
-from reconciler.providers.kafka.translate import ClusterSeen, ConfigSeen, naming_of, placed
+from reconciler.providers.kafka.translate import ConfigSeen, naming_of, placed
 from reconciler.providers.protocol import Edge
 from reconciler.resources.acls import Binding, NamespaceAcl, bindings_of_namespace, rule_at, rule_fields
 from reconciler.resources.address import address_of
@@ -265,7 +264,3 @@ def test_codes_of_later_brokers_are_read_as_words_of_their_own() -> None:
         "allow User:a read on topics pay.orders*",
     ]
     assert len(placed(read, NAMES, {"pay.orders"}).rest) == 4
-    alive = DescribeClusterResponse.DescribeClusterBroker(broker_id=1, host="k", port=1, rack=None, is_fenced=False)
-    cluster = DescribeClusterResponse(cluster_id="c", brokers=[alive], authorized_operations={8, 16})
-    seen = cluster_in(DescribeClusterResponse.decode(cluster.encode(version=2), version=2))
-    assert seen == ClusterSeen("c", {1: None}, frozenset({"describe", "unknown-16"}))
