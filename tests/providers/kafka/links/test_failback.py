@@ -728,3 +728,21 @@ def test_a_topic_that_becomes_a_protected_mirror_is_denied_to_writers_before_it_
     delete_bindings(client, [each for each in read_bindings(client)[0] if each.name == pair.name])
     for broker in (kafka_39, kafka_broker):
         forget_links(broker)
+
+
+@pytest.mark.fact("F-C-076")
+def test_what_others_write_to_the_mirror_while_its_reversal_is_suspended_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.copied()
+    with dying(monkeypatch, 1), pytest.raises(DiedError):
+        pair.driver.reverse("east", pair.name)
+    links = pair.at["east"].links
+    links.ask(pair.name, "pause")
+    strangers = Strangers(pair, 0)
+    strangers.write()
+    assert (len(strangers.on_east), len(strangers.on_west)) == (20, 3)
+    links.ask(pair.name, "resume")
+    with pytest.raises(UserError, match=r"another producer wrote records to it \(partition 0, .*: 20 records\)"):
+        pair.driver.drive("east", pair.name)
+    assert_nothing_hidden(pair, "west")
