@@ -129,7 +129,7 @@ def on_terminal(tmp_path: Path) -> Callable[..., tuple[int, str]]:
 
     def start(
         *arguments: str,
-        types: Sequence[tuple[str, bytes]] = (),
+        types: Sequence[tuple[str, terminals.Typed]] = (),
         environ: Mapping[str, str] | None = None,
         cwd: Path = tmp_path,
         command: Sequence[str] = COMMAND,

@@ -10,13 +10,16 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyte
 
 DEADLINE_S = 60.0
+
+Typed: TypeAlias = "bytes | Callable[[], bytes]"
+"""What is typed, or a function that does something first and returns it."""
 
 
 class Size(NamedTuple):
@@ -34,7 +37,7 @@ def on_terminal(
     *,
     cwd: Path,
     environ: Mapping[str, str],
-    types: Sequence[tuple[str, bytes]] = (),
+    types: Sequence[tuple[str, Typed]] = (),
     size: Size = WIDE,
 ) -> tuple[int, str]:
     """Run `command` on a terminal; when each text of `types` shows, type what belongs to it."""
@@ -60,7 +63,7 @@ def on_terminal(
         os.close(ours)
 
 
-def _talk(process: subprocess.Popen[bytes], ours: int, types: list[tuple[str, bytes]]) -> tuple[int, str]:
+def _talk(process: subprocess.Popen[bytes], ours: int, types: list[tuple[str, Typed]]) -> tuple[int, str]:
     shown = ""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
@@ -72,7 +75,8 @@ def _talk(process: subprocess.Popen[bytes], ours: int, types: list[tuple[str, by
         except OSError:  # the other end is closed: that is how Linux says so
             return process.wait(timeout=DEADLINE_S), shown
         if types and types[0][0] in shown:
-            os.write(ours, types.pop(0)[1])
+            _, answer = types.pop(0)
+            os.write(ours, answer() if callable(answer) else answer)
     raise AssertionError(f"still running after {DEADLINE_S} s, having shown:\n{shown}")
 
 
