@@ -16,7 +16,6 @@ from reconciler.operations.plan import (
     BlockedPlanError,
     Decided,
     Planned,
-    PlanOptions,
     decide,
     decide_unlocked,
     show_decided,
@@ -44,6 +43,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Placing, Stop, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
 from reconciler.operations.steps.workspace import Work, open_state, open_work
+from reconciler.planning.plan import PlanOptions
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved

@@ -16,7 +16,7 @@ import orjson
 from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.plan import Decided, Planned, PlanOptions, decide_unlocked, show_decided
+from reconciler.operations.plan import Decided, Planned, decide_unlocked, show_decided
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import Remembered, unreadable_notice
@@ -24,7 +24,7 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
-from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.plan import DriftFinding, Finding, Plan, PlanOptions, Waiting
 from reconciler.planning.plan_rows import fingerprint, moves_of
 from reconciler.planning.resolve.mirror_sources import Commanded, commanded, link_of
 from reconciler.planning.situation import is_live, taken_over

@@ -36,7 +36,7 @@ from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.checks.mirror_checks import topics_cut
-from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput
+from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
 from reconciler.resources.address import Address
@@ -51,21 +51,6 @@ if TYPE_CHECKING:
 
 
 # From a loaded workspace to a plan: read the state, observe, decide, measure what that asks for, judge.
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """What of planning a command sets beside SELECT."""
-
-    is_destroy: bool = False
-    include_adopted: bool = False
-    is_only_drift: bool = False
-    is_comparison: bool = False
-
-    @property
-    def is_to_files(self) -> bool:
-        """Tell whether the plan is to be applied and makes the clusters what the files say."""
-        return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +158,8 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         git_commit=commit,
         applied=_applied(work, snapshot, commit, wanted),
         tool=invocation.tool,
-        is_destroy=wanted.is_destroy,
-        include_adopted=wanted.include_adopted,
+        options=wanted,
         back_to=work.back_to,
-        is_only_drift=wanted.is_only_drift,
-        is_comparison=wanted.is_comparison,
     )
 
 

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, assert_never
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import StalePlanError, UsageError, UserError
-from reconciler.operations.state_views import not_recorded, read_current
+from reconciler.operations.state_views import read_current
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.workspace import Site, open_state
-from reconciler.planning.actions import Adopt, Forget, Reason
+from reconciler.planning import planner
+from reconciler.planning.actions import Adopt
+from reconciler.planning.diff.ordered import forbids_move
+from reconciler.planning.orders import ForgetOrder, Order, ReaddressOrder
+from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.resources.address import (
     Address,
-    address_of,
-    cluster_address,
-    cluster_of,
-    full_name_of,
-    kind_of,
-    matches,
-    rank,
-    split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, Record, Recorded, Resource
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mount import Mounting
-from reconciler.resources.namespace import Namespace
-from reconciler.resources.tiering_policy import TieringPolicy
-from reconciler.resources.topic import Topic
+from reconciler.resources.inventory import Record, Recorded
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.diagnosis import look_at
 from reconciler.state.lockfile import read_lockfile
@@ -56,35 +44,49 @@ class Surgery:
     lock_timeout_s: float
     stop: Stop
 
-    def carry_out(
-        self, decide: Callable[[Record], Sequence[Adopt | Forget]], confirm: Callable[[Record], bool]
-    ) -> None:
-        """Do what `decide` makes of the record, once it was confirmed on the record as it is.
+    def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
+        """Change the record as ordered, once that was confirmed on the record as it is; return what was done.
 
         Raises:
-            UserError: Nothing was ever applied, or it was not confirmed; nothing was changed.
+            UserError: Nothing was ever applied, an order is refused, or it was not confirmed; nothing was changed.
             StalePlanError: By now it would be something else than what was confirmed; nothing was changed.
             LeaseError: Someone else is applying.
         """
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
-        confirmed = decide(snapshot.record)
-        require_confirmation(confirm(snapshot.record))
+        confirmed = self._plan(orders, snapshot.record)
+        require_confirmation(confirm(confirmed, snapshot.record))
 
         def decide_under_lease(basis: Basis) -> ToDo:
             if basis.is_again:
                 return ToDo((), digest(()))
-            actions = decide(basis.snapshot.record)
-            if digest(actions) != digest(confirmed):
+            plan = self._plan(orders, basis.snapshot.record)
+            if plan.digest != confirmed.digest:
                 raise StalePlanError(
                     "what is recorded has changed since it was shown",
                     hint="Nothing was changed. Run the command again.",
                 )
-            return ToDo(actions, digest(actions))
+            return ToDo(plan.actions, plan.digest)
 
         wish = RunRequest(command=self.command, options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s))
         at = _with_clusters(site, snapshot.record)
         run_under_lease(at, wish, decide_under_lease, report=_tell_nobody, stop=self.stop)
+        return confirmed
+
+    def _plan(self, orders: Sequence[Order], record: Record) -> Plan:
+        """Plan orders on a record; the first that is refused is raised."""
+        given = PlanInput(
+            workspace="",
+            capabilities={},
+            identities={},
+            today=self.invocation.today(),
+            now_ms=self.invocation.now_ms(),
+            orders=tuple(orders),
+        )
+        plan = planner.judge(planner.decide({}, record, {}, given=given), {})
+        for error in plan.errors:
+            raise UserError(error.message, hint=error.hint)
+        return plan
 
 
 def _tell_nobody(_event: Event) -> None:
@@ -120,43 +122,15 @@ def state_rm(
         if "*" in pattern and not recursive:
             message = f"{pattern} may name more than one resource"
             raise UsageError(message, hint="Give --recursive; what goes is shown before.")
-    forgotten: list[tuple[Address, ...]] = []
+    orders = [ForgetOrder(pattern, recursive) for pattern in patterns]
 
-    def decide(record: Record) -> list[Forget]:
-        forgotten.append(_named(record, patterns, recursive=recursive))
-        return [Forget(address=address, reasons=(Reason.RECORD_ONLY,)) for address in forgotten[-1]]
+    def rows(plan: Plan, record: Record) -> bool:
+        return confirm(tuple((action.address, record[action.address]) for action in plan.actions))
 
-    surgery.carry_out(decide, lambda record: confirm(tuple((address, record[address]) for address in forgotten[-1])))
-    return forgotten[-1]
-
-
-def _named(record: Record, patterns: Sequence[str], *, recursive: bool) -> tuple[Address, ...]:
-    """Return what is forgotten, leaves before what they lean on."""
-    found: set[Address] = set()
-    for pattern in patterns:
-        named = {address for address in record if matches(pattern, address)}
-        if not named:
-            raise not_recorded(pattern, record)
-        below = {address for address in record if recursive and not named.isdisjoint(holders_of(address))}
-        found |= named | below
-    return tuple(sorted(found, key=rank, reverse=True))
-
-
-def holders_of(address: Address) -> tuple[Address, ...]:
-    """Return what an address lies in: its cluster and its namespaces."""
-    cluster, kind = cluster_of(address), kind_of(address)
-    if cluster is None or kind == "cluster":
-        return ()
-    name = full_name_of(address)
-    tiers = tiers_of(name)[:-1] if kind == "namespace" else tiers_of(split_name(name)[0])
-    spaces = () if kind == "link" else tuple(address_of("namespace", cluster, tier) for tier in tiers)
-    return (cluster_address(cluster), *spaces)
+    return tuple(action.address for action in surgery.carry_out(orders, rows).actions)
 
 
 # `state mv`: what is recorded under one address is recorded under another from then on; nothing is touched.
-
-
-_MOVABLE: Final = ("topic", "namespace", "mounting")
 
 
 def state_mv(
@@ -168,90 +142,18 @@ def state_mv(
         UsageError: The two are of different kinds or clusters, or of a kind that keeps its name.
         UserError: `before` is not recorded, `after` is, or it was not confirmed.
     """
-    old, new = Address(before), Address(after)
-    _check_pair(old, new)
-    moves: list[Mapping[Address, Address]] = []
-
-    def decide(record: Record) -> list[Adopt]:
-        moves.append(_moves(record, old, new))
-        return [_readdressed(source, moves[-1], record) for source in moves[-1]]
-
-    surgery.carry_out(decide, lambda _record: confirm(tuple(moves[-1].items())))
-    return tuple(moves[-1].items())
+    order = ReaddressOrder(Address(before), Address(after))
+    forbidden = forbids_move(order.before, order.after)
+    if forbidden is not None:
+        message, hint = forbidden
+        raise UsageError(message, hint=hint)
+    plan = surgery.carry_out([order], lambda plan, _record: confirm(_moves_of(plan)))
+    return _moves_of(plan)
 
 
-def _check_pair(old: Address, new: Address) -> None:
-    kinds, clusters = (kind_of(old), kind_of(new)), (cluster_of(old), cluster_of(new))
-    if kinds[0] not in _MOVABLE:
-        hint = "Forget it with `state rm`, declare it under its new name, and the next apply adopts it."
-        raise UsageError(f"a {kinds[0]} keeps its address", hint=hint)
-    if kinds[0] != kinds[1]:
-        raise UsageError(f"{old} is a {kinds[0]}, and {new} a {kinds[1]}", hint="Name an address of the same kind.")
-    if clusters[0] != clusters[1]:
-        message = f"{old} lives on cluster {clusters[0]}, and {new} on {clusters[1]}"
-        raise UsageError(message, hint="What is recorded lives where it lives: name an address on the same cluster.")
-    if old == new or old in holders_of(new):
-        raise UsageError(f"{new} is {old} itself, or in it", hint="Name another address.")
-
-
-def _moves(record: Record, old: Address, new: Address) -> dict[Address, Address]:
-    """Return every address that moves, with where to: what others lean on first."""
-    if old not in record:
-        raise not_recorded(old, record)
-    below = [address for address in sorted(record, key=rank) if old in holders_of(address)]
-    length = len(full_name_of(old))
-    moves = {old: new} | {
-        address: Address(f"{kind_of(address)}/{cluster_of(old)}/{full_name_of(new)}{full_name_of(address)[length:]}")
-        for address in below
-    }
-    taken = [target for target in moves.values() if target in record]
-    if taken:
-        raise UserError(f"{taken[0]} is recorded already", hint=f"Forget it first: reconciler state rm {taken[0]}")
-    return moves
-
-
-def _readdressed(old: Address, moves: Mapping[Address, Address], record: Record) -> Adopt:
-    last = record[old]
-    origins = {path: moves.get(Address(origin), origin) for path, origin in last.origins.items()}
-    return Adopt(
-        address=moves[old],
-        observed=last.resource,
-        after=_renamed(last.resource, moves[old]),
-        incarnation=last.incarnation,
-        physical_name=last.physical_name,
-        moved_from=old,
-        reasons=(Reason.READDRESSED,),
-        origins=origins,
-    )
-
-
-def _renamed(resource: Resource, address: Address) -> Resource:
-    """Return a resource under another name.
-
-    Raises:
-        UserError: That is no name for it.
-    """
-    full_name = full_name_of(address)
-    namespace, name = split_name(full_name)
-    plain = resource.to_json()
-    match resource:
-        case Topic() | Mounting():
-            plain["metadata"] |= {"name": name, "namespace": namespace}
-        case Namespace():
-            plain["metadata"] |= {"name": full_name}
-        case MirrorTopic():
-            plain["name"] = full_name
-        case Cluster() | MirrorLink() | TieringPolicy():
-            return resource  # they keep their addresses
-        case _:
-            assert_never(resource)
-    try:
-        return RESOURCE.validate_python(plain)
-    except ValidationError as error:
-        why = error.errors(include_url=False, include_context=False)[0]["msg"].removeprefix("Value error, ")
-        raise UserError(
-            f"{address} is not an address: {why}", hint="Name one that a manifest could declare."
-        ) from error
+def _moves_of(plan: Plan) -> tuple[tuple[Address, Address], ...]:
+    adopted = (action for action in plan.actions if isinstance(action, Adopt))
+    return tuple((action.moved_from, action.address) for action in adopted if action.moved_from is not None)
 
 
 # `state repair`: look at what is left, show what would mend it, ask, and write it.

@@ -19,12 +19,12 @@ from reconciler.operations.steps.invocation import Invocation, Select, load_work
 from reconciler.operations.steps.recorded import read_state, warn_of_outdated
 from reconciler.operations.steps.workspace import Site, Work, open_state
 from reconciler.planning.actions import Change, Value
+from reconciler.planning.diff.ordered import hint_for_unknown
 from reconciler.planning.saved_plan import to_document
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared, Desired, Record, Recorded, Resource
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, runs_of
@@ -66,8 +66,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
 
 def not_recorded(address: str, record: Record) -> UserError:
     """Say that an address is not ours, and which one of ours is like it."""
-    hint = did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
-    return UserError(f"{address} is not recorded", hint=hint)
+    return UserError(f"{address} is not recorded", hint=hint_for_unknown(address, record))
 
 
 # `state history`: the snapshots that are kept, and the runs that made them.

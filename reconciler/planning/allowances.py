@@ -74,7 +74,7 @@ def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
 def warnings_of_unused(review: Review) -> Iterator[Finding]:
     """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
     given = review.situation.given
-    is_selected = given.is_only_drift or is_partial(given.selection)
+    is_selected = given.options.is_only_drift or is_partial(given.selection)
     for allowance in allowances(given.guards, given.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue

@@ -13,6 +13,7 @@ from reconciler.resources.workspace import Guards, SparkSpec
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
+    from reconciler.planning.orders import Order
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.mount import MountedElsewhere, Mounts, Recoveries
     from reconciler.resources.owners import ResourceOwner
@@ -119,6 +120,24 @@ class AppliedCommit:
         return message, f"Apply {applied} or a later commit. To go back: reconciler apply --allow {self.allow}"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What of planning a command sets next to its selection."""
+
+    is_destroy: bool = False
+    include_adopted: bool = False
+    """With `is_destroy`: delete also what was adopted."""
+    is_only_drift: bool = False
+    """Only set back what the clusters moved away from; leave undone what the files changed."""
+    is_comparison: bool = False
+    """Nothing will be applied: a resource whose namespace is left out may be reported as missing."""
+
+    @property
+    def is_to_files(self) -> bool:
+        """Tell whether the plan is to be applied and makes the clusters what the files say."""
+        return not (self.is_destroy or self.is_only_drift or self.is_comparison)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
     """All that planning is told beside the three inventories. It reads nothing else."""
@@ -155,15 +174,11 @@ class PlanInput:
     applied: AppliedCommit | None = None
     """`None`: not known, or the plan does not lead to the files."""
     tool: str = ""
-    is_destroy: bool = False
-    include_adopted: bool = False
-    """With `is_destroy`: delete also what was adopted."""
+    options: PlanOptions = PlanOptions()
+    orders: tuple[Order, ...] = ()
+    """What a command wants in place of the files; the files say nothing then."""
     back_to: int | None = None
     """The serial of the state that is wanted in place of the files."""
-    is_only_drift: bool = False
-    """Only set back what the clusters moved away from; leave undone what the files changed."""
-    is_comparison: bool = False
-    """Nothing will be applied: a resource whose namespace is left out may be told as missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, say_under_way
 from reconciler.planning.diff.moves import with_implied_moves
+from reconciler.planning.diff.ordered import decide_ordered
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import in_order
 from reconciler.planning.plan import Finding, Plan, PlanInput
@@ -62,6 +63,8 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
 
     Only what is in `recorded`, and mirrors that its links made, may be deleted: all else is left alone.
     """
+    if given.orders:
+        return _decide_ordered(recorded, observed, given)
     situation, findings = _look(desired, recorded, observed, given)
     decision = Decision(errors=findings)
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
@@ -69,9 +72,26 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     decide_automatic(situation, decision)
     take_back(situation, decision)
     say_under_way(situation, decision)
-    if given.is_only_drift:
+    if given.options.is_only_drift:
         only_drift(decision, situation)
     return Draft(desired, situation, decision)
+
+
+def _decide_ordered(recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
+    """Return the actions of orders: the files say nothing, and nothing but what is ordered is looked at."""
+    situation = Situation(
+        wanted={},
+        recorded=recorded,
+        observed=observed,
+        given=request,
+        clusters={},
+        trusted=frozenset(request.identities),
+        is_chosen=lambda _address: True,
+        ignored=lambda _address, _path: None,
+    )
+    decision = Decision()
+    decide_ordered(situation, decision)
+    return Draft({}, situation, decision)
 
 
 def to_measure(draft: Draft) -> Cuts:
@@ -91,6 +111,8 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     Where a finding is among `errors`, nothing of the plan may be applied.
     """
     situation, decision, given = draft.situation, draft.decision, draft.situation.given
+    if given.orders:
+        return _judge_ordered(draft, measures)
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(given.guards, given.selection)
     guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
@@ -117,13 +139,31 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     )
 
 
+def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
+    """Return the plan of orders: whoever named an address and confirmed it allows what that costs."""
+    decision, given = draft.decision, draft.situation.given
+    impact = Impact(draft.situation, measures, draft.actions)
+    actions = tuple(map(impact.judge, draft.actions))
+    return Plan(
+        workspace=given.workspace,
+        environment=given.environment,
+        base=given.base,
+        tool=given.tool,
+        git_commit=given.git_commit,
+        actions=actions,
+        errors=_in_order(decision.errors),
+        warnings=_in_order(decision.warnings),
+        digest=digest(actions),
+    )
+
+
 def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanInput) -> tuple[Situation, list[Finding]]:
     """Gather what there is to look at, and what of it is wrong already."""
     findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
     trusted = trusted_clusters(desired, given, tuple(findings))
     clusters = declared_clusters(desired)
     observed = addressed(observed, desired, sorted(desired) + sorted(recorded), clusters)
-    wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given, observed)
+    wanted, unclear = ({}, []) if given.options.is_destroy else effective(desired, given, observed)
     wanted = with_implied_moves(as_commanded(wanted, recorded, observed), recorded, observed)
     situation = Situation(
         wanted=wanted,

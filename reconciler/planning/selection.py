@@ -200,18 +200,18 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
     """
     selection = situation.given.selection
     yield from _nothing_named(situation, "--target", selection.targets)
-    if situation.given.is_destroy:
+    if situation.given.options.is_destroy:
         yield from _nothing_named(situation, "--exclude", selection.excludes)
 
 
 def check_left_out(situation: Situation) -> Iterator[Finding]:
     """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
-    if not situation.given.selection.excludes or situation.given.is_comparison:
+    if not situation.given.selection.excludes or situation.given.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
         if address in situation.observed or not situation.is_decidable(address):
             continue
-        if situation.given.is_only_drift and address not in situation.recorded:
+        if situation.given.options.is_only_drift and address not in situation.recorded:
             continue  # only what is gone is made again
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
             continue  # it is left out itself
@@ -257,7 +257,7 @@ def way_in(addresses: Collection[Address], selection: Selection) -> str:
 def warnings_of_selection(review: Review) -> Iterator[Finding]:
     """Yield each exclusion and label that says nothing of anything: it may be a typing error."""
     situation, selection = review.situation, review.situation.given.selection
-    if not situation.given.is_destroy:
+    if not situation.given.options.is_destroy:
         yield from _nothing_named(situation, "--exclude", selection.excludes)
     yield from _roles_left_out(situation)
     if not selection.labels:

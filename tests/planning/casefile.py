@@ -22,7 +22,7 @@ from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.planning.plan import Base, Plan, PlanInput, Selection
+from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of
 from reconciler.planning.planner import to_measure
 from reconciler.resources.acls import Binding
@@ -319,9 +319,11 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         me=ME,
         base=Base("lineage", 7, "0" * 64),
         tool="0.1.0",
-        is_destroy=row.get("destroy", False),
-        include_adopted=row.get("include_adopted", False),
-        is_only_drift=row.get("only_drift", False),
+        options=PlanOptions(
+            is_destroy=row.get("destroy", False),
+            include_adopted=row.get("include_adopted", False),
+            is_only_drift=row.get("only_drift", False),
+        ),
     )
 
 

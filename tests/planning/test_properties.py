@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Transition, Update
+from reconciler.planning.plan import PlanOptions
 from reconciler.planning.saved_plan import canonical_bytes, digest_of_document, to_document
 from reconciler.planning.situation import STOPPED, source_of, topic_of
 from reconciler.resources.address import Address, address_of, kind_of
@@ -173,7 +174,7 @@ def _moved(actions: Iterable[Action]) -> set[str]:
 @given(ANY)
 def test_setting_only_drift_back_undoes_no_intent_and_leaves_no_drift_it_could_set_back(world: World) -> None:
     whole = world.plan()
-    narrow = replace(world, given=replace(world.given, is_only_drift=True))
+    narrow = replace(world, given=replace(world.given, options=PlanOptions(is_only_drift=True)))
     first = narrow.plan()
     assert {action.id for action in first.actions} <= {action.id for action in whole.actions}
     assert all(change.drift for action in first.actions if isinstance(action, Update) for change in action.changes)
@@ -196,5 +197,5 @@ def _takes_a_record_along(action: Action) -> bool:
 
 def after_all(world: World) -> list[Update]:
     """Return the updates an ordinary plan still has."""
-    plain = replace(world, given=replace(world.given, is_only_drift=False))
+    plain = replace(world, given=replace(world.given, options=PlanOptions()))
     return [action for action in plain.plan().actions if isinstance(action, Update)]

@@ -133,7 +133,7 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
 
     What nothing lifts comes first, so that nobody is told to allow what stays refused.
     """
-    is_emptied = not situation.given.is_destroy and _is_empty(desired) and bool(situation.recorded)
+    is_emptied = not situation.given.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
@@ -235,7 +235,11 @@ def _owned(action: Action, _situation: Situation) -> Block | None:
 
 
 def _data_bearing(action: Action, situation: Situation) -> Block | None:
-    if not isinstance(action, Delete) or kind_of(action.address) not in DATA_BEARING or situation.given.is_destroy:
+    if (
+        not isinstance(action, Delete)
+        or kind_of(action.address) not in DATA_BEARING
+        or situation.given.options.is_destroy
+    ):
         return None
     message = "it may hold records that nothing brings back" if Reason.HOLDS_DATA in action.reasons else _EMPTY
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
@@ -283,9 +287,9 @@ def _data_loss(action: Action, _situation: Situation) -> Block | None:
 
 
 def _rules(action: Action, situation: Situation) -> Block | None:
-    if situation.given.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
+    if situation.given.options.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
         return None
-    wanted = None if situation.given.is_only_drift else situation.wanted.get(action.address)
+    wanted = None if situation.given.options.is_only_drift else situation.wanted.get(action.address)
     # What is owned or moved as it is may be changed to what is wanted by the action after it.
     resource = action.after if wanted is None else judged_by_rules(wanted)
     broken = violations(action.address, resource, situation.given.guards)
@@ -322,7 +326,7 @@ def _over_limit(actions: Iterable[Action], situation: Situation, allowed: Sequen
 
     A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
     """
-    if situation.given.is_destroy:
+    if situation.given.options.is_destroy:
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]
     unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]

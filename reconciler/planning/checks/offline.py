@@ -90,7 +90,7 @@ def _configs(resource: Resource) -> Mapping[str, str] | None:
 def warnings_of_rules(review: Review) -> Iterator[Finding]:
     """Yield a warning for what breaks a rule and is not changed by this plan; what is changed is blocked instead."""
     situation = review.situation
-    if not situation.given.guards.rules or situation.given.is_destroy:
+    if not situation.given.guards.rules or situation.given.options.is_destroy:
         return
     changed = {action.address for action in review.actions}
     for address in sorted(situation.wanted):

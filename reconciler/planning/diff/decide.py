@@ -215,7 +215,7 @@ def _speakers(situation: Situation) -> frozenset[Address]:
 
 def unmanaged(situation: Situation) -> tuple[Address, ...]:
     """Return the observed addresses that are neither declared nor recorded, and that this workspace is for."""
-    if situation.given.is_destroy:
+    if situation.given.options.is_destroy:
         return ()
     patterns, moved = situation.given.guards.only, frozenset(situation.moved_away.values())
     found = (

@@ -63,7 +63,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
     """
     situation = review.situation
     given = situation.given
-    if given.is_destroy:
+    if given.options.is_destroy:
         return
     for rule in given.guards.ignore_drift:
         if rule.until < given.today:

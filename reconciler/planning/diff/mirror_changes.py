@@ -456,7 +456,7 @@ def destroyed_as_mirror(topic: Address, last: Recorded, situation: Situation) ->
     """Return what is to be destroyed of a topic of ours that mirrors another one now: it is still that topic."""
     seen = situation.observed.get(mirror_at(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
-    return seen if situation.given.is_destroy and is_it and is_live(seen) else None
+    return seen if situation.given.options.is_destroy and is_it and is_live(seen) else None
 
 
 # Mirrors found half-way through a move that nothing of a plan is about: they take no records, and somebody is told.
@@ -468,7 +468,7 @@ _OTHERWISE: Final = frozenset({"failover", "promote"})
 
 def say_under_way(situation: Situation, decision: Decision) -> None:
     """Tell of restores and reversals under way, also those that no entry of the files waits for."""
-    if situation.given.is_destroy:
+    if situation.given.options.is_destroy:
         return
     told = _told(decision)
     for address, mirror in sorted(situation.mirrors.items()):
@@ -605,7 +605,7 @@ def _became_mirror(topic: Address, mirror: Observed, situation: Situation) -> bo
     """Tell whether a mirror that stays is the very topic that is recorded, made one by a command or an entry."""
     is_same = not is_another(situation.recorded[topic], mirror)
     is_staying = is_live(mirror) and not _is_deleted(mirror_at(topic), mirror, situation)
-    return is_same and is_staying and not situation.given.is_destroy
+    return is_same and is_staying and not situation.given.options.is_destroy
 
 
 def _say_mirrored(

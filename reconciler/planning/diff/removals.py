@@ -121,7 +121,7 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
             undeclared[cluster or ""] += kind_of(address) in _LEFT_THERE
         elif cluster in situation.trusted and not (address in situation.observed and is_left(address, situation)):
             _leave(address, situation.recorded[address], situation, decision)
-    if situation.given.is_destroy:
+    if situation.given.options.is_destroy:
         for cluster, count in sorted(undeclared.items()):
             _warn_of_left(cluster, count, decision)
 
@@ -146,7 +146,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         if say_kept(address, situation, decision):
             return
         before = destroyed_as_mirror(address, last, situation)
-    reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
+    reason = Reason.DESTROYED if situation.given.options.is_destroy else Reason.NO_LONGER_DECLARED
     kept = Estimate(location=situation.unmounted.get(address))
     if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
         _say_under_way(address, before, before.resource, decision)
@@ -192,7 +192,11 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     kind = kind_of(address)
     if kind in {"cluster", "mounting", "policy"}:
         return True  # a cluster is never deleted, and forgetting a mounting neither mounts nor unmounts
-    if situation.given.is_destroy and last.ownership == "adopted" and not situation.given.include_adopted:
+    if (
+        situation.given.options.is_destroy
+        and last.ownership == "adopted"
+        and not situation.given.options.include_adopted
+    ):
         return True
     if kind == "mirror":
         return before is not None and before.state == STOPPED
@@ -249,7 +253,7 @@ class Holding:
             return action
         if kind == "namespace" and staying and self._may_stay(action.address):
             ours = [each for each in staying if each in self._situation.recorded and each not in self._forgotten]
-            if ours and self._situation.given.is_destroy:
+            if ours and self._situation.given.options.is_destroy:
                 message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
                 self.warnings.append(Finding(action.address, action.source, message, "Destroy that too, or before it."))
                 return action
@@ -257,7 +261,7 @@ class Holding:
         if kind in {"topic", "mirror"}:
             message = f"{first_few(inside, grouping='')} mirrors it: promote or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
-        if kind == "link" and not self._situation.given.is_destroy:
+        if kind == "link" and not self._situation.given.options.is_destroy:
             self._refuse_link(action, inside)
             return action
         if staying:
@@ -268,7 +272,9 @@ class Holding:
 
     def _left_behind(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
         """Return what is ours, and was not selected, in a namespace that moves or was only implied: it goes later."""
-        is_implied = IMPLIED in self._situation.recorded[namespace].origins and not self._situation.given.is_destroy
+        is_implied = (
+            IMPLIED in self._situation.recorded[namespace].origins and not self._situation.given.options.is_destroy
+        )
         if not is_implied and namespace not in self._moved_namespaces:
             return []
         return [each for each in staying if each in self._situation.recorded and not self._situation.is_chosen(each)]
@@ -294,7 +300,7 @@ class Holding:
 
     def _may_stay(self, address: Address) -> bool:
         """Tell whether nobody asked for this namespace to go: it was only implied, or all that is ours goes."""
-        return IMPLIED in self._situation.recorded[address].origins or self._situation.given.is_destroy
+        return IMPLIED in self._situation.recorded[address].origins or self._situation.given.options.is_destroy
 
     def _inside(self) -> dict[Address, list[Address]]:
         """Return, by what is to be deleted, what in it stays: not deleted, or only blocked."""
@@ -323,7 +329,7 @@ class Holding:
         capabilities = self._situation.given.capabilities.get(cluster_of(holder) or "")
         if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
             return True
-        if self._situation.given.is_destroy:
+        if self._situation.given.options.is_destroy:
             return False
         is_ours = address in self._situation.recorded and address not in self._forgotten
         return is_ours or address in self._situation.wanted

@@ -840,7 +840,7 @@ def commanded(desired: Desired, recorded: Record, observed: Inventory) -> tuple[
 def is_left(address: Address, situation: Situation) -> bool:
     """Tell whether a mirror that no file names is left alone: a command made it, over a link that has not left them."""
     last = situation.recorded[address]
-    if situation.given.is_destroy or not isinstance(last.resource, MirrorTopic):
+    if situation.given.options.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
     link = link_of(last.resource)
     return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)

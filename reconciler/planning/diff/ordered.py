@@ -1,0 +1,169 @@
+"""Decide what orders ask for: the actions of each, or why it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, assert_never
+
+from pydantic import ValidationError
+
+from reconciler.planning.actions import Adopt, Forget, Reason
+from reconciler.planning.orders import ForgetOrder, ReaddressOrder
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+    rank,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import RESOURCE, Resource
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mount import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.resources.topic import Topic
+from reconciler.runtime.text import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from reconciler.planning.diff.converge import Decision
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Record
+
+
+def decide_ordered(situation: Situation, decision: Decision) -> None:
+    """Add the actions of every order, and an error for each order that is refused."""
+    forgotten: dict[Address, None] = {}
+    for order in situation.given.orders:
+        match order:
+            case ForgetOrder():
+                _forget(order, situation.recorded, forgotten, decision)
+            case ReaddressOrder():
+                _readdress(order, situation.recorded, decision)
+            case _:
+                assert_never(order)
+    decision.actions += [
+        Forget(address=address, reasons=(Reason.RECORD_ONLY,))
+        for address in sorted(forgotten, key=rank, reverse=True)  # what is in a namespace before the namespace
+    ]
+
+
+# Orders that change the record alone.
+
+
+_MOVABLE: Final = ("topic", "namespace", "mounting")
+
+
+def holders_of(address: Address) -> tuple[Address, ...]:
+    """Return what an address is in: its cluster and its namespaces."""
+    cluster, kind = cluster_of(address), kind_of(address)
+    if cluster is None or kind == "cluster":
+        return ()
+    name = full_name_of(address)
+    levels = tiers_of(name)[:-1] if kind == "namespace" else tiers_of(split_name(name)[0])
+    spaces = () if kind == "link" else tuple(address_of("namespace", cluster, level) for level in levels)
+    return (cluster_address(cluster), *spaces)
+
+
+def hint_for_unknown(address: str, record: Iterable[str]) -> str:
+    """Return a hint for an address that is not recorded: the nearest recorded one."""
+    return did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
+
+
+def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision) -> None:
+    named = {address for address in record if matches(order.pattern, address)}
+    if not named:
+        message = f"{order.pattern} is not recorded"
+        decision.refuse(Address(order.pattern), None, message, hint_for_unknown(order.pattern, record))
+        return
+    below = (address for address in record if order.is_recursive and not named.isdisjoint(holders_of(address)))
+    forgotten |= dict.fromkeys((*named, *below))
+
+
+def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> None:
+    old, new = order.before, order.after
+    if old not in record:
+        decision.refuse(old, None, f"{old} is not recorded", hint_for_unknown(old, record))
+        return
+    moves = dict(_moves(record, old, new))
+    taken = next((address for address in moves.values() if address in record), None)
+    if taken is not None:
+        hint = f"Forget it first: reconciler state rm {taken}"
+        decision.refuse(taken, None, f"{taken} is recorded already", hint)
+        return
+    for source, address in moves.items():
+        try:
+            decision.actions.append(_readdressed(source, moves, record))
+        except ValidationError as error:
+            why = error.errors(include_url=False, include_context=False)[0]["msg"].removeprefix("Value error, ")
+            message = f"{address} is not an address: {why}"
+            decision.refuse(address, None, message, "Name one that a manifest could declare.")
+            return
+
+
+def forbids_move(old: Address, new: Address) -> tuple[str, str] | None:
+    """Return why one address can never become another, with a hint; `None`: nothing forbids it."""
+    if kind_of(old) not in _MOVABLE:
+        hint = "Forget it with `state rm`, declare it under its new name, and the next apply adopts it."
+        return f"a {kind_of(old)} keeps its address", hint
+    if kind_of(old) != kind_of(new):
+        return f"{old} is a {kind_of(old)}, and {new} a {kind_of(new)}", "Name an address of the same kind."
+    if cluster_of(old) != cluster_of(new):
+        message = f"{old} lives on cluster {cluster_of(old)}, and {new} on {cluster_of(new)}"
+        return message, "What is recorded lives where it lives: name an address on the same cluster."
+    if old == new or old in holders_of(new):
+        return f"{new} is {old} itself, or in it", "Name another address."
+    return None
+
+
+def _moves(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
+    """Yield every address that moves with its new one, a namespace before what is in it."""
+    yield old, new
+    length = len(full_name_of(old))
+    for address in sorted(record, key=rank):
+        if old in holders_of(address):
+            name = f"{full_name_of(new)}{full_name_of(address)[length:]}"
+            yield address, Address(f"{kind_of(address)}/{cluster_of(old)}/{name}")
+
+
+def _readdressed(old: Address, moves: Mapping[Address, Address], record: Record) -> Adopt:
+    last = record[old]
+    origins = {path: moves.get(Address(origin), origin) for path, origin in last.origins.items()}
+    return Adopt(
+        address=moves[old],
+        observed=last.resource,
+        after=_renamed(last.resource, moves[old]),
+        incarnation=last.incarnation,
+        physical_name=last.physical_name,
+        moved_from=old,
+        reasons=(Reason.READDRESSED,),
+        origins=origins,
+    )
+
+
+def _renamed(resource: Resource, address: Address) -> Resource:
+    """Return a resource under another name.
+
+    Raises:
+        ValidationError: That is no name for it.
+    """
+    full_name = full_name_of(address)
+    namespace, name = split_name(full_name)
+    plain = resource.to_json()
+    match resource:
+        case Topic() | Mounting():
+            plain["metadata"] |= {"name": name, "namespace": namespace}
+        case Namespace():
+            plain["metadata"] |= {"name": full_name}
+        case MirrorTopic():
+            plain["name"] = full_name
+        case Cluster() | MirrorLink() | TieringPolicy():
+            return resource  # they keep their addresses
+        case _:
+            assert_never(resource)
+    return RESOURCE.validate_python(plain)
