@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
-from reconciler.errors import StalePlanError, UsageError, UserError
+from reconciler.errors import StalePlanError, UsageError
 from reconciler.operations.state_views import read_current
+from reconciler.operations.steps.orders import plan_record_orders
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.workspace import Site, open_state
-from reconciler.planning import planner
 from reconciler.planning.actions import Adopt
 from reconciler.planning.diff.ordered import forbids_move
 from reconciler.planning.orders import ForgetOrder, Order, ReaddressOrder
-from reconciler.planning.plan import Plan, PlanInput
+from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.resources.address import (
     Address,
@@ -54,13 +54,13 @@ class Surgery:
         """
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
-        confirmed = self._plan(orders, snapshot.record)
+        confirmed = plan_record_orders(self.invocation, orders, snapshot.record)
         require_confirmation(confirm(confirmed, snapshot.record))
 
         def decide_under_lease(basis: Basis) -> ToDo:
             if basis.is_again:
                 return ToDo((), digest(()))
-            plan = self._plan(orders, basis.snapshot.record)
+            plan = plan_record_orders(self.invocation, orders, basis.snapshot.record)
             if plan.digest != confirmed.digest:
                 raise StalePlanError(
                     "what is recorded has changed since it was shown",
@@ -72,21 +72,6 @@ class Surgery:
         at = _with_clusters(site, snapshot.record)
         run_under_lease(at, wish, decide_under_lease, report=_tell_nobody, stop=self.stop)
         return confirmed
-
-    def _plan(self, orders: Sequence[Order], record: Record) -> Plan:
-        """Plan orders on a record; the first that is refused is raised."""
-        given = PlanInput(
-            workspace="",
-            capabilities={},
-            identities={},
-            today=self.invocation.today(),
-            now_ms=self.invocation.now_ms(),
-            orders=tuple(orders),
-        )
-        plan = planner.judge(planner.decide({}, record, {}, given=given), {})
-        for error in plan.errors:
-            raise UserError(error.message, hint=error.hint)
-        return plan
 
 
 def _tell_nobody(_event: Event) -> None:

@@ -6,6 +6,7 @@ nothing else, so it needs no files. Each order stands alone: one that is refused
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,4 +30,23 @@ class ReaddressOrder:
     after: Address
 
 
-Order: TypeAlias = ForgetOrder | ReaddressOrder
+@dataclass(frozen=True, slots=True)
+class NamespaceOrder:
+    """Create a namespace with configs, and the levels above it that do not exist."""
+
+    cluster: str
+    name: str
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOrder:
+    """Move topics of one namespace to another: the named ones, or all in it and below it."""
+
+    cluster: str
+    source: str
+    target: str
+    topics: tuple[str, ...] = ()
+
+
+Order: TypeAlias = ForgetOrder | ReaddressOrder | NamespaceOrder | MoveOrder

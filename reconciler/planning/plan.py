@@ -177,6 +177,8 @@ class PlanInput:
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     """What a command wants in place of the files; the files say nothing then."""
+    has_state: bool = True
+    """Whether what is owned is known; an order that is given without a state asks no record."""
     back_to: int | None = None
     """The serial of the state that is wanted in place of the files."""
 

@@ -85,7 +85,7 @@ def _decide_ordered(recorded: Record, observed: Inventory, request: PlanInput) -
         observed=observed,
         given=request,
         clusters={},
-        trusted=frozenset(request.identities),
+        trusted=frozenset(request.capabilities),
         is_chosen=lambda _address: True,
         ignored=lambda _address, _path: None,
     )

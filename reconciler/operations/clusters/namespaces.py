@@ -4,49 +4,45 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.errors import BlockedError, InvalidNamespaceError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over, measure
+from reconciler.operations.steps.orders import plan_orders
 from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
-from reconciler.planning.checks.risks import Impact
-from reconciler.planning.diff.converge import going, precondition, problems, rules_left, state_precondition
-from reconciler.planning.plan import PlanInput, Selection
-from reconciler.planning.resolve.acting_configs import changes_by_move
-from reconciler.planning.situation import MOVED_BY_COMMAND, Situation, source_of
+from reconciler.planning.diff.converge import going, precondition, rules_left
+from reconciler.planning.diff.namespace_orders import name_in
+from reconciler.planning.orders import MoveOrder, NamespaceOrder
+from reconciler.planning.plan import Selection
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
     address_of,
-    check_full_name,
     check_namespace,
     cluster_of,
     full_name_of,
-    join_name,
     kind_of,
     matches,
     rank,
     split_name,
     tiers_of,
 )
-from reconciler.resources.base import UNLIMITED, OfNamespace
-from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.namespace import Namespace, NamespaceSpec
+from reconciler.resources.base import UNLIMITED
+from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import bytes_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.invocation import Invocation
     from reconciler.resources.inventory import Declared, Inventory, Observed, Record, Resource
-    from reconciler.resources.measures import Cuts, Measure, Measures
+    from reconciler.resources.measures import Measure
 
 
 # What lies on a cluster below a namespace, and the errors for names that lead nowhere.
@@ -129,22 +125,13 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
             "its acls become rules on the prefix.",
         )
     wanted = wanted_configs(capabilities, configs, ())
-    spec = NamespaceSpec(configs={key: value for key, value in sorted(wanted.items()) if value is not None})
+    levels = [address_of("namespace", cluster, level) for level in tiers_of(name)]
+    order = NamespaceOrder(cluster, name, {key: value for key, value in sorted(wanted.items()) if value is not None})
 
-    def decide(provider: Provider, _record: Record | None) -> list[Create]:
-        tiers = tiers_of(name)
-        there = observe_on(provider, cluster, *(f"namespace/{cluster}/{tier}" for tier in tiers))
-        missing = [tier for tier in tiers if address_of("namespace", cluster, tier) not in there]
-        return [
-            Create(
-                address=address_of("namespace", cluster, tier),
-                after=Namespace(
-                    metadata=OfNamespace(name=tier, cluster=cluster), spec=spec if tier == name else NamespaceSpec()
-                ),
-                reasons=(Reason.BY_COMMAND,),
-            )
-            for tier in missing
-        ]
+    def decide(provider: Provider, record: Record | None) -> list[Create]:
+        observed = observe_on(provider, cluster, *levels)
+        plan = plan_orders(emergency.invocation, [order], cluster, provider, record, observed)
+        return [action for action in plan.actions if isinstance(action, Create)]
 
     actions = emergency.carry_out(site, cluster, decide)
     return Made(cluster, name, tuple(action.address for action in actions))
@@ -394,20 +381,17 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
         raise UserError(
             f"on cluster {cluster} of platform {capabilities.platform} a namespace is a prefix of names, and topics "
             "cannot be renamed; nothing was moved",
-            hint=f"Move it by the files: in the manifest of {name} {_written(target, _in(source, name))}, then plan. "
-            "Its records are copied and compared, its groups are switched, and the old topic is deleted last.",
+            hint=f"Move it by the files: in the manifest of {name} {_written(target, name_in(source, name))}, "
+            "then plan. Its records are copied and compared, its groups are switched, and the old topic is deleted "
+            "last.",
         )
     _check_namespaces(site.providers[cluster], cluster, source, target)
+    order = MoveOrder(cluster, source, target, tuple(topics))
 
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
-        everything = provider.observe(Scope())
-        chosen = _chosen(everything, cluster, source, topics)
-        situation = _as_observed(everything, provider, cluster, emergency.invocation)
-        moves = [_move(situation, cluster, old, _renamed(old, source, target), record) for old in chosen]
-        _check_homes(everything, cluster, [full_name_of(action.address) for action in moves])
-        for move in moves:
-            _refuse_untold(move, situation)
-        _refuse_loss(moves, situation, provider)
+        plan = plan_orders(emergency.invocation, [order], cluster, provider, record, provider.observe(Scope()))
+        moves = [action for action in plan.actions if isinstance(action, Transition)]
+        _refuse_loss(moves)
         return moves
 
     done = [each for each in emergency.carry_out(site, cluster, decide) if isinstance(each, Transition)]
@@ -415,118 +399,13 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
     return Moved(cluster, moves, {action.address: action.changes for action in done})
 
 
-def _chosen(observed: Inventory, cluster: str, source: str, topics: Sequence[str]) -> list[Address]:
-    """Return the topics to be moved, sorted."""
-    named = [address_of("topic", cluster, _in(source, topic)) for topic in dict.fromkeys(topics)]
-    for address in named:
-        if address not in observed:
-            raise UserError(f"{address} does not exist", hint="List what does with: reconciler topic list")
-    if named:
-        return sorted(named)
-    prefix = f"{source}:" if source else ""
-    found = [
-        address
-        for address in observed
-        if kind_of(address) in {"topic", "mirror"} and full_name_of(address).startswith(prefix)
-    ]
-    # Of the default namespace only its own: below it lies everything.
-    return sorted(address for address in found if source or ":" not in full_name_of(address))
-
-
-def _in(namespace: str, topic: str) -> str:
-    return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
-
-
-def _renamed(old: Address, source: str, target: str) -> str:
-    name = full_name_of(old)
-    return join_name(target, name[len(source) + 1 :] if source else name)
-
-
-def _move(situation: Situation, cluster: str, old: Address, name: str, record: Record | None) -> Transition:
-    check_name(check_full_name, name, "shop:eu:orders")
-    observed = situation.observed
-    address, before = address_of("topic", cluster, name), observed[old]
-    resource = before.resource
-    if not isinstance(resource, Topic):
-        raise UserError(f"{old} is named by its link", hint="Promote it first, then move the topic.")
-    if address in observed or address_of("mirror", cluster, name) in observed:
-        raise UserError(f"{address} exists", hint="Name the topics to be moved: --topic")
-    last = record.get(old) if record is not None else None
-    if record is not None:
-        if last is None:
-            hint = "Declare it, or move it without remembering that: --no-state"
-            raise UserError(f"{old} is not owned by this workspace", hint=hint)
-        _refuse_mirrored(old, record)
-    kept = last.resource if last is not None and isinstance(last.resource, Topic) else resource
-    namespace, own = split_name(name)
-    metadata = kept.metadata.model_copy(update={"name": own, "namespace": namespace})
-    return Transition(
-        address=address,
-        machine="topic",
-        verb="move",
-        from_state=full_name_of(old),
-        to_state=name,
-        after=kept.model_copy(update={"metadata": metadata}),
-        parameters={"from": old},
-        changes=tuple(changes_by_move(address, before, situation)),
-        risk=Risk.DISRUPTIVE,
-        reasons=(Reason.MOVED,),
-        origins=_moved_by_command(last.origins if last is not None else {}, old, address),
-        precondition=state_precondition(old, before),
-    )
-
-
-def _moved_by_command(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
-    """Return the origins of a moved topic: the address that the files have for it is kept until they say another."""
-    declared = origins.get(MOVED_BY_COMMAND, old)
-    kept = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}
-    return kept if declared == new else {**kept, MOVED_BY_COMMAND: declared}
-
-
-def _as_observed(observed: Inventory, provider: Provider, cluster: str, invocation: Invocation) -> Situation:
-    """Return what moves are judged by: the cluster as it is. What the files say of it is the next plan's affair."""
-    given = PlanInput(
-        workspace="",
-        capabilities={cluster: provider.capabilities},
-        identities={},
-        today=invocation.today(),
-        now_ms=invocation.now_ms(),
-    )
-    return Situation(
-        wanted={},
-        recorded={},
-        observed=observed,
-        given=given,
-        clusters={},
-        trusted=frozenset({cluster}),
-        is_chosen=lambda _: True,
-        ignored=lambda _address, _path: None,
-    )
-
-
-def _refuse_untold(move: Transition, situation: Situation) -> None:
-    """Refuse a move after which nothing would say whether the topic is tiered, as a plan does.
-
-    Raises:
-        UserError: It is tiered by what it inherits, or its tiering is being switched off.
-    """
-    old = Address(str(move.parameters["from"]))
-    for message, hint in problems(move.address, situation.observed[old], move.changes, situation):
-        raise UserError(f"{old}: {message}; nothing was moved", hint=hint)
-
-
-def _refuse_loss(moves: Sequence[Transition], situation: Situation, provider: Provider) -> None:
-    """Judge moves as a plan does, and refuse them all where one loses records: only a plan can be allowed to.
+def _refuse_loss(moves: Sequence[Transition]) -> None:
+    """Refuse all moves where one loses records: only a plan of files can be allowed to.
 
     Raises:
         BlockedError: Records would be lost, or that cannot be told.
     """
-    unmeasured = Impact(situation, {}, moves)
-    for move in moves:
-        unmeasured.judge(move)
-    impact = Impact(situation, _measured(provider, unmeasured.unmeasured), moves)
-    judged = [impact.judge(move) for move in moves]
-    lost = [action for action in judged if isinstance(action, Transition) and action.risk is Risk.DATA_LOSS]
+    lost = [move for move in moves if move.risk is Risk.DATA_LOSS]
     if not lost:
         return
     first, more = lost[0], f" (and {counted(len(lost) - 1, 'more topic')} likewise)" if lost[1:] else ""
@@ -547,13 +426,6 @@ def _written(target: str, old: str) -> str:
     return f"write namespace: {json.dumps(target)} and {moved}" if target else f"leave out namespace and write {moved}"
 
 
-def _measured(provider: Provider, wanted: Cuts) -> Measures:
-    try:
-        return provider.measure(list(wanted), wanted) if wanted else {}
-    except ReconcilerError:
-        return {}  # What is not measured counts as lost.
-
-
 def _loss_words(move: Transition) -> str:
     offsets = sum(each.stop - each.start for each in move.estimate.unreadable)
     if offsets:
@@ -567,31 +439,9 @@ def _loss_words(move: Transition) -> str:
     return "less is kept, which may delete records (cannot tell how many)"
 
 
-def _refuse_mirrored(topic: Address, record: Record) -> None:
-    for address, item in record.items():
-        if isinstance(item.resource, MirrorTopic) and source_of(item.resource) == topic:
-            message = f"{address} mirrors {topic}, and a mirror never changes its source"
-            raise UserError(message, hint="Promote or remove the mirror first.")
-
-
 def _check_namespaces(provider: Provider, cluster: str, *names: str) -> None:
     there = observe_on(provider, cluster, *(f"namespace/{cluster}/{name}" for name in names))
     for name in names:
         if name and address_of("namespace", cluster, name) not in there:
             provider.check_shown(address_of("namespace", cluster, name))
             raise unknown_namespace(name, cluster)
-
-
-def _check_homes(observed: Inventory, cluster: str, names: Sequence[str]) -> None:
-    missing = sorted(set(_missing_homes(observed, cluster, names)))
-    if missing:
-        message = f"namespaces that do not exist on cluster {cluster}: {', '.join(missing[:5])}"
-        hint = f"Create them first; none is made implicitly: reconciler namespace create {cluster} {missing[0]}"
-        raise InvalidNamespaceError(message, hint=hint)
-
-
-def _missing_homes(observed: Inventory, cluster: str, names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        home = split_name(name)[0]
-        if home and address_of("namespace", cluster, home) not in observed:
-            yield home

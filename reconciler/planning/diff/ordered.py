@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
-from reconciler.planning.orders import ForgetOrder, ReaddressOrder
+from reconciler.planning.diff.namespace_orders import create_namespace, move_topics
+from reconciler.planning.orders import ForgetOrder, MoveOrder, NamespaceOrder, ReaddressOrder
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -45,6 +46,10 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 _forget(order, situation.recorded, forgotten, decision)
             case ReaddressOrder():
                 _readdress(order, situation.recorded, decision)
+            case NamespaceOrder():
+                create_namespace(order, situation, decision)
+            case MoveOrder():
+                move_topics(order, situation, decision)
             case _:
                 assert_never(order)
     decision.actions += [
