@@ -31,7 +31,7 @@ class ReaddressOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceOrder:
+class CreateNamespaceOrder:
     """Create a namespace with configs, and the levels above it that do not exist."""
 
     cluster: str
@@ -40,7 +40,7 @@ class NamespaceOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveOrder:
+class MoveTopicsOrder:
     """Move topics of one namespace to another: the named ones, or all in it and below it."""
 
     cluster: str
@@ -49,4 +49,4 @@ class MoveOrder:
     topics: tuple[str, ...] = ()
 
 
-Order: TypeAlias = ForgetOrder | ReaddressOrder | NamespaceOrder | MoveOrder
+Order: TypeAlias = ForgetOrder | ReaddressOrder | CreateNamespaceOrder | MoveTopicsOrder

@@ -19,7 +19,7 @@ from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Tr
 from reconciler.planning.allowances import allowances
 from reconciler.planning.diff.converge import going, precondition, rules_left
 from reconciler.planning.diff.namespace_orders import name_in
-from reconciler.planning.orders import MoveOrder, NamespaceOrder
+from reconciler.planning.orders import MoveTopicsOrder, CreateNamespaceOrder
 from reconciler.planning.plan import Selection
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
@@ -126,7 +126,7 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
         )
     wanted = wanted_configs(capabilities, configs, ())
     levels = [address_of("namespace", cluster, level) for level in tiers_of(name)]
-    order = NamespaceOrder(cluster, name, {key: value for key, value in sorted(wanted.items()) if value is not None})
+    order = CreateNamespaceOrder(cluster, name, {key: value for key, value in sorted(wanted.items()) if value is not None})
 
     def decide(provider: Provider, record: Record | None) -> list[Create]:
         observed = observe_on(provider, cluster, *levels)
@@ -386,7 +386,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
             "last.",
         )
     _check_namespaces(site.providers[cluster], cluster, source, target)
-    order = MoveOrder(cluster, source, target, tuple(topics))
+    order = MoveTopicsOrder(cluster, source, target, tuple(topics))
 
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
         plan = plan_orders(emergency.invocation, [order], cluster, provider, record, provider.observe(Scope()))

@@ -27,12 +27,12 @@ from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.orders import MoveOrder, NamespaceOrder
+    from reconciler.planning.orders import MoveTopicsOrder, CreateNamespaceOrder
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed, Record
 
 
-def create_namespace(order: NamespaceOrder, situation: Situation, decision: Decision) -> None:
+def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Create a namespace and each level above it that does not exist; no record says that they are ours."""
     for level in tiers_of(order.name):
         address = address_of("namespace", order.cluster, level)
@@ -43,7 +43,7 @@ def create_namespace(order: NamespaceOrder, situation: Situation, decision: Deci
         decision.actions.append(Create(address=address, after=after, reasons=(Reason.BY_COMMAND,)))
 
 
-def move_topics(order: MoveOrder, situation: Situation, decision: Decision) -> None:
+def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
     """Move topics to another namespace; each that cannot move is an error."""
     homes: list[str] = []
     for old in _chosen(order, situation, decision):
@@ -64,11 +64,11 @@ def move_topics(order: MoveOrder, situation: Situation, decision: Decision) -> N
         decision.refuse(_namespace(order, missing[0]), None, message, hint)
 
 
-def _namespace(order: MoveOrder, name: str) -> Address:
+def _namespace(order: MoveTopicsOrder, name: str) -> Address:
     return address_of("namespace", order.cluster, name)
 
 
-def _chosen(order: MoveOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
+def _chosen(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
     """Return the topics to move, sorted."""
     named = [address_of("topic", order.cluster, name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)]
     if named:
@@ -92,7 +92,7 @@ def name_in(namespace: str, topic: str) -> str:
     return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
 
 
-def _name_after(old: Address, order: MoveOrder) -> str:
+def _name_after(old: Address, order: MoveTopicsOrder) -> str:
     name = full_name_of(old)
     return join_name(order.target, name[len(order.source) + 1 :] if order.source else name)
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.diff.namespace_orders import create_namespace, move_topics
-from reconciler.planning.orders import ForgetOrder, MoveOrder, NamespaceOrder, ReaddressOrder
+from reconciler.planning.orders import ForgetOrder, MoveTopicsOrder, CreateNamespaceOrder, ReaddressOrder
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -46,9 +46,9 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 _forget(order, situation.recorded, forgotten, decision)
             case ReaddressOrder():
                 _readdress(order, situation.recorded, decision)
-            case NamespaceOrder():
+            case CreateNamespaceOrder():
                 create_namespace(order, situation, decision)
-            case MoveOrder():
+            case MoveTopicsOrder():
                 move_topics(order, situation, decision)
             case _:
                 assert_never(order)
