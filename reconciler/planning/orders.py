@@ -49,4 +49,23 @@ class MoveTopicsOrder:
     topics: tuple[str, ...] = ()
 
 
-Order: TypeAlias = ForgetOrder | ReaddressOrder | CreateNamespaceOrder | MoveTopicsOrder
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicOrder:
+    """Create a topic; `None` leaves a number to the cluster's default."""
+
+    topic: Address
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicOrder:
+    """Delete a topic with its records."""
+
+    topic: Address
+
+
+Order: TypeAlias = (
+    ForgetOrder | ReaddressOrder | CreateNamespaceOrder | MoveTopicsOrder | CreateTopicOrder | DeleteTopicOrder
+)

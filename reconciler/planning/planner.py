@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reconciler.planning.allowances import allowances, commit_applied
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.checks.guards import guard
+from reconciler.planning.checks.guards import guard, guard_ordered
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
@@ -23,7 +23,7 @@ from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, say_under_way
 from reconciler.planning.diff.moves import with_implied_moves
-from reconciler.planning.diff.ordered import decide_ordered
+from reconciler.planning.diff.ordered import decide_ordered, ordered_resources
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import in_order
 from reconciler.planning.plan import Finding, Plan, PlanInput
@@ -64,7 +64,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     Only what is in `recorded`, and mirrors that its links made, may be deleted: all else is left alone.
     """
     if given.orders:
-        return _decide_ordered(recorded, observed, given)
+        return _decide_ordered(desired, recorded, observed, given)
     situation, findings = _look(desired, recorded, observed, given)
     decision = Decision(errors=findings)
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
@@ -77,21 +77,22 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     return Draft(desired, situation, decision)
 
 
-def _decide_ordered(recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
-    """Return the actions of orders: the files say nothing, and nothing but what is ordered is looked at."""
+def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
+    """Return the actions of orders; of the files only the clusters count."""
+    decision = Decision()
     situation = Situation(
-        wanted={},
+        wanted=ordered_resources(request.orders, decision),
         recorded=recorded,
         observed=observed,
         given=request,
-        clusters={},
+        clusters=declared_clusters(desired),
         trusted=frozenset(request.capabilities),
         is_chosen=lambda _address: True,
         ignored=lambda _address, _path: None,
     )
-    decision = Decision()
+    decision.errors += _walk(REFUSALS, situation)
     decide_ordered(situation, decision)
-    return Draft({}, situation, decision)
+    return Draft(desired, situation, decision)
 
 
 def to_measure(draft: Draft) -> Cuts:
@@ -140,10 +141,11 @@ def judge(draft: Draft, measures: Measures) -> Plan:
 
 
 def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan of orders: whoever named an address and confirmed it allows what that costs."""
-    decision, given = draft.decision, draft.situation.given
-    impact = Impact(draft.situation, measures, draft.actions)
-    actions = tuple(map(impact.judge, draft.actions))
+    """Return the plan of orders: naming an address and confirming it allows what that costs."""
+    situation, decision, given = draft.situation, draft.decision, draft.situation.given
+    impact = Impact(situation, measures, draft.actions)
+    allowed = allowances(given.guards, given.selection)
+    actions = guard_ordered(map(impact.judge, draft.actions), situation, allowed)
     return Plan(
         workspace=given.workspace,
         environment=given.environment,

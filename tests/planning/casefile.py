@@ -22,6 +22,15 @@ from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
+from reconciler.planning.orders import (
+    CreateNamespaceOrder,
+    CreateTopicOrder,
+    DeleteTopicOrder,
+    ForgetOrder,
+    MoveTopicsOrder,
+    Order,
+    ReaddressOrder,
+)
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of
 from reconciler.planning.planner import to_measure
@@ -134,10 +143,10 @@ class Case:
         return {**said, "capabilities": {**links, **said.get("capabilities", {})}}
 
 
-def cases() -> list[Case]:
-    """Return every case of every file, in order."""
+def cases(folder: Path = FOLDER) -> list[Case]:
+    """Return every case of every file of a folder, in order."""
     found: list[Case] = []
-    for path in sorted(FOLDER.glob("*.yaml")):
+    for path in sorted(folder.glob("*.yaml")):
         rows = [row for row in yaml.load_all(path.read_bytes(), yaml.CSafeLoader) if row]
         if path.stem.startswith("kafka"):
             rows = [{"platform": "kafka", **row} for row in rows]
@@ -324,7 +333,26 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
             include_adopted=row.get("include_adopted", False),
             is_only_drift=row.get("only_drift", False),
         ),
+        orders=tuple(_order(**said) for said in row.get("orders", ())),
+        has_state=row.get("has_state", True),
     )
+
+
+_ORDERS: dict[str, type[Any]] = {
+    "forget": ForgetOrder,
+    "readdress": ReaddressOrder,
+    "create_namespace": CreateNamespaceOrder,
+    "move_topics": MoveTopicsOrder,
+    "create_topic": CreateTopicOrder,
+    "delete_topic": DeleteTopicOrder,
+}
+
+
+def _order(order: str, **said: Any) -> Order:
+    """Read an order as a case says it: its kind, and its fields."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    made: Order = _ORDERS[order](**fields)
+    return made
 
 
 def _measures(row: dict[str, Any]) -> Measures:

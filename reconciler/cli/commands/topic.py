@@ -13,12 +13,15 @@ from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bu
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
+from reconciler.cli.verbs import DryRun, Yes
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
+    from reconciler.operations.clusters.topic_orders import Ordered
     from reconciler.operations.clusters.topics import Altered
+    from reconciler.planning.plan import Plan
 
 
 @bundled
@@ -55,6 +58,76 @@ def alter_command(
         screen.show(altered_text(altered))
     if not altered.changes:
         screen.show([line(f"{altered.address} is like that already")])
+
+
+@bundled
+def create_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    partitions: Annotated[int, Option(metavar="N", min=1, help="How many partitions it has.")] = 1,
+    replication_factor: Annotated[
+        int | None,
+        Option("--replication-factor", metavar="N", min=1, help="Copies of each partition.", show_default=False),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Create a topic now. For emergencies: the next plan lists it as unmanaged until a file declares it."""
+    from reconciler.operations.clusters.topic_orders import create_topic
+
+    with acting.emergency(files, place, "topic create") as emergency:
+        ordered = create_topic(
+            emergency,
+            address,
+            pairs("--set", set_),
+            partitions=partitions,
+            replication_factor=replication_factor,
+            is_rehearsal=dry_run,
+        )
+    _show_ordered(ordered, "created")
+
+
+@bundled
+def delete_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Annotated[list[str], Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete topics now, with their records. For emergencies: the next plan shows what files still declare."""
+    from reconciler.cli.text.plan_text import plan_text
+    from reconciler.operations.clusters.topic_orders import delete_topics
+
+    def confirm(plan: Plan) -> bool:
+        count = len(plan.actions)
+        question = f"Delete {'it' if count == 1 else f'these {count_text(count)} topics'}?"
+        return approved(plan_text(plan), question, yes=yes, form="text")
+
+    with acting.emergency(files, place, "topic delete") as emergency:
+        ordered = delete_topics(emergency, addresses, confirm=confirm, allow=tuple(allow or ()), is_rehearsal=dry_run)
+    _show_ordered(ordered, "deleted")
+
+
+def _show_ordered(ordered: Ordered, done: str) -> None:
+    """Show the plan of a rehearsal, or what became of each topic, and leave with the verdict on all."""
+    from reconciler.cli.text.plan_text import plan_text
+    from reconciler.cli.text.topics_text import ordered_text
+
+    if ordered.is_rehearsal:
+        out().show(plan_text(ordered.plan))
+    elif len(ordered.topics) > 1 or not ordered.failed:
+        out().show(ordered_text(ordered, done))
+    raise_verdict(ordered.verdict)
 
 
 @bundled

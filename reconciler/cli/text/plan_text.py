@@ -76,16 +76,19 @@ class Reading(Protocol):
 
 
 def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
-    """Return a whole plan. `width`: of a terminal; a line that would not fit goes on below itself."""
+    """Return a whole plan; one of orders has no workspace and no header.
+
+    `width`: of a terminal; a line that would not fit continues below itself.
+    """
     found = sections(plan)
-    lines = [_header(plan, reading), *back_lines(plan), EMPTY]
+    lines = [_header(plan, reading), *back_lines(plan), EMPTY] if plan.workspace else []
     for name, rows, tone in _in_order(found):
         if rows:
             lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
             lines.extend(_rows(rows, width))
     if plan.unmanaged:
         lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
-    if lines[-1] != EMPTY:
+    if lines and lines[-1] != EMPTY:
         lines.append(EMPTY)
     return [*lines, *last_lines(plan)]
 

@@ -12,14 +12,14 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanErro
 from reconciler.lifecycles import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over, measure
-from reconciler.operations.steps.orders import plan_orders
+from reconciler.operations.steps.orders import checked, plan_orders
 from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
 from reconciler.planning.diff.converge import going, precondition, rules_left
 from reconciler.planning.diff.namespace_orders import name_in
-from reconciler.planning.orders import MoveTopicsOrder, CreateNamespaceOrder
+from reconciler.planning.orders import CreateNamespaceOrder, MoveTopicsOrder
 from reconciler.planning.plan import Selection
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
@@ -126,11 +126,13 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
         )
     wanted = wanted_configs(capabilities, configs, ())
     levels = [address_of("namespace", cluster, level) for level in tiers_of(name)]
-    order = CreateNamespaceOrder(cluster, name, {key: value for key, value in sorted(wanted.items()) if value is not None})
+    order = CreateNamespaceOrder(
+        cluster, name, {key: value for key, value in sorted(wanted.items()) if value is not None}
+    )
 
     def decide(provider: Provider, record: Record | None) -> list[Create]:
         observed = observe_on(provider, cluster, *levels)
-        plan = plan_orders(emergency.invocation, [order], cluster, provider, record, observed)
+        plan = checked(plan_orders(site, [order], record, observed))
         return [action for action in plan.actions if isinstance(action, Create)]
 
     actions = emergency.carry_out(site, cluster, decide)
@@ -389,7 +391,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
     order = MoveTopicsOrder(cluster, source, target, tuple(topics))
 
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
-        plan = plan_orders(emergency.invocation, [order], cluster, provider, record, provider.observe(Scope()))
+        plan = checked(plan_orders(site, [order], record, provider.observe(Scope())))
         moves = [action for action in plan.actions if isinstance(action, Transition)]
         _refuse_loss(moves)
         return moves

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import UserError
+from reconciler.operations.steps.observe import measure
 from reconciler.planning import planner
-from reconciler.planning.plan import Plan, PlanInput
+from reconciler.planning.plan import Plan, PlanInput, Selection
+from reconciler.resources.address import cluster_address, cluster_of
+from reconciler.resources.inventory import Declared
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
+    from reconciler.operations.steps.workspace import Site
     from reconciler.planning.orders import Order
-    from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Capabilities, Inventory, Record
-    from reconciler.resources.measures import Cuts, Measures
 
 
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
@@ -23,30 +26,43 @@ def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: 
     Raises:
         UserError: An order is refused.
     """
-    return _checked(planner.judge(planner.decide({}, record, {}, given=_given(invocation, orders, {})), {}))
+    return checked(planner.judge(planner.decide({}, record, {}, given=_given(invocation, orders, {})), {}))
 
 
 def plan_orders(
-    invocation: Invocation,
-    orders: Sequence[Order],
-    cluster: str,
-    provider: Provider,
-    record: Record | None,
-    observed: Inventory,
+    site: Site, orders: Sequence[Order], record: Record | None, observed: Inventory, allow: Sequence[str] = ()
 ) -> Plan:
-    """Plan orders about one cluster; `record` is `None` for a command that acts without a state.
+    """Plan orders over what was observed of their clusters; an order that is refused is an error of the plan.
+
+    `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
+    """
+    clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
+    given = replace(
+        _given(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
+        selection=Selection(allow=tuple(allow)),
+        hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
+        has_state=record is not None,
+    )
+    shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
+    desired = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
+    draft = planner.decide(desired, record or {}, shown, given=given)
+    cuts = planner.to_measure(draft)
+    measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
+    return planner.judge(draft, measures)
+
+
+def checked(plan: Plan) -> Plan:
+    """Return a plan without errors.
 
     Raises:
         UserError: An order is refused.
     """
-    given = _given(invocation, orders, {cluster: provider.capabilities}, has_state=record is not None)
-    draft = planner.decide({}, record or {}, observed, given=given)
-    return _checked(planner.judge(draft, _measured(provider, planner.to_measure(draft))))
+    for error in plan.errors:
+        raise UserError(error.message, hint=error.hint)
+    return plan
 
 
-def _given(
-    invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities], *, has_state: bool = True
-) -> PlanInput:
+def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]) -> PlanInput:
     return PlanInput(
         workspace="",
         capabilities=capabilities,
@@ -55,18 +71,4 @@ def _given(
         now_ms=invocation.now_ms(),
         tool=invocation.tool,
         orders=tuple(orders),
-        has_state=has_state,
     )
-
-
-def _measured(provider: Provider, cuts: Cuts) -> Measures:
-    try:
-        return provider.measure(list(cuts), cuts) if cuts else {}
-    except ReconcilerError:
-        return {}  # What is not measured counts as lost.
-
-
-def _checked(plan: Plan) -> Plan:
-    for error in plan.errors:
-        raise UserError(error.message, hint=error.hint)
-    return plan

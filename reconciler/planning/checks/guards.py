@@ -143,6 +143,15 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
     return Guarded(holding.judged(), holding.errors, holding.warnings)
 
 
+def guard_ordered(actions: Iterable[Action], situation: Situation, allowed: Sequence[Allowed]) -> tuple[Action, ...]:
+    """Return the actions of orders with what blocks them.
+
+    Guards that are meant for files do not hold: an order names what it is about, and is confirmed.
+    """
+    guards: tuple[Guard, ...] = (_protected, _only, _deletion_protection)
+    return tuple(_judge(action, guards, situation, allowed) for action in actions)
+
+
 def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Allowed]) -> Action:
     grant: str | None = None
     other = _other_owner(action, situation)

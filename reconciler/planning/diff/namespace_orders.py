@@ -27,7 +27,7 @@ from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.orders import MoveTopicsOrder, CreateNamespaceOrder
+    from reconciler.planning.orders import CreateNamespaceOrder, MoveTopicsOrder
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed, Record
 

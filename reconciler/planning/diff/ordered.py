@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
 from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.diff.namespace_orders import create_namespace, move_topics
-from reconciler.planning.orders import ForgetOrder, MoveTopicsOrder, CreateNamespaceOrder, ReaddressOrder
+from reconciler.planning.diff.topic_orders import create_topic, delete_topic, ordered_topic
+from reconciler.planning.orders import (
+    CreateNamespaceOrder,
+    CreateTopicOrder,
+    DeleteTopicOrder,
+    ForgetOrder,
+    MoveTopicsOrder,
+    ReaddressOrder,
+)
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -33,7 +41,8 @@ from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.orders import Order
+    from reconciler.planning.situation import Situation, WantedResource
     from reconciler.resources.inventory import Record
 
 
@@ -50,12 +59,22 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 create_namespace(order, situation, decision)
             case MoveTopicsOrder():
                 move_topics(order, situation, decision)
+            case CreateTopicOrder():
+                create_topic(order, situation, decision)
+            case DeleteTopicOrder():
+                delete_topic(order, situation, decision)
             case _:
                 assert_never(order)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
         for address in sorted(forgotten, key=rank, reverse=True)  # what is in a namespace before the namespace
     ]
+
+
+def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
+    """Return what orders want that does not exist yet, for the checks that files pass too."""
+    topics = {order.topic: ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)}
+    return {address: wanted for address, wanted in topics.items() if wanted is not None}
 
 
 # Orders that change the record alone.

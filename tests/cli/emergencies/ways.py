@@ -196,6 +196,20 @@ OF_TOPICS: Final = (
         before="691200000",
         after=None,
     ),
+    Case(
+        name="create",
+        typed=("topic", "create", "topic/west/shop:rescue", "--partitions", "3"),
+        shows=lambda bench: "shop:rescue" in topics("west")(bench),
+        before=False,
+        after=True,
+    ),
+    Case(
+        name="delete",
+        typed=("topic", "delete", "topic/west/shop:views", "--allow", "delete:topic/west/shop:views", "--yes"),
+        shows=lambda bench: "shop:views" in topics("west")(bench),
+        before=True,
+        after=False,
+    ),
 )
 
 OF_NAMESPACES: Final = (

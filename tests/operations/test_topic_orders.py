@@ -1,0 +1,109 @@
+"""`topic create` and `topic delete`: what the record and the next plan say of them, and what changes meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import BlockedError, PartialError, StalePlanError, UserError
+from reconciler.operations.clusters.topic_orders import Ordered, create_topic, delete_topics
+from reconciler.operations.drift import drift
+from reconciler.operations.steps.invocation import Select
+from reconciler.planning.actions import Create, Reason
+from tests.operations.test_namespaces import cluster, produce
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.planning.plan import Plan
+
+ORDERS = "topic/west/shop:orders"
+NEW = "topic/west/shop:new"
+MANIFEST = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: new, namespace: shop, cluster: west}
+spec: {partitions: 2, configs: {retention.ms: 7d}}
+"""
+
+
+def create(bench: Bench, address: str = NEW, *, no_state: bool = False) -> Ordered:
+    acting = bench.acting("topic create", no_state=no_state)
+    return create_topic(acting, address, {"retention.ms": "7d"}, partitions=2)
+
+
+def delete(bench: Bench, *addresses: str, shown: list[Plan] | None = None, no_state: bool = False) -> Ordered:
+    def confirm(plan: Plan) -> bool:
+        if shown is not None:
+            shown.append(plan)
+        return True
+
+    allow = [f"delete:{address}" for address in addresses]
+    return delete_topics(bench.acting("topic delete", no_state=no_state), addresses, confirm=confirm, allow=allow)
+
+
+@pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])
+def test_a_created_topic_is_unmanaged_and_taken_over_once_a_file_declares_it(
+    applied: Bench,
+    no_state: bool,  # noqa: FBT001 - a case
+) -> None:
+    assert create(applied, no_state=no_state).verdict is None
+    assert cluster(applied).topic("shop:new").partitions == 2
+    plan = applied.plan().plan
+    assert (plan.actions, plan.unmanaged) == ((), (NEW,))
+    assert applied.apply().verdict is None
+    assert "shop:new" in cluster(applied).topics()
+    applied.write("manifests/new.yaml", MANIFEST)
+    assert [action.id for action in applied.plan().plan.actions] == [f"adopt:{NEW}"]
+
+
+@pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])
+def test_a_deleted_topic_is_planned_again_as_missing_and_reported_as_drift(
+    applied: Bench,
+    no_state: bool,  # noqa: FBT001 - a case
+) -> None:
+    produce(applied, "shop:orders", "a", "b")
+    shown: list[Plan] = []
+    assert delete(applied, ORDERS, shown=shown, no_state=no_state).verdict is None
+    assert [action.estimate.records for action in shown[0].actions] == [2]
+    assert "shop:orders" not in cluster(applied).topics()
+    (action,) = applied.plan().plan.actions
+    assert isinstance(action, Create)
+    assert Reason.MISSING in action.reasons
+    assert [(each.kind, each.address) for each in drift(applied.invocation, Select()).findings] == [("missing", ORDERS)]
+    assert applied.apply().verdict is None
+    assert applied.plan().plan.is_empty
+
+
+def test_one_topic_that_cannot_be_deleted_stops_no_other(applied: Bench) -> None:
+    create(applied)
+    ordered = delete(applied, "topic/west/shop:nwe", NEW)
+    assert isinstance(ordered.verdict, PartialError)
+    assert [(topic, error.hint) for topic, error in ordered.failed.items()] == [
+        ("topic/west/shop:nwe", f"Did you mean {NEW}?")
+    ]
+    assert "shop:new" not in cluster(applied).topics()
+
+
+def test_a_topic_that_was_recreated_after_it_was_shown_is_not_deleted(applied: Bench) -> None:
+    create(applied)
+
+    def confirm(_plan: Plan) -> bool:
+        cluster(applied).delete_topic("shop:new")
+        cluster(applied).create_topic("shop:new")
+        return True
+
+    ordered = delete_topics(applied.acting("topic delete"), [NEW], confirm=confirm, allow=[f"delete:{NEW}"])
+    assert isinstance(ordered.verdict, StalePlanError)
+    assert "shop:new" in cluster(applied).topics()
+
+
+def test_nothing_is_deleted_without_an_answer_or_against_the_protection_of_its_cluster(applied: Bench) -> None:
+    create(applied)
+    with pytest.raises(UserError, match="not confirmed: nothing was done"):
+        delete_topics(applied.acting(), [NEW], confirm=lambda _plan: False, allow=[f"delete:{NEW}"])
+    refused = delete_topics(applied.acting(), [NEW], confirm=lambda _plan: True)
+    assert isinstance(refused.verdict, BlockedError)
+    assert refused.verdict.hint == f"Allow it once with: --allow delete:{NEW}"
+    assert "shop:new" in cluster(applied).topics()
