@@ -60,6 +60,14 @@ class CreateTopicOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterTopicOrder:
+    """Give configs of a topic or mirror values; `None` resets one."""
+
+    topic: Address
+    configs: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteTopicOrder:
     """Delete a topic with its records."""
 
@@ -67,5 +75,11 @@ class DeleteTopicOrder:
 
 
 Order: TypeAlias = (
-    ForgetOrder | ReaddressOrder | CreateNamespaceOrder | MoveTopicsOrder | CreateTopicOrder | DeleteTopicOrder
+    ForgetOrder
+    | ReaddressOrder
+    | CreateNamespaceOrder
+    | MoveTopicsOrder
+    | CreateTopicOrder
+    | AlterTopicOrder
+    | DeleteTopicOrder
 )

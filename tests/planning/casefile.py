@@ -23,6 +23,7 @@ from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.orders import (
+    AlterTopicOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
     DeleteTopicOrder,
@@ -344,6 +345,7 @@ _ORDERS: dict[str, type[Any]] = {
     "create_namespace": CreateNamespaceOrder,
     "move_topics": MoveTopicsOrder,
     "create_topic": CreateTopicOrder,
+    "alter_topic": AlterTopicOrder,
     "delete_topic": DeleteTopicOrder,
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.amounts import configs_text, field_name, inherits_text, usage_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
+from reconciler.planning.actions import Reason
 from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import Address, cluster_of
@@ -717,10 +718,13 @@ def expiring_text(stored: int) -> str:
 
 def losing_text(altered: Altered) -> list[Line]:
     """Return the same, and which records go by it."""
-    loss = altered.loss
-    known = expiring_text(loss.bytes) if loss.is_known else "cannot tell how much expires now"
-    said = [known] if loss.expires else []
-    said += [SUPERSEDED] if loss.is_compacted else []
+    if altered.action is None:
+        return []
+    reasons, stored = altered.action.reasons, altered.action.estimate.bytes
+    is_known = Reason.UNMEASURED not in reasons
+    known = expiring_text(stored) if is_known else "cannot tell how much expires now"
+    said = [known] if {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED} & set(reasons) else []
+    said += [SUPERSEDED] if Reason.COMPACT_ADDED in reasons else []
     return [*altered_text(altered), line(Span("data loss: ", Tone.DANGER), ", ".join(said))]
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import MissingSparkError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles import MirrorStatus, TieringState, is_under_way
+from reconciler.errors import MissingSparkError, StalePlanError, UserError
+from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
-from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_of, configs_on
+from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_on
 from reconciler.operations.steps.observe import look_over, measure
+from reconciler.operations.steps.orders import checked, plan_orders
 from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop, reading, require_confirmation
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
-from reconciler.planning.actions import Change, Reason, Risk, Update
-from reconciler.planning.diff.converge import precondition
-from reconciler.planning.diff.retention_loss import KEYS, Keeping, Loss, Side, config_at
-from reconciler.planning.diff.retention_loss import loss as loss_of
-from reconciler.planning.situation import ALTERED
+from reconciler.planning.actions import Change, Risk, Update
+from reconciler.planning.diff.retention_loss import KEYS
+from reconciler.planning.orders import AlterTopicOrder
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
@@ -30,13 +29,10 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.configs import DEFAULT, canonical_value
-from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, Record, Resource, TopicShown
-from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorTopic
-from reconciler.resources.mirrors import check_own
+from reconciler.resources.configs import canonical_value
+from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, Record, TopicShown
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Migration
-from reconciler.resources.tiering_policy import CLUSTER, RETAIN, disable_policy_in, switches_in
-from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.runtime.threads import side_by_side
 
@@ -190,14 +186,23 @@ def _measured(topic: TopicShown, size: Measure | None) -> TopicShown:
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """What was changed; no changes where it was like that already."""
+    """The configs of one topic that a command changes."""
 
     address: Address
-    changes: tuple[Change, ...]
+    action: Update | None
+    """The change, with the records that are deleted by it; `None`: the topic is like that already."""
     inherited: Mapping[str, ConfigRow]
     """What acts where the topic has no value of its own, by key, and where that is from."""
-    loss: Loss = field(default_factory=Loss)
-    """The records that go by it."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The configs that change."""
+        return () if self.action is None else self.action.changes
+
+    @property
+    def is_loss(self) -> bool:
+        """Tell whether records are deleted, or whether that is unknown."""
+        return self.action is not None and self.action.risk is Risk.DATA_LOSS
 
 
 def alter_topic(
@@ -220,29 +225,30 @@ def alter_topic(
     site = emergency.site(name)
     wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete, topic)
     found: list[Altered] = []
+    order = AlterTopicOrder(topic, wanted)
 
-    def look(provider: Provider) -> tuple[Update, Altered]:
-        action, observed = _action(provider, topic, wanted)
-        above = {layer: seen for layer, seen in observed.items() if layer != action.address}
-        inherited = {row.key: row for row in acting_configs(action.address, above, provider.capabilities)}
-        loss = _loss(provider, action, observed, emergency.invocation.now_ms())
-        return action, Altered(action.address, action.changes, inherited, loss)
+    def look(provider: Provider, record: Record | None) -> Altered:
+        address, observed = find_topic(provider, topic)
+        if address != topic:
+            observed = {**observed, **provider.observe(Scope((address_of("link", name, "*"),)))}
+        plan = checked(plan_orders(site, [order], record, observed))
+        above = {layer: seen for layer, seen in observed.items() if layer != address}
+        inherited = {row.key: row for row in acting_configs(address, above, provider.capabilities)}
+        return Altered(address, next((each for each in plan.actions if isinstance(each, Update)), None), inherited)
 
     is_confirmed = False
     if not wanted.keys().isdisjoint(KEYS):
-        _, foreseen = look(provider_of(site, topic))
-        is_confirmed = foreseen.loss.risk is Risk.DATA_LOSS
+        foreseen = look(provider_of(site, topic), None)
+        is_confirmed = foreseen.is_loss
         require_confirmation(not is_confirmed or confirm(foreseen))
 
     def decide(provider: Provider, record: Record | None) -> list[Update]:
-        action, altered = look(provider)
-        if altered.loss.risk is Risk.DATA_LOSS and not is_confirmed:
-            message = f"{action.address} has records by now that would go"
+        altered = look(provider, record)
+        if altered.is_loss and not is_confirmed:
+            message = f"{altered.address} has records by now that would go"
             raise StalePlanError(message, hint="Nothing was done. Type the command again.")
         found.append(altered)
-        if record is not None:
-            action = _owned(action, record, wanted)
-        return [action] if action.changes else []
+        return [] if altered.action is None else [altered.action]
 
     emergency.carry_out(site, name, decide)
     return found[-1]
@@ -270,117 +276,6 @@ def wanted_configs(
                 default = capabilities.configs[key].default
                 raise UserError(f"{key}={value}: {error}", hint=f"Its default is {default!r}.") from error
     return wanted
-
-
-def _loss(provider: Provider, action: Update, observed: Inventory, now_ms: int) -> Loss:
-    """Return what a topic loses by a change of its configs, as a plan would say it."""
-    before = action.before
-    if not isinstance(before, Topic) or all(config_at(change.path) not in KEYS for change in action.changes):
-        return Loss()
-    limits, seen = provider.capabilities, observed[action.address]
-    after = {**observed, action.address: replace(seen, resource=action.after)}
-    was, will = Keeping.of_sides(
-        _side(action, observed, limits), _side(action, after, limits), limits.configs, limits.defaults
-    )
-    if not will.is_stricter_than(was):
-        return Loss()
-    try:
-        cut = will.expired_before(now_ms)
-        cuts = {action.address: () if cut is None else (cut,)}
-        size = provider.measure([action.address], cuts).get(action.address)
-    except ReconcilerError:
-        size = None  # Who may not measure is asked all the same.
-    return loss_of(was, will, size, before.spec.partitions or 1, now_ms)
-
-
-def _side(action: Update, inventory: Inventory, limits: Capabilities) -> Side:
-    rows = acting_configs(action.address, inventory, limits)
-    own = {row.key: row.value for row in rows if row.origin not in {DEFAULT, CLUSTER}}
-    return Side({row.key: row.value for row in rows}.get, own.get)
-
-
-def _action(provider: Provider, topic: Address, wanted: Mapping[str, str | None]) -> tuple[Update, Inventory]:
-    """Return the change of a topic as it is now, and what was seen; no changes where it is like that already."""
-    address, observed = find_topic(provider, topic)
-    before = observed[address]
-    if isinstance(before.resource, MirrorTopic) and before.state != MirrorStatus.STOPPED:
-        links = provider.links.links()
-        spec = next((link.declared.spec for link in links if link.name == before.resource.link), None)
-        sync = None if spec is None else spec.topic_config_sync
-        check_own(before.resource.name, SYNCED_BY_DEFAULT if sync is None else sync.include, wanted)
-    own = configs_of(before.resource)
-    changes = tuple(
-        Change(f"configs.{key}", own.get(key), value) for key, value in sorted(wanted.items()) if own.get(key) != value
-    )
-    action = Update(
-        address=address,
-        before=before.resource,
-        after=_with_configs(before.resource, wanted),
-        changes=changes,
-        reasons=(Reason.CHANGED,),
-        precondition=precondition(address, before, [change.path for change in changes]),
-    )
-    _check_switching(provider, action, observed)
-    return action, observed
-
-
-def _check_switching(provider: Provider, action: Update, observed: Inventory) -> None:
-    """Refuse what would delete remote records unseen: only a plan says which offsets become unreadable, and blocks.
-
-    Raises:
-        UserError: The change turns tiered storage off, and remote data would be deleted by that (KIP-950).
-    """
-    before = observed[action.address]
-    is_on = before.state == TieringState.ENABLED
-    if isinstance(before.resource, MirrorTopic):  # Its state is the mirror's.
-        is_on = before.legacy is not None and not switches_in(_set_on(provider, action.address, observed)).is_off
-    after = {**observed, action.address: replace(before, resource=action.after)}
-    acting = _set_on(provider, action.address, after)
-    if is_on and switches_in(acting).is_off and disable_policy_in(acting) != RETAIN:
-        message = f"{action.address}: this turns its tiered storage off, and deletes what lies in object storage"
-        raise UserError(
-            message,
-            hint="Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed.",
-        )
-
-
-def _set_on(provider: Provider, address: Address, inventory: Inventory) -> dict[str, tuple[str, str]]:
-    """Return the configs that act on a topic and are no defaults, and where each comes from."""
-    rows = acting_configs(address, inventory, provider.capabilities)
-    return {row.key: (row.value, row.origin) for row in rows if row.origin != DEFAULT}
-
-
-def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> Update:
-    """Return the action as it changes the record: that goes on saying what was applied, so that the change is drift.
-
-    A config that nothing recorded is marked as set by a command; without the mark nothing would tell of it.
-    """
-    recorded = record.get(action.address)
-    mirror = address_of("mirror", action.cluster or "", full_name_of(action.address))
-    if recorded is None and mirror in record:
-        message = f"{action.address} is recorded as {mirror}: the state has no configs of the topic"
-        raise UserError(message, hint="Change it without remembering that: --no-state")
-    if recorded is None:
-        raise UserError(
-            f"{action.address} is not owned by this workspace",
-            hint="Declare it, or change it without remembering that: --no-state",
-        )
-    origins, applied = dict(recorded.origins), configs_of(recorded.resource)
-    for key, value in wanted.items():
-        path = f"configs.{key}"
-        if value is None and origins.get(path) == ALTERED:
-            del origins[path]
-        elif value is not None and key not in applied:
-            origins.setdefault(path, ALTERED)
-    return replace(action, after=recorded.resource, origins=origins)
-
-
-def _with_configs(resource: Resource, wanted: Mapping[str, str | None]) -> Resource:
-    merged: dict[str, str | None] = {**configs_of(resource), **wanted}
-    configs = {key: value for key, value in sorted(merged.items()) if value is not None}
-    if isinstance(resource, Topic):
-        return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": configs})})
-    return resource.model_copy(update={"configs": configs})
 
 
 # `topic storage`: what topics take, tier by tier.

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.diff.namespace_orders import create_namespace, move_topics
-from reconciler.planning.diff.topic_orders import create_topic, delete_topic, ordered_topic
+from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
 from reconciler.planning.orders import (
+    AlterTopicOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
     DeleteTopicOrder,
@@ -61,6 +62,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 move_topics(order, situation, decision)
             case CreateTopicOrder():
                 create_topic(order, situation, decision)
+            case AlterTopicOrder():
+                alter_topic(order, situation, decision)
             case DeleteTopicOrder():
                 delete_topic(order, situation, decision)
             case _:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from reconciler.planning.actions import Create, Delete, Reason
+from reconciler.lifecycles import TieringState
+from reconciler.planning.actions import Change, Create, Delete, Reason, Update
 from reconciler.planning.diff.converge import GOING, going, precondition
-from reconciler.planning.situation import WantedResource, mirror_at
-from reconciler.resources.address import Address, cluster_of, full_name_of, split_name
+from reconciler.planning.fields import CONFIGS
+from reconciler.planning.resolve.acting_configs import ActingConfigs
+from reconciler.planning.situation import ALTERED, STOPPED, WantedResource, mirror_at
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING
+from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, lay_over, switches_in
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import did_you_mean, nearest, refusal
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.orders import CreateTopicOrder, DeleteTopicOrder
+    from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
     from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Inventory
+    from reconciler.resources.inventory import Inventory, Observed, Recorded, Resource
+
+
+ENABLED: Final = TieringState.ENABLED
 
 
 def ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
@@ -54,6 +64,117 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
         decision.refuse(order.topic, None, f"{taken} exists already", hint)
         return
     decision.actions.append(Create(address=order.topic, after=wanted.resource, reasons=(Reason.BY_COMMAND,)))
+
+
+def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
+    """Change configs of a topic, or those of a mirror that do not follow its source.
+
+    The record keeps what was applied, so the next plan shows the change as drift.
+    """
+    observed = situation.observed
+    address = next((at for at in (order.topic, mirror_at(order.topic)) if at in observed), None)
+    if address is None:
+        decision.refuse(order.topic, None, *_unknown(order.topic, observed))
+        return
+    before, last = observed[address], situation.recorded.get(address)
+    own = configs_of(before.resource)
+    changes = tuple(
+        Change(CONFIGS + key, own.get(key), value)
+        for key, value in sorted(order.configs.items())
+        if own.get(key) != value
+    )
+    refused = _follows(before, order.configs, situation) or _turns_off(address, order.configs, situation)
+    if refused is None and situation.given.has_state and last is None:
+        refused = _not_recorded(address, situation)
+    if refused is not None:
+        decision.refuse(address, None, *refused)
+    elif changes:
+        decision.actions.append(
+            Update(
+                address=address,
+                before=before.resource,
+                after=_with_configs(before.resource, order.configs) if last is None else last.resource,
+                changes=changes,
+                reasons=(Reason.CHANGED,),
+                origins={} if last is None else _marked(last, order.configs),
+                precondition=precondition(address, before, [change.path for change in changes]),
+            )
+        )
+
+
+def _not_recorded(address: Address, situation: Situation) -> tuple[str, str]:
+    if mirror_at(address) in situation.recorded:
+        message = f"{address} is recorded as {mirror_at(address)}: the state has no configs of the topic"
+        return message, "Change it without remembering that: --no-state"
+    hint = "Declare it, or change it without remembering that: --no-state"
+    return f"{address} is not owned by this workspace", hint
+
+
+def configs_of(resource: Resource) -> Mapping[str, str]:
+    """Return the configs that a topic or mirror has of its own."""
+    match resource:
+        case Topic():
+            return resource.spec.configs
+        case MirrorTopic():
+            return resource.configs
+        case _:
+            message = f"{resource.address} has no configs that a topic has"
+            raise TypeError(message)
+
+
+def _with_configs(resource: Resource, configs: Mapping[str, str | None]) -> Resource:
+    merged: dict[str, str | None] = {**configs_of(resource), **configs}
+    own = {key: value for key, value in sorted(merged.items()) if value is not None}
+    if isinstance(resource, Topic):
+        return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": own})})
+    return resource.model_copy(update={"configs": own})
+
+
+def _marked(last: Recorded, configs: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the origins of a record: a config that nothing recorded is marked as set by a command."""
+    origins, applied = dict(last.origins), configs_of(last.resource)
+    for key, value in configs.items():
+        path = CONFIGS + key
+        if value is None and origins.get(path) == ALTERED:
+            del origins[path]
+        elif value is not None and key not in applied:
+            origins.setdefault(path, ALTERED)
+    return origins
+
+
+def _follows(before: Observed, keys: Iterable[str], situation: Situation) -> tuple[str, str] | None:
+    """Return why configs of a mirror cannot change: its link copies them from the source."""
+    mirror = before.resource
+    if not isinstance(mirror, MirrorTopic) or before.state == STOPPED:
+        return None
+    link = situation.observed.get(address_of("link", mirror.cluster, mirror.link))
+    sync = link.resource.spec.topic_config_sync if link and isinstance(link.resource, MirrorLink) else None
+    following = sorted(set(keys) & set(SYNCED_BY_DEFAULT if sync is None else sync.include))
+    if not following:
+        return None
+    return f"mirror {mirror.name} follows its source in {', '.join(following)}", "Change it on the source."
+
+
+def _turns_off(address: Address, configs: Mapping[str, str | None], situation: Situation) -> tuple[str, str] | None:
+    """Return why a change is left to a plan of files: it turns tiering off and deletes remote data (KIP-950)."""
+    before = situation.observed[address]
+    now = _acting(address, before, situation)
+    then = _acting(address, replace(before, resource=_with_configs(before.resource, configs)), situation)
+    is_mirror = isinstance(before.resource, MirrorTopic)  # its state is the mirror's
+    is_on = before.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
+    if not is_on or not switches_in(then).is_off or disable_policy_in(then) == RETAIN:
+        return None
+    message = f"{address}: this turns its tiered storage off, and deletes what lies in object storage"
+    hint = "Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed."
+    return message, hint
+
+
+def _acting(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
+    acting = ActingConfigs(situation).above(
+        cluster_of(address) or "", split_name(full_name_of(address))[0], seen.initial
+    )
+    lay_over(acting, configs_of(seen.resource), address)
+    return acting
 
 
 def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decision) -> None:
