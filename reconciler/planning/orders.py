@@ -40,6 +40,14 @@ class CreateNamespaceOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteNamespaceOrder:
+    """Delete a namespace with the namespaces and topics in it."""
+
+    cluster: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class MoveTopicsOrder:
     """Move topics of one namespace to another: the named ones, or all in it and below it."""
 
@@ -78,6 +86,7 @@ Order: TypeAlias = (
     ForgetOrder
     | ReaddressOrder
     | CreateNamespaceOrder
+    | DeleteNamespaceOrder
     | MoveTopicsOrder
     | CreateTopicOrder
     | AlterTopicOrder

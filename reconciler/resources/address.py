@@ -193,3 +193,14 @@ def identify(content: Any) -> Address | None:
     if kind in _IN_NAMESPACE and isinstance(namespace, str):
         return Address(f"{_IN_NAMESPACE[kind]}/{cluster}/{join_name(namespace, name)}")
     return None
+
+
+def holders_of(address: Address) -> tuple[Address, ...]:
+    """Return what an address is in: its cluster and its namespaces."""
+    cluster, kind = cluster_of(address), kind_of(address)
+    if cluster is None or kind == "cluster":
+        return ()
+    name = full_name_of(address)
+    levels = tiers_of(name)[:-1] if kind == "namespace" else tiers_of(split_name(name)[0])
+    spaces = () if kind == "link" else tuple(address_of("namespace", cluster, level) for level in levels)
+    return (cluster_address(cluster), *spaces)

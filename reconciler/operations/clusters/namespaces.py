@@ -17,9 +17,9 @@ from reconciler.operations.steps.runner import Emergency, SiteOptions, require_c
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Transition
 from reconciler.planning.allowances import allowances
-from reconciler.planning.diff.converge import going, precondition, rules_left
+from reconciler.planning.diff.converge import going, rules_left
 from reconciler.planning.diff.namespace_orders import name_in
-from reconciler.planning.orders import CreateNamespaceOrder, MoveTopicsOrder
+from reconciler.planning.orders import CreateNamespaceOrder, DeleteNamespaceOrder, MoveTopicsOrder
 from reconciler.planning.plan import Selection
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
@@ -208,14 +208,16 @@ def delete_namespace(
         _check_allowed(deletion, allow, is_recursive=recursive)
     require_confirmation(confirm(deletion))
 
+    order = DeleteNamespaceOrder(cluster, name)
+
     def decide(again: Provider, record: Record | None) -> list[Delete]:
         found = observe_below(again, cluster, name)
         more = sorted(found.keys() - deletion.addresses)
         if more:
             message = f"{more[0]} was made in namespace {name} since it was looked at"
             raise StalePlanError(message, hint="Nothing was deleted. Look again.")
-        are_rules = again.capabilities.namespaces_are_rules
-        return [_delete(each, found, record, are_rules=are_rules) for each in sorted(found, key=rank, reverse=True)]
+        plan = checked(plan_orders(site, [order], record, found, allow, is_measured=False))
+        return [action for action in plan.actions if isinstance(action, Delete)]
 
     emergency.carry_out(site, cluster, decide)
     return deletion
@@ -260,19 +262,6 @@ def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider, 
 
 def _is_tiered(seen: Observed) -> bool:
     return isinstance(seen.resource, Topic) and seen.legacy is not None and seen.state == TieringState.ENABLED
-
-
-def _delete(address: Address, observed: Inventory, record: Record | None, *, are_rules: bool) -> Delete:
-    before = observed[address]
-    _refuse_protected(address, record or {})
-    return Delete(
-        address=address,
-        before=_going(address, observed, record or {}, are_rules=are_rules),
-        incarnation=before.incarnation,
-        risk=Risk.NONE if kind_of(address) == "namespace" else Risk.DATA_LOSS,
-        reasons=(Reason.DESTROYED,),
-        precondition=precondition(address, before),
-    )
 
 
 def _refuse_protected(address: Address, record: Record) -> None:

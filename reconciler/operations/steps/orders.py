@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.errors import UserError
+from reconciler.errors import BlockedError, UserError
 from reconciler.operations.steps.observe import measure
 from reconciler.planning import planner
 from reconciler.planning.plan import Plan, PlanInput, Selection
@@ -30,11 +30,18 @@ def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: 
 
 
 def plan_orders(
-    site: Site, orders: Sequence[Order], record: Record | None, observed: Inventory, allow: Sequence[str] = ()
+    site: Site,
+    orders: Sequence[Order],
+    record: Record | None,
+    observed: Inventory,
+    allow: Sequence[str] = (),
+    *,
+    is_measured: bool = True,
 ) -> Plan:
     """Plan orders over what was observed of their clusters; an order that is refused is an error of the plan.
 
-    `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
+    `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`. What is not
+    measured counts as lost.
     """
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
     given = replace(
@@ -46,19 +53,23 @@ def plan_orders(
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
     desired = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
     draft = planner.decide(desired, record or {}, shown, given=given)
-    cuts = planner.to_measure(draft)
+    cuts = planner.to_measure(draft) if is_measured else {}
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
     return planner.judge(draft, measures)
 
 
 def checked(plan: Plan) -> Plan:
-    """Return a plan without errors.
+    """Return a plan that may be carried out whole.
 
     Raises:
         UserError: An order is refused.
+        BlockedError: A guard blocks an action.
     """
     for error in plan.errors:
         raise UserError(error.message, hint=error.hint)
+    for action, block in ((action, action.blocked) for action in plan.blocked):
+        hint = f"Allow it once with: --allow {block.allow}" if block and block.allow else "Nothing was done."
+        raise BlockedError(f"{action.address}: {block.message if block else ''}; nothing was done", hint=hint)
     return plan
 
 

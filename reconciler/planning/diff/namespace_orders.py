@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.planning.actions import Create, Reason, Risk, Transition
-from reconciler.planning.diff.converge import problems, state_precondition
+from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
+from reconciler.planning.diff.converge import going, precondition, problems, state_precondition
 from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.situation import MOVED_BY_COMMAND, source_of
 from reconciler.resources.address import (
@@ -14,8 +14,10 @@ from reconciler.resources.address import (
     address_of,
     check_full_name,
     full_name_of,
+    holders_of,
     join_name,
     kind_of,
+    rank,
     split_name,
     tiers_of,
 )
@@ -27,7 +29,7 @@ from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.orders import CreateNamespaceOrder, MoveTopicsOrder
+    from reconciler.planning.orders import CreateNamespaceOrder, DeleteNamespaceOrder, MoveTopicsOrder
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed, Record
 
@@ -41,6 +43,25 @@ def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision
         spec = NamespaceSpec(configs=dict(order.configs)) if level == order.name else NamespaceSpec()
         after = Namespace(metadata=OfNamespace(name=level, cluster=order.cluster), spec=spec)
         decision.actions.append(Create(address=address, after=after, reasons=(Reason.BY_COMMAND,)))
+
+
+def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
+    """Delete a namespace with all that is in it; what is in a namespace goes before the namespace."""
+    itself = address_of("namespace", order.cluster, order.name)
+    are_rules = situation.capabilities(order.cluster).namespaces_are_rules
+    for address in sorted(situation.observed, key=rank, reverse=True):
+        if kind_of(address) == "cluster" or not (address == itself or itself in holders_of(address)):
+            continue
+        seen, last = situation.observed[address], situation.recorded.get(address)
+        decision.actions.append(
+            Delete(
+                address=address,
+                before=going(None if last is None else last.resource, seen.resource, are_rules=are_rules),
+                incarnation=seen.incarnation,
+                reasons=(Reason.DESTROYED,),
+                precondition=precondition(address, seen),
+            )
+        )
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
-from reconciler.planning.diff.namespace_orders import create_namespace, move_topics
+from reconciler.planning.diff.namespace_orders import create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
 from reconciler.planning.orders import (
     AlterTopicOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
+    DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
     MoveTopicsOrder,
@@ -21,15 +22,13 @@ from reconciler.planning.orders import (
 )
 from reconciler.resources.address import (
     Address,
-    address_of,
-    cluster_address,
     cluster_of,
     full_name_of,
+    holders_of,
     kind_of,
     matches,
     rank,
     split_name,
-    tiers_of,
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import RESOURCE, Resource
@@ -58,6 +57,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 _readdress(order, situation.recorded, decision)
             case CreateNamespaceOrder():
                 create_namespace(order, situation, decision)
+            case DeleteNamespaceOrder():
+                delete_namespace(order, situation, decision)
             case MoveTopicsOrder():
                 move_topics(order, situation, decision)
             case CreateTopicOrder():
@@ -84,17 +85,6 @@ def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Addre
 
 
 _MOVABLE: Final = ("topic", "namespace", "mounting")
-
-
-def holders_of(address: Address) -> tuple[Address, ...]:
-    """Return what an address is in: its cluster and its namespaces."""
-    cluster, kind = cluster_of(address), kind_of(address)
-    if cluster is None or kind == "cluster":
-        return ()
-    name = full_name_of(address)
-    levels = tiers_of(name)[:-1] if kind == "namespace" else tiers_of(split_name(name)[0])
-    spaces = () if kind == "link" else tuple(address_of("namespace", cluster, level) for level in levels)
-    return (cluster_address(cluster), *spaces)
 
 
 def hint_for_unknown(address: str, record: Iterable[str]) -> str:
