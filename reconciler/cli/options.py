@@ -411,6 +411,10 @@ def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
 # The options of commands that act at once, and the run they make.
 
 
+DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lost; change nothing.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Acting:
     """How to act: under the lease of a state, or without any."""

@@ -65,8 +65,6 @@ RestoredFrom = Annotated[
         show_default=False,
     ),
 ]
-DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lost; change nothing.")]
-Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Timeout = Annotated[
     str | None,
     Option("--timeout", metavar="TIME", help="How long to wait for lag 0 at most.", show_default=False),

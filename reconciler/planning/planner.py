@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.planning.allowances import allowances, commit_applied
-from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
+from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
 from reconciler.planning.checks.guards import guard, guard_ordered
 from reconciler.planning.checks.offline import check_expired
@@ -90,7 +90,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
         is_chosen=lambda _address: True,
         ignored=lambda _address, _path: None,
     )
-    decision.errors += _walk(REFUSALS, situation)
+    decision.errors += check_resources(situation)
     decide_ordered(situation, decision)
     return Draft(desired, situation, decision)
 

@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
+from reconciler.cli.options import (
+    Acting,
+    ByState,
+    DryRun,
+    Files,
+    Place,
+    TextOrJson,
+    Yes,
+    bundled,
+    pairs,
+)
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.verbs import (
     Addresses,
     Choice,
-    DryRun,
     Links,
     RestoredFrom,
     Timeout,
-    Yes,
     asked,
     choice_of,
     show,

@@ -15,15 +15,17 @@ from reconciler.cli.options import (
     ByState,
     ByStateAndFilter,
     Cluster,
+    DryRun,
     Files,
     Id,
     Place,
     TextOrJson,
+    Yes,
     bundled,
 )
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
-from reconciler.cli.verbs import DryRun, MigrationId, Yes, ask_migration, without_failures
+from reconciler.cli.verbs import MigrationId, ask_migration, without_failures
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:

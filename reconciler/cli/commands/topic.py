@@ -9,11 +9,10 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
-from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs, seconds
+from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs, seconds
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
-from reconciler.cli.verbs import DryRun, Yes
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 

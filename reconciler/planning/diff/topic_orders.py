@@ -58,7 +58,8 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
     wanted = situation.wanted.get(order.topic)
     if wanted is None or any(finding.address == order.topic for finding in decision.errors):
         return
-    taken = next((at for at in (order.topic, mirror_at(order.topic)) if at in situation.observed), None)
+    names = (order.topic, mirror_at(order.topic))
+    taken = next((at for at in names if at in situation.observed or at in situation.given.hidden), None)
     if taken is not None:
         hint = f"Look at it: reconciler topic describe {order.topic}"
         decision.refuse(order.topic, None, f"{taken} exists already", hint)
@@ -182,7 +183,9 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
-        decision.refuse(topic, None, *_unknown(topic, observed))
+        hidden = situation.given.hidden.get(topic)
+        why = _unknown(topic, observed) if hidden is None else (hidden.message, hidden.hint)
+        decision.refuse(topic, None, *why)
     elif seen.state in {GOING, MIGRATING}:
         what = "being deleted" if seen.state == GOING else "being mounted or unmounted"
         decision.refuse(topic, None, f"{topic} is {what}", "See how far it is: reconciler mount status")
