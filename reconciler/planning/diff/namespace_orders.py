@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.planning.actions import Create, Delete, Reason, Risk, Transition
-from reconciler.planning.diff.converge import going, precondition, problems, state_precondition
+from reconciler.planning.actions import Create, Reason, Risk, Transition
+from reconciler.planning.diff.converge import deletion, going, problems, state_precondition
 from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.situation import MOVED_BY_COMMAND, source_of
 from reconciler.resources.address import (
@@ -53,15 +53,8 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
         if kind_of(address) == "cluster" or not (address == itself or itself in holders_of(address)):
             continue
         seen, last = situation.observed[address], situation.recorded.get(address)
-        decision.actions.append(
-            Delete(
-                address=address,
-                before=going(None if last is None else last.resource, seen.resource, are_rules=are_rules),
-                incarnation=seen.incarnation,
-                reasons=(Reason.DESTROYED,),
-                precondition=precondition(address, seen),
-            )
-        )
+        gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
+        decision.actions.append(deletion(address, seen, Reason.DESTROYED, gone=gone))
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from reconciler.lifecycles import TieringState
-from reconciler.planning.actions import Change, Create, Delete, Reason, Update
-from reconciler.planning.diff.converge import GOING, going, precondition
+from reconciler.planning.actions import Change, Create, Reason, Update
+from reconciler.planning.diff.converge import GOING, deletion, going, precondition
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.situation import ALTERED, STOPPED, WantedResource, mirror_at
@@ -192,15 +192,8 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     else:
         last = situation.recorded.get(topic)
         are_rules = situation.capabilities(cluster_of(topic) or "").namespaces_are_rules
-        decision.actions.append(
-            Delete(
-                address=topic,
-                before=going(None if last is None else last.resource, seen.resource, are_rules=are_rules),
-                incarnation=seen.incarnation,
-                reasons=(Reason.BY_COMMAND,),
-                precondition=precondition(topic, seen),
-            )
-        )
+        gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
+        decision.actions.append(deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
 
 
 def _unknown(topic: Address, observed: Inventory) -> tuple[str, str]:
