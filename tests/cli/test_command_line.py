@@ -197,7 +197,11 @@ def test_completion_scripts_are_printed(run: Run, shell: str, sign: str) -> None
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [("reconciler pl", {"plan"}), ("reconciler topic de", {"delete", "describe"}), ("reconciler plan --fo", {"--format"})],
+    [
+        ("reconciler pl", {"plan"}),
+        ("reconciler topic de", {"delete", "describe"}),
+        ("reconciler plan --fo", {"--format"}),
+    ],
 )
 def test_completion_offers_commands_and_options(run: Run, words: str, offered: set[str]) -> None:
     done = run(

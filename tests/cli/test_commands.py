@@ -373,7 +373,9 @@ def test_topics_and_namespaces_are_listed_and_described(applied: Call) -> None:
     }.items():
         assert applied("topic", "list", pattern).out == f"{said}\n"
     namespaces = follows("namespaces", applied("namespace", "list", "--format", "json"))["namespaces"]
-    assert namespaces == [{"address": "namespace/west/shop", "topics": 1, "configs": {"retention.ms": "2592000000"}, "quotas": []}]
+    assert namespaces == [
+        {"address": "namespace/west/shop", "topics": 1, "configs": {"retention.ms": "2592000000"}, "quotas": []}
+    ]
     assert "retention.ms 30d" in applied("namespace", "list").out
     described = applied("topic", "describe", TOPIC)
     assert re.search(r"^retention.ms +30d +namespace/west/shop$", described.out, re.MULTILINE)
