@@ -121,16 +121,16 @@ def test_two_thousand_topics_more_take_nine_writes(large: Bench) -> None:
     assert requests.reads() == ["get lockfile", "list state", "get state"]
 
 
-def test_an_empty_plan_takes_two_reads_and_no_write(applied: Bench) -> None:
+def test_an_empty_plan_takes_two_reads_and_no_write(applied_here: Bench) -> None:
     with counted() as requests:
-        assert applied.plan().plan.is_empty
+        assert applied_here.plan().plan.is_empty
     assert requests.asked == [("get", "lockfile.json"), ("get", requests.asked[1][1])]
     assert requests.reads() == ["get lockfile", "get state"]
 
 
-def test_an_apply_with_nothing_to_do_takes_three_reads_and_two_writes(applied: Bench) -> None:
+def test_an_apply_with_nothing_to_do_takes_three_reads_and_two_writes(applied_here: Bench) -> None:
     with counted() as requests:
-        assert applied.apply().result is None
+        assert applied_here.apply().result is None
     assert requests.reads() == ["get lockfile", "list state", "get state"]
     assert requests.writes() == {"lockfile": 2}
 
