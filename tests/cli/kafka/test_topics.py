@@ -204,7 +204,7 @@ def test_more_than_the_controller_takes_at_once_is_split_and_one_refusal_stands_
         assert "excessively large batch" in said.out + said.err
         assert not any(desk.prefix in name for name in desk.kafka.names())
     said = desk.apply(code=8)
-    (failed,) = [line for line in said.out.splitlines() if "nonsense" in line]
+    (failed,) = [line for line in said.out.splitlines() if line.startswith("✗") and "nonsense" in line]
     assert desk.address("t7") in failed
     names = {name for name in desk.kafka.names() if name.startswith(f"{desk.prefix}.t")}
     assert names == {f"{desk.prefix}.t{n}" for n in range(MANY) if n != 7}
