@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -41,7 +41,7 @@ from reconciler.planning.checks.mirror_checks import (
     cost_of_restore,
     estimate_of,
 )
-from reconciler.providers.protocol import Provider, Scope
+from reconciler.providers.protocol import LinksOfCluster, Provider, Scope
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorState, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -186,7 +186,7 @@ class Readying:
     def _positions(self, seen: MirrorSeen) -> Positions:
         links = self.site.providers[seen.cluster].links
         names = self.many.get(seen.cluster)
-        found = self.memo.get(("own", seen.cluster), lambda: links.positions_of(names)) if names else {}
+        found = self.memo.get(("own", seen.cluster), lambda: _together(links, names)) if names else {}
         return found[seen.name] if seen.name in found else links.positions(seen.name)
 
     def _ask_source(self, provider: Provider, seen: MirrorSeen) -> Standing:
@@ -206,7 +206,7 @@ class Readying:
         }
         observed = provider.observe(Scope(tuple(address_of("topic", source, name) for name in sorted(names))))
         ids = {name: seen.incarnation for name in names if (seen := observed.get(address_of("topic", source, name)))}
-        there = provider.links.positions_of(ids)
+        there = _together(provider.links, ids)
         return {name: Standing(ids[name], positions) for name, positions in there.items()}
 
     def _links(self, cluster: str) -> Sequence[LinkSeen]:
@@ -407,6 +407,14 @@ class Readying:
             state="reversed" if is_suspended else ROLES[self.verb],
             partitions=seen.partitions,
         )
+
+
+def _together(links: LinksOfCluster, names: Collection[str]) -> Mapping[str, Positions]:
+    """Return positions of several topics; none if one of them cannot be read: each is then read alone and may fail."""
+    try:
+        return links.positions_of(names)
+    except UserError:
+        return {}
 
 
 def _asked_of_source(mirror: MirrorSeen) -> str:

@@ -12,11 +12,10 @@ MANY = 500
 FAILING = ("shop:more-007", "shop:more-250", "shop:more-499")
 
 
-@pytest.fixture
-def many(twins: Twins) -> Twins:
-    """Five hundred mirrors more, three of which take records of their own already."""
+def declare(twins: Twins, count: int) -> None:
+    """Declare topics and their mirrors over the same link, and apply."""
     path = twins.folder / "manifests/all.yaml"
-    names = [f"more-{number:03}" for number in range(MANY)]
+    names = [f"more-{number:03}" for number in range(count)]
     path.write_text(
         path.read_text()
         + "".join(f'    - {{source: "shop:{name}"}}\n' for name in names)
@@ -27,8 +26,32 @@ def many(twins: Twins) -> Twins:
         )
     )
     twins.said("apply", "--yes")
+
+
+@pytest.fixture
+def many(twins: Twins) -> Twins:
+    """Five hundred mirrors more, three of which take records of their own already."""
+    declare(twins, MANY)
     twins.said("mirror", "failover", *(f"mirror/east/{name}" for name in FAILING), "--yes")
     return twins
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("state", [(), ("--no-state",)], ids=["with the state", "without"])
+def test_of_twelve_failovers_those_of_damaged_partitions_fail_alone(twins: Twins, state: tuple[str, ...]) -> None:
+    declare(twins, 12)
+    damaged = ("shop:more-003", "shop:more-007")
+    topics = twins.cluster("east").catalog.read().topics
+    for name in damaged:
+        head = twins.folder / ".clusters/east/heads" / topics[name].id / "00000.json"
+        head.parent.mkdir(parents=True, exist_ok=True)
+        head.write_text("{")
+    done = twins.typed("mirror", "failover", "mirror/east/shop:more-*", "--yes", *state)
+    assert done.code == 8, done.err
+    topics = twins.cluster("east").catalog.read().topics
+    states = {name: topic.mirror.state for name, topic in topics.items() if topic.mirror is not None}
+    left = {name for name, status in states.items() if name.startswith("shop:more-") and status != "STOPPED"}
+    assert left == set(damaged)
 
 
 VERBS = [
