@@ -145,7 +145,7 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     situation, decision, given = draft.situation, draft.decision, draft.situation.given
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(given.guards, given.selection)
-    actions = guard_ordered(map(impact.judge, draft.actions), situation, allowed)
+    actions = guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed)
     return Plan(
         workspace=given.workspace,
         environment=given.environment,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.errors import BlockedError, PartialError, StalePlanError, UserError
+from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError, UserError
+from reconciler.operations.clusters.namespaces import delete_namespace
 from reconciler.operations.clusters.topic_orders import Ordered, create_topic, delete_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
@@ -107,3 +108,58 @@ def test_nothing_is_deleted_without_an_answer_or_against_the_protection_of_its_c
     assert isinstance(refused.verdict, BlockedError)
     assert refused.verdict.hint == f"Allow it once with: --allow delete:{NEW}"
     assert "shop:new" in cluster(applied).topics()
+
+
+PROTECTED = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: keys, namespace: shop, cluster: west}
+spec: {partitions: 1, protect: true}
+"""
+KEYS = "topic/west/shop:keys"
+
+
+@pytest.fixture
+def protecting(applied: Bench) -> Bench:
+    """A topic that its file and the record protect."""
+    applied.write("manifests/keys.yaml", PROTECTED)
+    assert applied.apply().verdict is None
+    return applied
+
+
+@pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])
+def test_a_protected_topic_is_not_deleted_with_or_without_the_state_and_stops_no_other(
+    protecting: Bench,
+    no_state: bool,  # noqa: FBT001 - a case
+) -> None:
+    create(protecting)
+    ordered = delete(protecting, NEW, KEYS, no_state=no_state)
+    assert list(ordered.failed) == [KEYS]
+    assert isinstance(ordered.failed[KEYS], BlockedError)
+    assert "protect" in ordered.failed[KEYS].message
+    assert {"shop:keys", "shop:orders"} <= cluster(protecting).topics().keys()
+    assert "shop:new" not in cluster(protecting).topics()
+
+
+def test_a_namespace_with_a_protected_topic_is_not_deleted_without_the_state_either(protecting: Bench) -> None:
+    acting = protecting.acting(no_state=True)
+    with pytest.raises(BlockedError, match=f"{KEYS}: its file protects it"):
+        delete_namespace(acting, "west", "shop", recursive=False, confirm=lambda _: True, allow=["delete:*"])
+    assert {"shop:keys", "shop:orders"} <= cluster(protecting).topics().keys()
+
+
+def test_a_cluster_that_is_gone_does_not_keep_topics_of_others_from_being_deleted(protecting: Bench) -> None:
+    east = (protecting.folder / "manifests/west.yaml").read_text().replace("west", "east")
+    protecting.write("manifests/east.yaml", east)
+    create(protecting)
+    assert protecting.apply().verdict is None
+    (protecting.folder / ".clusters/east").rename(protecting.folder / "lost")
+    ordered = delete(protecting, "topic/east/shop:lost", NEW)
+    assert [*ordered.failed] == ["topic/east/shop:lost"]
+    assert isinstance(ordered.verdict, PartialError)
+    assert "shop:new" not in cluster(protecting).topics()
+
+
+def test_a_pattern_names_no_topic_to_delete(applied: Bench) -> None:
+    with pytest.raises(UsageError, match="a delete takes no patterns"):
+        delete(applied, "topic/west/shop:*")

@@ -105,7 +105,8 @@ def last_lines(plan: Plan) -> list[Line]:
     """Return the counts, the digest, and what would lift each block."""
     lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _allows(plan):
-        lines.append(line(Span("Blocked: ", Tone.DANGER), "allow once with  ", _some(allows)))
+        what = "Blocked: " if plan.blocked else "Apply is blocked: "  # by older files: no action of the plan is
+        lines.append(line(Span(what, Tone.DANGER), "allow once with  ", _some(allows)))
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
         lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _some(stuck)))
     return [*lines, *_instead(plan)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import refuse_another_cluster
 from reconciler.operations.steps.orders import plan_orders
@@ -95,9 +96,14 @@ def delete_topics(
     deletionProtection, as `delete:ADDR`.
 
     Raises:
+        UsageError: An address is a pattern.
         UserError: It was not confirmed, or another cluster answers.
         LeaseError: Someone else is applying.
     """
+    for address in addresses:
+        if "*" in address:
+            message = f"{address} may name more than one topic, and a delete takes no patterns"
+            raise UsageError(message, hint="Name each topic. List them with: reconciler topic list")
     orders = [DeleteTopicOrder(topic) for topic in dict.fromkeys(map(topic_address, addresses))]
     return _Orders(
         emergency=emergency,
@@ -131,29 +137,38 @@ class _Orders:
         clusters = sorted({cluster_of(topic) or "" for topic in self.topics})
         for topic in self.topics:
             provider_of(site, topic)
+        failed: dict[Address, ReconcilerError] = {}
         for cluster in clusters:
-            emergency.check(site, cluster)
-        plan = self._plan(emergency.recorded(site))
-        failed = dict(_refused(plan))
+            try:
+                emergency.check(site, cluster)
+            except ReconcilerError as error:
+                failed |= {topic: error for topic in self.topics if cluster_of(topic) == cluster}
+        answering = frozenset(clusters) - {cluster_of(topic) for topic in failed}
+        if not answering:
+            raise failed[self.topics[0]]
+        plan = self._plan(emergency.recorded(site), answering)
+        failed.update(_refused(plan))
         ready = {action.id: action for action in plan.actions if action.address not in failed}
         if self.is_rehearsal or not ready:
             return Ordered(self.verb, self.topics, plan, failed, is_rehearsal=self.is_rehearsal)
         require_confirmation(self.confirm is None or self.confirm(plan))
 
         def decide(snapshot: Snapshot | None) -> list[Action]:
-            for cluster in clusters:
+            for cluster in sorted(answering):
                 refuse_another_cluster(site, cluster, snapshot)
-            again = self._plan(None if snapshot is None else snapshot.record)
-            failed.update(_refused(again))
-            failed.update(_recreated(again, ready))
+            again = self._plan(None if snapshot is None else snapshot.record, answering)
+            failed.update((topic, error) for topic, error in _refused(again) if topic not in failed)
+            failed.update((topic, error) for topic, error in _recreated(again, ready) if topic not in failed)
             return [action for action in again.actions if action.address not in failed]
 
-        undone = emergency.carry_out_each(site, frozenset(clusters), decide)
+        undone = emergency.carry_out_each(site, answering, decide)
         failed.update({ready[name].address: error for name, error in undone.items()})
         return Ordered(self.verb, self.topics, plan, failed)
 
-    def _plan(self, record: Record | None) -> Plan:
-        return plan_orders(self.site, self.orders, record, _observe(self.site, self.topics), self.allow)
+    def _plan(self, record: Record | None, clusters: AbstractSet[str]) -> Plan:
+        orders = [order for order in self.orders if cluster_of(order.topic) in clusters]
+        observed = _observe(self.site, [order.topic for order in orders])
+        return plan_orders(self.site, orders, record, observed, self.allow)
 
 
 def _recreated(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:

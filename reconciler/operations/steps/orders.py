@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.operations.steps.observe import measure
+from reconciler.operations.steps.workspace import Work
 from reconciler.planning import planner
 from reconciler.planning.plan import Plan, PlanInput, Selection
-from reconciler.resources.address import cluster_address, cluster_of
+from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.inventory import Declared
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def plan_orders(
         has_state=record is not None,
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
-    desired = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
+    desired: dict[Address, Declared] = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
+    if isinstance(site, Work):  # The files say what is protected, also if the state is not read.
+        desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide(desired, record or {}, shown, given=given)
     cuts = planner.to_measure(draft) if is_measured else {}
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}

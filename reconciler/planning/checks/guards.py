@@ -143,12 +143,22 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
     return Guarded(holding.judged(), holding.errors, holding.warnings)
 
 
-def guard_ordered(actions: Iterable[Action], situation: Situation, allowed: Sequence[Allowed]) -> tuple[Action, ...]:
+def guard_ordered(
+    actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]
+) -> tuple[Action, ...]:
     """Return the actions of orders with what blocks them.
 
-    Guards that are meant for files do not hold: an order names what it is about, and is confirmed.
+    Guards that are meant for files do not hold: an order names what it is about, and is confirmed. A topic is
+    protected by its record or its file: without a state only the file is known.
     """
-    guards: tuple[Guard, ...] = (_protected, _only, _deletion_protection)
+
+    def protected_by_file(action: Action, _situation: Situation) -> Block | None:
+        declared = desired[action.address].resource if action.address in desired else None
+        if isinstance(action, Delete) and isinstance(declared, Topic) and declared.spec.protect:
+            return Block("protected", "its file protects it: protect: true", None)
+        return None
+
+    guards: tuple[Guard, ...] = (_protected, protected_by_file, _only, _deletion_protection)
     return tuple(_judge(action, guards, situation, allowed) for action in actions)
 
 

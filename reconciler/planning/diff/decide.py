@@ -79,6 +79,16 @@ def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
     other, new = named_now(sides)
+    declared = situation.wanted.get(last.resource.address)
+    if declared is not None and isinstance(declared.resource, Mounting):
+        name = declared.resource.topic_name
+        decision.refuse(
+            sides.address,
+            sides.wanted.source,
+            f"{other}it is detached at {where}, and {declared.resource.address} mounts it as {name}",
+            f"Rename the Topic to {name} with movedFrom: {full_name_of(sides.address)}, or remove it from the files.",
+        )
+        return True
     forgetting = last.resource.address if sides.last is None else f"{last.resource.address} {sides.address}"
     decision.refuse(
         sides.address,

@@ -13,14 +13,14 @@ from reconciler.planning.actions import Change, Create, Reason, Update
 from reconciler.planning.diff.converge import GOING, deletion, going, precondition
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import ActingConfigs
-from reconciler.planning.situation import ALTERED, STOPPED, WantedResource, mirror_at
+from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, mirror_at, source_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, lay_over, switches_in
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import did_you_mean, nearest, refusal
+from reconciler.runtime.text import did_you_mean, first_few, nearest, refusal
 
 if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
@@ -186,6 +186,9 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
         hidden = situation.given.hidden.get(topic)
         why = _unknown(topic, observed) if hidden is None else (hidden.message, hidden.hint)
         decision.refuse(topic, None, *why)
+    elif seen.is_internal:
+        message = f"{topic} is internal: its cluster, or the links and mounts on it, need it"
+        decision.refuse(topic, None, message, "Leave it. What it keeps goes with the links and mounts that it is for.")
     elif seen.state in {GOING, MIGRATING}:
         what = "being deleted" if seen.state == GOING else "being mounted or unmounted"
         decision.refuse(topic, None, f"{topic} is {what}", "See how far it is: reconciler mount status")
@@ -194,6 +197,15 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
         are_rules = situation.capabilities(cluster_of(topic) or "").namespaces_are_rules
         gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         decision.actions.append(deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
+        mirrors = [at for at, kept in situation.recorded.items() if _is_mirror_of(kept.resource, topic)]
+        if mirrors:
+            message = f"{first_few(sorted(mirrors), 3, grouping='')} follows it, and stops when its source is gone"
+            hint = f"To write to the mirror from then on: reconciler mirror failover {min(mirrors)}"
+            decision.warn(topic, None, message, hint)
+
+
+def _is_mirror_of(resource: Resource, topic: Address) -> bool:
+    return isinstance(resource, MirrorTopic) and resource.state in COPYING and source_of(resource) == topic
 
 
 def _unknown(topic: Address, observed: Inventory) -> tuple[str, str]:
