@@ -52,7 +52,9 @@ def _shared(item: pytest.Item) -> str | None:
     fixtures = getattr(item, "fixturenames", ())
     chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
     if any(str(name).startswith(("kafka", "start_kafka")) for name in (*fixtures, *chosen)):
-        # Two workers with brokers of their own: records take as long as all the rest.
+        # Three workers with brokers of their own: records and links take as long as all the rest.
+        if item.nodeid.startswith("tests/providers/kafka/links"):
+            return "kafka-links"
         return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/operations")) else "kafka"
     return "spark" if "running" in fixtures or "read in Spark" in chosen else None
 

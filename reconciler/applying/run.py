@@ -73,8 +73,9 @@ class Ending:
             self._give_up(result, error, began)
         except ReconcilerError as error:
             result = replace(result, unknown=_unknown(error))
-        if result.is_changed or not (result.not_started or result.unknown):
-            # A stop that was asked for is not held up: the next apply tells the clusters.
+        is_over = result.is_changed or not (result.not_started or result.unknown)
+        if is_over and not self.setting.stop.is_requested:
+            # A stop is not held up: the next apply tells the clusters.
             with suppress(StoppedError):
                 await self.setting.effects.call(lambda: self.setting.settle(result.record))
         try:

@@ -286,7 +286,7 @@ def test_planning_leaves_a_cluster_that_does_not_answer(place: Place) -> None:
 
 @pytest.mark.parametrize("is_done", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_call_to_a_platform_that_hangs_stays_in_doubt_and_the_lease_is_free(place: Place, *, is_done: bool) -> None:
-    reached = place.hang("PUT", "west/catalog/", is_done=is_done)
+    reached = place.hang("PUT", "west/catalog/", after=1, is_done=is_done)
     code, said = place.stopped_at(reached, "apply", "--yes", by=signal.SIGINT)
     assert (code, "apply --resume" in said) == (INCOMPLETE, True)
     assert "whether these happened is not known: create:topic/west/orders" in said

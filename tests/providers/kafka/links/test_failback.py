@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -65,7 +66,9 @@ class Pair:
             self.done(cluster, Create(address=resource.address, after=resource))
 
     def reopen(self) -> None:
-        """Begin as another process does."""
+        """Begin as another process does: the clients of the one before are closed."""
+        self.at = {}
+        gc.collect()
         self.at = {"west": provider_of(self.west, "west"), "east": provider_of(self.east, "east")}
 
     def link(self, cluster: str, source: str, *mirrors: str) -> MirrorLink:
