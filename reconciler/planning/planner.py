@@ -23,7 +23,6 @@ from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, say_under_way
 from reconciler.planning.diff.moves import with_implied_moves
-from reconciler.planning.diff.ordered import decide_ordered, ordered_resources
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import in_order
 from reconciler.planning.plan import Finding, Plan, PlanInput
@@ -79,6 +78,8 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
 
 def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
     """Return the actions of orders; of the files only the clusters count."""
+    from reconciler.planning.diff.ordered import decide_ordered, ordered_resources  # noqa: PLC0415 - few plans need it
+
     decision = Decision()
     situation = Situation(
         wanted=ordered_resources(request.orders, decision),
