@@ -91,9 +91,9 @@ def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
 
 
 def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
-    """Tell whether a commit is an ancestor of another; `None`: there is no git, or it lacks one of them or the way.
+    """Tell whether a commit is an ancestor of another; `None`: git is missing, or lacks commits to compare the two.
 
-    Of a shallow clone only a yes counts, that the other one is the ancestor included.
+    A shallow clone shows that one is an ancestor of the other, but never that it is not.
     """
     try:
         if not _git(folder, environ, "rev-list", "-1", commit, f"^{of}"):

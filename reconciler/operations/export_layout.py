@@ -640,7 +640,7 @@ def factored(
 
 
 def _declarable(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
-    """Yield the configs of a topic that a manifest may declare; what else there is joins `unsaid`."""
+    """Yield the configs of a topic that a manifest may declare; append the others to `unsaid`."""
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
         if key in PASSING:

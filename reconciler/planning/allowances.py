@@ -90,7 +90,7 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
 
 
 def commit_applied(given: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the commit that was applied last, and what allows older files; an empty plan of them is not refused."""
+    """Return the commit that was applied last, with the allowance that older files need unless the plan is empty."""
     applied = given.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied

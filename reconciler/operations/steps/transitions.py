@@ -620,7 +620,7 @@ class Driver:
         check_own_records(links, here)
 
     def _take_back(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation, error: UserError) -> None:
-        """Let a mirror go on as before its reversal, if its source is no part of that: a mirror, or failed over.
+        """Resume a mirror whose reversal cannot continue: its source mirrors another topic, or was failed over.
 
         Without that, it would be reversed much later: as soon as its source takes records again.
 

@@ -40,7 +40,7 @@ _LEAST: Final = "min.insync.replicas"
 
 
 def warnings_of_moves(review: Review) -> Iterator[Finding]:
-    """Yield the topics whose replicas still move: their number is the one that there will be."""
+    """Yield the topics whose replicas still move; the observed number is that after the move."""
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.is_moving):
         wanted = situation.wanted.get(address)

@@ -133,7 +133,7 @@ def _left_out(address: Address, situation: Situation) -> str | None:
 def _look_at_topic(
     sides: AddressView, mirror: MirrorTopic, there: Observed | None, situation: Situation, decision: Decision
 ) -> None:
-    """An ordinary topic is what a mirror was to become; one that never mirrored anything cannot."""
+    """Decide about a mirror whose name an ordinary topic has: a stopped mirror, or a topic that never was one."""
     topic = topic_of(mirror)
     # A topic that was unmounted and mounted since has another id.
     is_ours = topic in situation.mountings or (topic in situation.recorded and situation.is_there(topic))
@@ -409,7 +409,7 @@ def _refuse_taken(address: Address, mirror: MirrorTopic, source: str | None, dec
 
 
 def decide_automatic(situation: Situation, decision: Decision) -> None:
-    """Delete mirrors that our links made and no longer take, where an allowance has their very address.
+    """Delete mirrors that our links made and no longer take, if an allowance names their exact address.
 
     A pattern lifts blocks, and orders no delete. The mirrors that could be deleted are named, once for each link.
     """

@@ -90,7 +90,7 @@ def lies_detached(sides: AddressView, situation: Situation, decision: Decision) 
 
 
 def named_now(sides: AddressView) -> tuple[str, str]:
-    """Return what is said of another topic that has a topic's name, and what forgetting the first leads to."""
+    """Return a prefix that names another topic under this name, and what forgetting the record leads to."""
     if sides.before is None:
         return "", "To make a new and empty one"
     return "another topic has its name: ", "To keep the topic that has its name now"

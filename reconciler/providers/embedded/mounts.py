@@ -395,7 +395,7 @@ def _of_topics(cluster: EmbeddedCluster, asked: HandMigration) -> list[int]:
     """Return the migrations under way that have topics of what is asked for, oldest first.
 
     Raises:
-        StalePlanError: One has another topic as well, which nobody looked at.
+        StalePlanError: One has another topic as well, which was not shown.
     """
     numbers: list[int] = []
     for number, found in migrations_in(cluster.catalog.read()).items():

@@ -440,7 +440,7 @@ def reassign(
     `warn` takes what is waited for, now and then. An action whose replicas do not move any more fails.
 
     Raises:
-        LeaseError: By `may_go_on`; the brokers go on by themselves, and the next look counts what there is to be.
+        LeaseError: Raised by `may_go_on`; the brokers continue, and the next plan counts the new replicas.
     """
     every, cluster = client.topics(), client.cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}

@@ -82,7 +82,7 @@ class KafkaGroups:
     def reading(self) -> Mapping[str, Sequence[str]] | None:
         """Return the groups that have offsets of each topic, or read it now; `None`: that cannot be told of one.
 
-        When an offset was committed brokers do not say (6.2), so whoever has one counts.
+        Brokers do not tell when an offset was committed (6.2), so each group that has one counts.
 
         Raises:
             NotAuthorizedError: There may be groups that are not listed, or one may not be described.
@@ -214,7 +214,7 @@ class KafkaGroups:
         return group_states(self.client)
 
     def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
-        """Return what groups have committed, and where share groups go on."""
+        """Return committed offsets, and the first unread offsets of share groups."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
         found = self._committed(name for name in states if name not in shared)
         return found | _offsets_of_share_groups(self.client, shared)
@@ -399,7 +399,7 @@ def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> di
 
 
 def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """Return where share groups go on, as commits of consumer groups are returned; -1 where one has not begun."""
+    """Return the first unread offsets of share groups, in the form of committed offsets; -1: the group never read."""
     from kafka.structs import OffsetAndMetadata
 
     request, found = _message("DescribeShareGroupOffsets"), {}
