@@ -698,8 +698,10 @@ def ordered_text(ordered: Ordered, done: str) -> list[Line]:
     lines = []
     for topic in ordered.topics:
         error = ordered.failed.get(topic)
-        sign, said = (Span("✓ ", Tone.ADD), done) if error is None else (Span("✗ ", Tone.DANGER), error.message)
-        lines.append(line(sign, topic, "  ", said))
+        if error is None:
+            lines.append(line(Span("✓ ", Tone.ADD), topic, "  ", done))
+        else:
+            lines.append(line(Span("✗ ", Tone.DANGER), topic, "  ", error.message.removeprefix(topic).lstrip(": ")))
     return lines
 
 

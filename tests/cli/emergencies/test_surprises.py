@@ -193,3 +193,14 @@ def held(twins: Twins) -> tuple[str, ...]:
     lockfile = next(path for path in (twins.folder / ".state").iterdir() if path.is_file())
     lease = json.loads(lockfile.read_bytes())["lease"]
     return (lease["run"],) if lease["status"] == "held" else ()
+
+
+def test_of_several_topics_each_row_says_what_became_of_it(twins: Twins) -> None:
+    names = ["topic/west/shop:views", "topic/west/shop:viwes", "topic/east/shop:orders"]
+    done = twins.typed("topic", "delete", *names, "--allow", "delete:topic/west/shop:views", "--yes")
+    assert done.code == 8, done.err
+    assert [line for line in done.out.splitlines() if line[:1] in {"✓", "✗"}][-3:] == [
+        "✓ topic/west/shop:views  deleted",
+        "✗ topic/west/shop:viwes  does not exist",
+        "✗ topic/east/shop:orders  is a mirror, and takes no records of its own",
+    ]
