@@ -45,11 +45,11 @@ class Surgery:
     stop: Stop
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Change the record as ordered, once that was confirmed on the record as it is; return what was done.
+        """Apply orders to the record after `confirm` accepts their plan; return the plan.
 
         Raises:
             UserError: Nothing was ever applied, an order is refused, or it was not confirmed; nothing was changed.
-            StalePlanError: By now it would be something else than what was confirmed; nothing was changed.
+            StalePlanError: The record changed after it was confirmed, so the plan would differ; nothing was changed.
             LeaseError: Someone else is applying.
         """
         site = open_state(self.invocation, self.select)

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError, UserError
 from reconciler.operations.clusters.namespaces import delete_namespace
-from reconciler.operations.clusters.topic_orders import Ordered, create_topic, delete_topics
+from reconciler.operations.clusters.topic_orders import TopicOrderResult, create_topic, delete_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Create, Reason
@@ -29,12 +29,12 @@ spec: {partitions: 2, configs: {retention.ms: 7d}}
 """
 
 
-def create(bench: Bench, address: str = NEW, *, no_state: bool = False) -> Ordered:
+def create(bench: Bench, address: str = NEW, *, no_state: bool = False) -> TopicOrderResult:
     acting = bench.acting("topic create", no_state=no_state)
     return create_topic(acting, address, {"retention.ms": "7d"}, partitions=2)
 
 
-def delete(bench: Bench, *addresses: str, shown: list[Plan] | None = None, no_state: bool = False) -> Ordered:
+def delete(bench: Bench, *addresses: str, shown: list[Plan] | None = None, no_state: bool = False) -> TopicOrderResult:
     def confirm(plan: Plan) -> bool:
         if shown is not None:
             shown.append(plan)

@@ -18,7 +18,7 @@ from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
-    from reconciler.operations.clusters.topic_orders import Ordered
+    from reconciler.operations.clusters.topic_orders import TopicOrderResult
     from reconciler.operations.clusters.topics import Altered
     from reconciler.planning.plan import Plan
 
@@ -117,7 +117,7 @@ def delete_command(
     _show_ordered(ordered, "deleted")
 
 
-def _show_ordered(ordered: Ordered, done: str) -> None:
+def _show_ordered(ordered: TopicOrderResult, done: str) -> None:
     """Show the plan of a rehearsal, or what became of each topic, and leave with the verdict on all."""
     from reconciler.cli.text.plan_text import plan_text
     from reconciler.cli.text.topics_text import ordered_text

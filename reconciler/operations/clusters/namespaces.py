@@ -12,7 +12,7 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanErro
 from reconciler.lifecycles import TieringState
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.observe import look_over, measure
-from reconciler.operations.steps.orders import checked, plan_orders
+from reconciler.operations.steps.orders import plan_orders, require_executable
 from reconciler.operations.steps.runner import Emergency, SiteOptions, require_confirmation
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Change, Create, Delete, Reason, Risk, Transition
@@ -132,7 +132,7 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
 
     def decide(provider: Provider, record: Record | None) -> list[Create]:
         observed = observe_on(provider, cluster, *levels)
-        plan = checked(plan_orders(site, [order], record, observed))
+        plan = require_executable(plan_orders(site, [order], record, observed))
         return [action for action in plan.actions if isinstance(action, Create)]
 
     actions = emergency.carry_out(site, cluster, decide)
@@ -216,7 +216,7 @@ def delete_namespace(
         if more:
             message = f"{more[0]} was made in namespace {name} since it was looked at"
             raise StalePlanError(message, hint="Nothing was deleted. Look again.")
-        plan = checked(plan_orders(site, [order], record, found, allow, is_measured=False))
+        plan = require_executable(plan_orders(site, [order], record, found, allow, is_measured=False))
         return [action for action in plan.actions if isinstance(action, Delete)]
 
     emergency.carry_out(site, cluster, decide)
@@ -380,7 +380,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
     order = MoveTopicsOrder(cluster, source, target, tuple(topics))
 
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
-        plan = checked(plan_orders(site, [order], record, provider.observe(Scope())))
+        plan = require_executable(plan_orders(site, [order], record, provider.observe(Scope())))
         moves = [action for action in plan.actions if isinstance(action, Transition)]
         _refuse_loss(moves)
         return moves
@@ -391,7 +391,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
 
 
 def _refuse_loss(moves: Sequence[Transition]) -> None:
-    """Refuse all moves where one loses records: only a plan of files can be allowed to.
+    """Reject all moves if one loses records: only a plan of files can allow that.
 
     Raises:
         BlockedError: Records would be lost, or that cannot be told.

@@ -37,7 +37,7 @@ TopicOrder: TypeAlias = CreateTopicOrder | DeleteTopicOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class TopicOrderResult:
     """The plan of orders about topics, and why some were not carried out."""
 
     verb: str
@@ -62,7 +62,7 @@ def create_topic(
     partitions: int,
     replication_factor: int | None = None,
     is_rehearsal: bool = False,
-) -> Ordered:
+) -> TopicOrderResult:
     """Create a topic; no record says that it is ours, so the next plan lists it as unmanaged.
 
     Raises:
@@ -89,11 +89,11 @@ def delete_topics(
     confirm: Callable[[Plan], bool],
     allow: Sequence[str] = (),
     is_rehearsal: bool = False,
-) -> Ordered:
-    """Delete topics with their records; one that cannot be deleted stops no other.
+) -> TopicOrderResult:
+    """Delete topics with their records, and continue with the rest if one fails.
 
-    The record keeps them, so the next plan shows them as missing. `allow`: what may go although its cluster has
-    deletionProtection, as `delete:ADDR`.
+    The state still lists deleted topics, so the next plan shows them as missing. `allow`: `delete:ADDR` overrides
+    deletionProtection.
 
     Raises:
         UsageError: An address is a pattern.
@@ -132,7 +132,7 @@ class _Orders:
     def topics(self) -> tuple[Address, ...]:
         return tuple(order.topic for order in self.orders)
 
-    def carry_out(self) -> Ordered:
+    def carry_out(self) -> TopicOrderResult:
         emergency, site = self.emergency, self.site
         clusters = sorted({cluster_of(topic) or "" for topic in self.topics})
         for topic in self.topics:
@@ -150,7 +150,7 @@ class _Orders:
         failed.update(_refused(plan))
         ready = {action.id: action for action in plan.actions if action.address not in failed}
         if self.is_rehearsal or not ready:
-            return Ordered(self.verb, self.topics, plan, failed, is_rehearsal=self.is_rehearsal)
+            return TopicOrderResult(self.verb, self.topics, plan, failed, is_rehearsal=self.is_rehearsal)
         require_confirmation(self.confirm is None or self.confirm(plan))
 
         def decide(snapshot: Snapshot | None) -> list[Action]:
@@ -158,12 +158,12 @@ class _Orders:
                 refuse_another_cluster(site, cluster, snapshot)
             again = self._plan(None if snapshot is None else snapshot.record, answering)
             failed.update((topic, error) for topic, error in _refused(again) if topic not in failed)
-            failed.update((topic, error) for topic, error in _recreated(again, ready) if topic not in failed)
+            failed.update((topic, error) for topic, error in _topics_recreated(again, ready) if topic not in failed)
             return [action for action in again.actions if action.address not in failed]
 
         undone = emergency.carry_out_each(site, answering, decide)
         failed.update({ready[name].address: error for name, error in undone.items()})
-        return Ordered(self.verb, self.topics, plan, failed)
+        return TopicOrderResult(self.verb, self.topics, plan, failed)
 
     def _plan(self, record: Record | None, clusters: AbstractSet[str]) -> Plan:
         orders = [order for order in self.orders if cluster_of(order.topic) in clusters]
@@ -171,8 +171,8 @@ class _Orders:
         return plan_orders(self.site, orders, record, observed, self.allow)
 
 
-def _recreated(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield the topics that are others than those that were shown."""
+def _topics_recreated(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
+    """Yield topics that were recreated after the plan was shown."""
     for action in again.actions:
         if action.id not in shown or shown[action.id].precondition != action.precondition:
             message = f"{action.address} was created or deleted by another process after it was shown"

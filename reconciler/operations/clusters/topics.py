@@ -11,7 +11,7 @@ from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_on
 from reconciler.operations.steps.observe import look_over, measure
-from reconciler.operations.steps.orders import checked, plan_orders
+from reconciler.operations.steps.orders import plan_orders, require_executable
 from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop, reading, require_confirmation
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.planning.actions import Change, Risk, Update
@@ -231,7 +231,7 @@ def alter_topic(
         address, observed = find_topic(provider, topic)
         if address != topic:
             observed = {**observed, **provider.observe(Scope((address_of("link", name, "*"),)))}
-        plan = checked(plan_orders(site, [order], record, observed))
+        plan = require_executable(plan_orders(site, [order], record, observed))
         above = {layer: seen for layer, seen in observed.items() if layer != address}
         inherited = {row.key: row for row in acting_configs(address, above, provider.capabilities)}
         return Altered(address, next((each for each in plan.actions if isinstance(each, Update)), None), inherited)

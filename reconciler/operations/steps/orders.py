@@ -27,7 +27,7 @@ def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: 
     Raises:
         UserError: An order is refused.
     """
-    return checked(planner.judge(planner.decide({}, record, {}, given=_given(invocation, orders, {})), {}))
+    return require_executable(planner.judge(planner.decide({}, record, {}, given=_given(invocation, orders, {})), {}))
 
 
 def plan_orders(
@@ -61,8 +61,8 @@ def plan_orders(
     return planner.judge(draft, measures)
 
 
-def checked(plan: Plan) -> Plan:
-    """Return a plan that may be carried out whole.
+def require_executable(plan: Plan) -> Plan:
+    """Return the plan unchanged if all of it can be carried out.
 
     Raises:
         UserError: An order is refused.

@@ -148,7 +148,7 @@ def guard_ordered(
 ) -> tuple[Action, ...]:
     """Return the actions of orders with what blocks them.
 
-    Guards that are meant for files do not hold: an order names what it is about, and is confirmed. A topic is
+    Guards that are meant for files are skipped: an order names its target, and is confirmed. A topic is
     protected by its record or its file: without a state only the file is known.
     """
 
