@@ -160,7 +160,9 @@ def test_what_died_in_the_middle_goes_on_and_copies_nothing_twice(
     part = sum(map(len, rows_in(place.log(target)).values()))
     assert 0 < part < sum(map(len, rows_in(source).values()))
     rest = rekey(engine, source, sink_of(place, source, target), until=ends_of(source))
-    assert part + rest.records == assert_rekeyed(source, place.log(target))
+    late = assert_rekeyed(source, place.log(target)) - part - rest.records
+    # Tasks of a job that failed in Spark may still write while they are being ended: what they wrote is not copied again.
+    assert late == 0 or (where == "in Spark" and late > 0)
 
 
 def test_of_two_that_copy_at_once_each_record_comes_from_one(place: Place, source: TopicLog) -> None:
