@@ -432,14 +432,20 @@ class Acting:
 
     @contextmanager
     def emergency(
-        self, files: Files, place: Place, command: str, *, at: Mapping[str, str] | None = None
+        self,
+        files: Files,
+        place: Place,
+        command: str,
+        *,
+        at: Mapping[str, str] | None = None,
+        form: Literal["text", "json"] = "text",
     ) -> Iterator[Emergency]:
         """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
         from reconciler.cli.progress import reporter
         from reconciler.operations.steps.runner import Emergency, Stop
 
         stop = Stop()
-        with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
+        with signals.stopping(stop, patience_s=signals.RUN_S), reporter(form) as report:
             yield Emergency(
                 invocation=place.invocation(),
                 select=files.select(),

@@ -8,9 +8,10 @@ import pytest
 
 from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError, UserError
 from reconciler.operations.clusters.namespaces import delete_namespace
-from reconciler.operations.clusters.topic_orders import TopicOrderResult, create_topic, delete_topics
+from reconciler.operations.clusters.topic_orders import create_topic, delete_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.orders import OrderResult
 from reconciler.planning.actions import Create, Reason
 from tests.operations.test_namespaces import cluster, produce
 
@@ -29,12 +30,12 @@ spec: {partitions: 2, configs: {retention.ms: 7d}}
 """
 
 
-def create(bench: Bench, address: str = NEW, *, no_state: bool = False) -> TopicOrderResult:
+def create(bench: Bench, address: str = NEW, *, no_state: bool = False) -> OrderResult:
     acting = bench.acting("topic create", no_state=no_state)
     return create_topic(acting, address, {"retention.ms": "7d"}, partitions=2)
 
 
-def delete(bench: Bench, *addresses: str, shown: list[Plan] | None = None, no_state: bool = False) -> TopicOrderResult:
+def delete(bench: Bench, *addresses: str, shown: list[Plan] | None = None, no_state: bool = False) -> OrderResult:
     def confirm(plan: Plan) -> bool:
         if shown is not None:
             shown.append(plan)

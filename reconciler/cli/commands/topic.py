@@ -18,9 +18,7 @@ from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
-    from reconciler.operations.clusters.topic_orders import TopicOrderResult
     from reconciler.operations.clusters.topics import Altered
-    from reconciler.planning.plan import Plan
 
 
 @bundled
@@ -74,20 +72,22 @@ def create_command(
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)
     ] = None,
     dry_run: DryRun = False,
+    form: TextOrJson = "text",
 ) -> None:
     """Create a topic now. For emergencies: the next plan lists it as unmanaged until a file declares it."""
+    from reconciler.cli.orders import ordering, show_ordered
     from reconciler.operations.clusters.topic_orders import create_topic
 
-    with acting.emergency(files, place, "topic create") as emergency:
-        ordered = create_topic(
+    with ordering(acting, files, place, "topic create", form, is_dry_run=dry_run) as emergency:
+        result = create_topic(
             emergency,
             address,
             pairs("--set", set_),
             partitions=partitions,
             replication_factor=replication_factor,
-            is_rehearsal=dry_run,
+            is_dry_run=dry_run,
         )
-    _show_ordered(ordered, "created")
+        show_ordered(result, "created", form)
 
 
 @bundled
@@ -102,31 +102,21 @@ def delete_command(
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
+    form: TextOrJson = "text",
 ) -> None:
     """Delete topics now, with their records. For emergencies: the next plan shows what files still declare."""
-    from reconciler.cli.text.plan_text import plan_text
+    from reconciler.cli.orders import confirmation, ordering, show_ordered
     from reconciler.operations.clusters.topic_orders import delete_topics
 
-    def confirm(plan: Plan) -> bool:
-        count = len(plan.actions)
-        question = f"Delete {'it' if count == 1 else f'these {count_text(count)} topics'}?"
-        return approved(plan_text(plan), question, yes=yes, form="text")
-
-    with acting.emergency(files, place, "topic delete") as emergency:
-        ordered = delete_topics(emergency, addresses, confirm=confirm, allow=tuple(allow or ()), is_rehearsal=dry_run)
-    _show_ordered(ordered, "deleted")
-
-
-def _show_ordered(ordered: TopicOrderResult, done: str) -> None:
-    """Show the plan of a rehearsal, or what became of each topic, and leave with the verdict on all."""
-    from reconciler.cli.text.plan_text import plan_text
-    from reconciler.cli.text.topics_text import ordered_text
-
-    if ordered.is_rehearsal:
-        out().show(plan_text(ordered.plan))
-    elif len(ordered.topics) > 1 or not ordered.failed:
-        out().show(ordered_text(ordered, done))
-    raise_verdict(ordered.verdict)
+    with ordering(acting, files, place, "topic delete", form, is_dry_run=dry_run) as emergency:
+        result = delete_topics(
+            emergency,
+            addresses,
+            confirm=confirmation("delete", "topics", yes=yes, form=form),
+            allow=tuple(allow or ()),
+            is_dry_run=dry_run,
+        )
+        show_ordered(result, "deleted", form)
 
 
 @bundled

@@ -31,8 +31,10 @@ from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 if TYPE_CHECKING:
     from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
+    from reconciler.operations.steps.orders import OrderResult
     from reconciler.operations.verify import LinkVerified, NotCompared, Verified
     from reconciler.planning.same_or_less import Difference
+    from reconciler.resources.address import Address
 
 
 # JSON of how what is planned now stands to what was approved, where it may be done.
@@ -266,6 +268,44 @@ class SummaryEvent(_Event):
     pull_request: str | None = Field(None, description="Address of the pull request in which they approved.")
 
 
+class OrderedPart(Part):
+    """A resource that a command named, after the command."""
+
+    address: str
+    changed: bool
+    state: str | None = Field(description="Of a mirror or link. Null: it has none, or it is not known.")
+    error: str | None = Field(description="Null: it is as the command wants it.")
+    hint: Hint | None
+
+    @classmethod
+    def of(cls, result: OrderResult, address: Address) -> OrderedPart:
+        """Return what became of one resource."""
+        error = result.failed.get(address)
+        return cls(
+            address=address,
+            changed=error is None and address not in result.unchanged,
+            state=result.states.get(address),
+            error=None if error is None else error.message,
+            hint=None if error is None else error.hint,
+        )
+
+
+class ResultEvent(_Event):
+    """What became of the resources that a command named, in their order."""
+
+    event: Literal["result"] = "result"
+    command: str
+    resources: tuple[OrderedPart, ...]
+
+    @classmethod
+    def of(cls, result: OrderResult) -> ResultEvent:
+        """Return the result of a command."""
+        return cls(
+            command=result.command,
+            resources=tuple(OrderedPart.of(result, address) for address in result.addresses),
+        )
+
+
 class ResultMissingEvent(_Event):
     """The run has ended as its summary says and is recorded; only its result.json could not be written."""
 
@@ -287,12 +327,13 @@ AnyEvent: TypeAlias = (
     | LeaseLostEvent
     | SummaryEvent
     | ResultMissingEvent
+    | ResultEvent
     | ErrorEvent
 )
 
 
 class EventDocument(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]):
-    """One line of `apply --format json`."""
+    """One line of `apply --format json`, or of a command that changes a cluster."""
 
 
 def event_line(event: Event) -> bytes:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
     from reconciler.operations.clusters.namespaces import Leaving, Made, Moved, NamespaceDeletion, NamespaceRow
-    from reconciler.operations.clusters.topic_orders import TopicOrderResult
     from reconciler.operations.clusters.topics import Altered, ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow, ConfigRow
     from reconciler.planning.actions import Change, Value
@@ -691,18 +690,6 @@ def _verdict(checked: Checked) -> Line:
 
 
 # What `topic alter` changed, as text: a value that is inherited says from where.
-
-
-def ordered_text(ordered: TopicOrderResult, done: str) -> list[Line]:
-    """Return a line for each topic: that it is done, or why not."""
-    lines = []
-    for topic in ordered.topics:
-        error = ordered.failed.get(topic)
-        if error is None:
-            lines.append(line(Span("✓ ", Tone.ADD), topic, "  ", done))
-        else:
-            lines.append(line(Span("✗ ", Tone.DANGER), topic, "  ", error.message.removeprefix(topic).lstrip(": ")))
-    return lines
 
 
 def altered_text(altered: Altered) -> list[Line]:

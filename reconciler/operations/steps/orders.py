@@ -1,24 +1,41 @@
-"""Plan orders: what a command wants, over what is recorded and observed."""
+"""Plan the orders of a command over what is recorded and observed, and carry them out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import BlockedError, UserError
-from reconciler.operations.steps.observe import measure
-from reconciler.operations.steps.workspace import Work
+from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.operations.steps.observe import measure, refuse_another_cluster
+from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
+from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
+from reconciler.planning.actions import Delete, Transition
+from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
 from reconciler.planning.plan import Plan, PlanInput, Selection
-from reconciler.resources.address import Address, cluster_address, cluster_of
+from reconciler.planning.situation import mirror_at
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+    tiers_of,
+)
 from reconciler.resources.inventory import Declared
+from reconciler.resources.mirrors import RESTORE
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
-    from reconciler.operations.steps.workspace import Site
+    from reconciler.planning.actions import Action
     from reconciler.planning.orders import Order
-    from reconciler.resources.inventory import Capabilities, Inventory, Record
+    from reconciler.resources.inventory import Capabilities, Inventory, Observed, Record
+    from reconciler.state.snapshots import Snapshot
 
 
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
@@ -86,3 +103,208 @@ def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mappin
         tool=invocation.tool,
         orders=tuple(orders),
     )
+
+
+# Carry out orders: check the clusters, plan, confirm, plan again under the lease, apply.
+
+
+_WITH_STATES: Final = frozenset({"mirror", "link"})
+"""The kinds whose state after an order is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderResult:
+    """The plan of orders, and what became of each named resource."""
+
+    command: str
+    noun: str
+    plan: Plan
+    addresses: tuple[Address, ...]
+    """The resources, in the order in which they were named."""
+    failed: Mapping[Address, ReconcilerError]
+    """Why orders were refused or not carried out."""
+    states: Mapping[Address, str] = field(default_factory=dict)
+    """The states of mirrors and links afterwards, as far as they are known."""
+    is_dry_run: bool = False
+    """Nothing was changed."""
+
+    @property
+    def verdict(self) -> ReconcilerError | None:
+        """The error to end with, where an order was not carried out."""
+        errors = [self.failed.get(address) for address in self.addresses]
+        return verdict_on_each(self.command, errors, self.noun, is_rehearsal=self.is_dry_run)
+
+    @property
+    def unchanged(self) -> frozenset[Address]:
+        """The resources that are already as their orders want them."""
+        changed = {action.address for action in self.plan.actions}
+        return frozenset(self.addresses) - changed - self.failed.keys()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRun:
+    """Orders of one command, each about one resource, and how they are carried out.
+
+    Each order stands alone: one that is refused, or whose cluster does not answer, stops no other.
+    """
+
+    emergency: Emergency
+    site: Site
+    command: str
+    """As it is typed: `topic delete`."""
+    noun: str
+    """What the orders are about, in the plural."""
+    orders: Mapping[Address, Order]
+    refused: Mapping[Address, ReconcilerError] = field(default_factory=dict)
+    """Resources that are named and need no plan to be refused."""
+    allow: Sequence[str] = ()
+    """Guards to lift, as `VERB:ADDR`."""
+    confirm: Callable[[Plan], bool] | None = None
+    """Asked once, with the plan, before anything is changed; `None`: the command asks nothing."""
+    is_dry_run: bool = False
+
+    def carry_out(self) -> OrderResult:
+        """Return the result of all orders.
+
+        Raises:
+            UserError: It was not confirmed, or the state cannot be used.
+            LeaseError: Someone else is applying.
+        """
+        failed = {**self.refused, **self._without_cluster()}
+        plan = self._plan(self.emergency.recorded(self.site), failed)
+        ready = {action.id: action for action in plan.actions if action.address not in failed}
+        if self.is_dry_run or not ready:
+            return self._result(plan, failed)
+        require_confirmation(self.confirm is None or self.confirm(plan))
+        clusters = {cluster_of(action.address) or "" for action in ready.values()}
+
+        def decide(snapshot: Snapshot | None) -> list[Action]:
+            for cluster in sorted(clusters):
+                try:
+                    refuse_another_cluster(self.site, cluster, snapshot)
+                except ReconcilerError as error:
+                    failed.update(dict.fromkeys(self._named_on(cluster), error))
+            again = self._plan(None if snapshot is None else snapshot.record, failed)
+            failed.update(_losing_more(again, ready))
+            return [action for action in again.actions if action.address not in failed]
+
+        undone = self.emergency.carry_out_each(self.site, clusters, decide)
+        for name, error in undone.items():
+            failed.setdefault(ready[name].address if name in ready else Address(name.partition(":")[2]), error)
+        return self._result(plan, failed)
+
+    def _without_cluster(self) -> dict[Address, ReconcilerError]:
+        """Return why resources cannot be reached: their cluster does not answer, or is another."""
+        clusters = sorted({cluster_of(address) or "" for address in self.orders})
+
+        def check(cluster: str) -> ReconcilerError | None:
+            try:
+                self.site.providers[cluster]  # An unknown name is refused with those that are known.
+                self.emergency.check(self.site, cluster)
+            except ReconcilerError as error:
+                return error
+            return None
+
+        errors = zip(clusters, side_by_side(check, clusters, name="clusters"), strict=True)
+        return {address: error for cluster, error in errors if error for address in self._named_on(cluster)}
+
+    def _named_on(self, cluster: str) -> list[Address]:
+        return [address for address in self.orders if cluster_of(address) == cluster]
+
+    def _plan(self, record: Record | None, failed: dict[Address, ReconcilerError]) -> Plan:
+        """Plan the orders that did not fail yet, and add to `failed` those that are refused."""
+        orders = {address: order for address, order in self.orders.items() if address not in failed}
+        observed, unread = observe_orders(self.site, list(orders.values()))
+        failed.update((address, unread[name]) for address in orders if (name := cluster_of(address) or "") in unread)
+        rest = [order for address, order in orders.items() if address not in failed]
+        if not rest:
+            return Plan(
+                workspace="", environment=None, base=None, tool=self.site.invocation.tool, git_commit=None, actions=()
+            )
+        plan = plan_orders(self.site, rest, record, observed, self.allow)
+        for address, error in _refusals(plan):
+            failed.setdefault(address, error)
+        return plan
+
+    def _result(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> OrderResult:
+        addresses = (*self.orders, *(address for address in self.refused if address not in self.orders))
+        done = [] if self.is_dry_run else [at for at in self.orders if at not in failed and kind_of(at) in _WITH_STATES]
+        observed, _ = _observe(self.site, done)
+        return OrderResult(
+            command=self.command,
+            noun=self.noun,
+            plan=plan,
+            addresses=addresses,
+            failed=failed,
+            states={address: state for address in done if (state := _state(observed.get(address)))},
+            is_dry_run=self.is_dry_run,
+        )
+
+
+def observe_orders(site: Site, orders: Sequence[Order]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
+    """Observe what orders are about, by one request to each cluster; return also why clusters could not be read."""
+    return _observe(site, dict.fromkeys(address for order in orders for address in _scope(order)))
+
+
+def _scope(order: Order) -> Iterator[Address]:
+    """Yield what has to be observed to decide an order."""
+    match order:
+        case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder():
+            cluster = cluster_of(order.topic) or ""
+            yield from (cluster_address(cluster), order.topic, mirror_at(order.topic))
+            levels = tiers_of(split_name(full_name_of(order.topic))[0])
+            yield from (address_of("namespace", cluster, level) for level in levels)
+        case _:
+            message = f"{order} names no resource of its own to observe"
+            raise TypeError(message)
+
+
+def _observe(site: Site, addresses: Collection[Address]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
+    scopes: dict[str, list[Address]] = {}
+    for address in addresses:
+        scopes.setdefault(cluster_of(address) or "", []).append(address)
+
+    def read(cluster: str) -> Inventory | ReconcilerError:
+        try:
+            return site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
+        except ReconcilerError as error:
+            return error
+
+    observed: dict[Address, Observed] = {}
+    unread: dict[str, ReconcilerError] = {}
+    for cluster, answer in zip(scopes, side_by_side(read, list(scopes), name="clusters"), strict=True):
+        if isinstance(answer, ReconcilerError):
+            unread[cluster] = answer
+        else:
+            observed |= answer
+    return observed, unread
+
+
+def _state(seen: Observed | None) -> str | None:
+    return None if seen is None else seen.state
+
+
+def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
+    """Yield resources whose order would lose more than was shown.
+
+    All else that is still legal is done, whatever became of it meanwhile.
+    """
+    for action in again.actions:
+        is_restore = isinstance(action, Transition) and action.verb == RESTORE
+        if not isinstance(action, Delete) and not is_restore:
+            continue
+        before = shown.get(action.id)
+        if before is None or before.precondition != action.precondition:
+            message = f"{action.address} was created, changed or deleted by another process after it was shown"
+            yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
+
+
+def _refusals(plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+    for action in plan.blocked:
+        if action.blocked is not None:
+            allow = action.blocked.allow
+            hint = f"Allow it once with: --allow {allow}" if allow else "Apply once with protect: false."
+            yield action.address, BlockedError(f"{action.address}: {action.blocked.message}", hint=hint)
+    for error in plan.errors:
+        if error.address is not None:
+            yield error.address, UserError(error.message, hint=error.hint)

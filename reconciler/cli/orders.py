@@ -1,0 +1,111 @@
+"""Show the plan of orders, ask about it, and show what became of each resource: the same for all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from reconciler.applying.events import ActionFailed, Event
+from reconciler.cli.console import err, out
+from reconciler.cli.options import Acting, Files, Place, TextOrJson
+from reconciler.cli.present import finding_line, last_line, raise_verdict
+from reconciler.cli.show import approved
+from reconciler.cli.text.lines import Line, Span, Tone, line
+from reconciler.planning.actions import Transition
+from reconciler.runtime.text import count_text, json_shown
+
+if TYPE_CHECKING:
+    from reconciler.operations.steps.orders import OrderResult
+    from reconciler.operations.steps.runner import Emergency
+    from reconciler.planning.plan import Plan
+    from reconciler.resources.address import Address
+
+
+@contextmanager
+def ordering(
+    acting: Acting,
+    files: Files,
+    place: Place,
+    command: str,
+    form: TextOrJson,
+    *,
+    at: Mapping[str, str] | None = None,
+    is_dry_run: bool = False,
+) -> Iterator[Emergency]:
+    """Give the access of a command to clusters; with JSON, events and the error at the end are lines.
+
+    As text, failures are shown once, with the result of their resource.
+    """
+    streamed: TextOrJson = "text" if is_dry_run else form
+    with last_line(streamed), acting.emergency(files, place, command, at=at, form=streamed) as emergency:
+        yield replace(emergency, report=_without_failures(emergency.report)) if streamed == "text" else emergency
+
+
+def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
+    def pass_on(event: Event) -> None:
+        if not isinstance(event, ActionFailed):
+            report(event)
+
+    return pass_on
+
+
+def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+    """Return a function that shows a plan and asks whether to carry it out: `Delete these 3 topics?`."""
+
+    def confirm(plan: Plan) -> bool:
+        from reconciler.cli.text.plan_text import plan_text
+
+        count = len({action.address for action in plan.actions if action.blocked is None})
+        question = f"{verb.capitalize()} {'it' if count == 1 else f'these {count_text(count)} {noun}'}?"
+        return approved(plan_text(plan), question, yes=yes, form=form)
+
+    return confirm
+
+
+def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
+    """Show the plan of a dry run, or what became of each resource; then raise the verdict.
+
+    `done` is the past participle of the verb: `deleted`. Call it inside `ordering`.
+    """
+    if form == "json":
+        if result.is_dry_run:
+            from reconciler.planning.saved_plan import canonical_bytes, to_document
+
+            out().write_bytes(json_shown(canonical_bytes(to_document(result.plan))) + b"\n")
+        else:
+            from reconciler.cli.json.base import document_line
+            from reconciler.cli.json.runs_json import ResultEvent
+
+            out().write_bytes(document_line(ResultEvent.of(result)))
+    elif result.is_dry_run:
+        from reconciler.cli.text.plan_text import plan_text
+
+        out().show(plan_text(result.plan))
+    else:
+        err().show([finding_line(warning) for warning in result.plan.warnings])
+        out().show(_result_text(result, done))
+    raise_verdict(result.verdict)
+
+
+def _result_text(result: OrderResult, done: str) -> list[Line]:
+    """Return a line for each resource. A single error is left to the end of the command."""
+    if len(result.addresses) == 1 and result.failed:
+        return []
+    transitions = {action.address: action for action in result.plan.actions if isinstance(action, Transition)}
+    return [each for address in result.addresses for each in _lines_of(result, address, transitions.get(address), done)]
+
+
+def _lines_of(result: OrderResult, address: Address, transition: Transition | None, done: str) -> Iterator[Line]:
+    error, state = result.failed.get(address), result.states.get(address)
+    name = Span(address, Tone.STRONG)
+    if error is not None:
+        yield line(Span("✗ ", Tone.DANGER), name, f"  {error.message.removeprefix(address).lstrip(': ')}")
+        yield line("    ", Span("hint: ", Tone.QUIET), error.hint)
+    elif address in result.unchanged:
+        yield line(Span("· ", Tone.QUIET), name, f"  unchanged{f': {state} already' if state else ''}")
+    elif transition is not None:
+        yield line(Span("✓ ", Tone.ADD), name, f"  {done}: {transition.from_state} → {state or '?'}")
+    else:
+        yield line(Span("✓ ", Tone.ADD), name, f"  {done}{f': {state}' if state else ''}")
