@@ -1,0 +1,37 @@
+"""JSON of commands that change a cluster: events, what became of each resource, and the error at the end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.sample_workspaces import Twins
+
+VIEWS, GONE = "topic/west/shop:views", "topic/west/shop:gone"
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_run_ends_with_the_result_of_each_resource_and_the_error(twins: Twins) -> None:
+    done = twins.typed("topic", "delete", VIEWS, GONE, "--allow", f"delete:{VIEWS}", "--yes", "--format", "json")
+    *events, result, error = lines_of(done.out)
+    assert done.code == 8
+    assert [event["event"] for event in events] == ["action_started", "action_done", "summary"]
+    views, gone = result["resources"]
+    assert views == {"address": VIEWS, "changed": True, "state": None, "error": None, "hint": None}
+    assert (gone["changed"], gone["error"]) == (False, f"{GONE} does not exist")
+    assert (error["event"], error["exit_code"]) == ("error", 8)
+
+
+def test_a_dry_run_prints_the_plan_and_nothing_else(twins: Twins) -> None:
+    done = twins.typed("topic", "create", GONE, "--dry-run", "--format", "json")
+    plan = json.loads(done.out)
+    assert (plan["format"], plan["workspace"]) == ("reconciler.plan/1", "")
+    assert [(action["action"], action["address"]) for action in plan["actions"]] == [("create", GONE)]
+
+
+def test_what_is_wrong_before_a_run_is_the_last_line(twins: Twins) -> None:
+    done = twins.typed("topic", "create", "topic/nowhere/shop:orders", "--format", "json")
+    assert (done.code, lines_of(done.out)[-1]["event"]) == (1, "error")
