@@ -166,7 +166,7 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
         screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
     else:
         from reconciler.cli.text.plan_text import plan_text
-        from reconciler.cli.text.sections import plan_of
+        from reconciler.planning.saved_plan import plan_of
 
         screen.page(plan_text(plan_of(document), width=screen.width))
 

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, Valida
 from reconciler import __version__
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, Waiting
 from reconciler.planning.plan_rows import (
     action_row,
     after_of,
@@ -26,12 +27,9 @@ from reconciler.planning.plan_rows import (
     plan_row,
 )
 from reconciler.resources.address import Address
-from reconciler.resources.base import KEPT, Model
+from reconciler.resources.base import KEPT, Model, NameOnly
+from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.runtime.text import no_json, plain, refusal
-
-if TYPE_CHECKING:
-    from reconciler.planning.plan import Plan
-
 
 FORMAT: Final = "reconciler.plan/1"
 
@@ -395,6 +393,66 @@ def _check_format(found: object) -> None:
         message = f"not a saved plan that this version can read: its format is {found!r}, of a newer one"
         raise UserError(message, hint=f"Upgrade this one: pip install --upgrade stream-reconciler. {AGAIN}")
     raise UserError(f"not a saved plan of format {FORMAT}: its format is {repr(found)[:40]}", hint=AGAIN)
+
+
+# A plan's document as a plan, to be shown.
+
+
+_UNKNOWN: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
+"""What a deletion deletes: documents do not hold it."""
+_OF_STEPS: Final = ("address", "risk", "reasons", "depends_on", "wave", "precondition", "blocked", "owner", "changes")
+
+
+def plan_of(document: PlanDocument) -> Plan:
+    """Return the plan of a document. It can be shown and not applied: resources before a change are not in it."""
+    row = _tuples(document.model_dump())
+    git = row["git"] or {"commit": None, "applied": None}
+    applied = git["applied"]
+    return Plan(
+        **{key: row[key] for key in ("workspace", "environment", "tool", "unmanaged", "digest", "back_to")},
+        base=row["base"] and Base(**row["base"]),
+        git_commit=git["commit"],
+        actions=tuple(map(_shown_action, row["actions"])),
+        drift=tuple(DriftFinding(**finding) for finding in row["drift"]),
+        waiting=tuple(Waiting(**waiting) for waiting in row["waiting"]),
+        errors=tuple(Finding(**finding) for finding in row["errors"]),
+        warnings=tuple(Finding(**finding) for finding in row["warnings"]),
+        applied=applied and AppliedCommit(files=git["commit"], **applied),
+    )
+
+
+def _shown_action(row: Mapping[str, Any]) -> Action:
+    parameters, estimate, after = dict(row["parameters"]), row["estimate"], row["after"]
+    states = {"machine": "machine", "from": "from_state", "to": "to_state"}
+    known = {
+        **{key: row[key] for key in _OF_STEPS},
+        **{field: parameters.pop(key) for key, field in states.items() if row["action"] == "transition"},
+        "verb": row["verb"],
+        "job": row["verb"],
+        "declared_at": row["source"],
+        "source": row["source"],
+        **{key: parameters.pop(key) for key in ("source", "sink") if row["action"] == "job"},
+        "after": after,
+        "observed": after,
+        "before": _UNKNOWN if after is None else after,
+        "granted_by": row["grant"],
+        "estimate": {**estimate, "engine": estimate["engine"] or ""},
+        "moved_from": parameters.get("moved_from"),
+        "parameters": parameters,
+    }
+    names = {part.name for part in fields(_CLASSES[row["action"]])}
+    return _reader(row["action"]).validate_python({key: known[key] for key in names & known.keys()}, context=KEPT)
+
+
+def _tuples(value: Any) -> Any:
+    """Return a value of JSON as plans hold it: tuples for lists."""
+    match value:
+        case list() | tuple():
+            return tuple(map(_tuples, value))
+        case dict():
+            return {key: _tuples(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 # Actions as a run keeps them: whole, so that any machine can finish or settle it without the files it came from.

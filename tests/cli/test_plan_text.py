@@ -18,7 +18,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import LIMIT, plan_markdown
 from reconciler.cli.text.plan_text import at_once, plan_text
 from reconciler.cli.text.remarks import junit, plan_remarks
-from reconciler.cli.text.sections import plan_of, sections
+from reconciler.cli.text.sections import sections
 from reconciler.cli.text.states_text import diff_text, difference_lines
 from reconciler.operations import state_views as state_diffs
 from reconciler.operations.steps.approval import ApprovalCheck
@@ -38,7 +38,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
-from reconciler.planning.saved_plan import canonical_bytes, read_document, to_document
+from reconciler.planning.saved_plan import canonical_bytes, plan_of, read_document, to_document
 from reconciler.resources.address import Address
 from reconciler.resources.base import OfNamespace, OnCluster
 from reconciler.resources.inventory import RESOURCE

@@ -36,7 +36,6 @@ from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text, totals
 from reconciler.cli.text.remarks import plan_remarks
 from reconciler.cli.text.runs_text import Failures, applied_text, pass_line, recovered_lines, upkeep_text, verified_text
-from reconciler.cli.text.sections import plan_of
 from reconciler.cli.text.states_text import unlocked_text
 from reconciler.embedded.check.sweep import SweptPartition
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
@@ -48,7 +47,7 @@ from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
 from reconciler.planning.plan_rows import plan_row
-from reconciler.planning.saved_plan import PlanDocument
+from reconciler.planning.saved_plan import PlanDocument, plan_of
 from reconciler.providers.protocol import Failed, Upkept
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords

@@ -50,9 +50,9 @@ def _show_page(files: Files, place: Place, what: str | None) -> None:
     from reconciler.cli.json.inventory_json import ShowDocument
     from reconciler.cli.present import show_page
     from reconciler.cli.reports import errors_shown
-    from reconciler.cli.text.sections import plan_of
     from reconciler.operations.manifest_files import folder_of, name_of_workspace
     from reconciler.operations.show import show, show_plan
+    from reconciler.planning.saved_plan import plan_of
 
     invocation = place.invocation()
     with errors_shown("html", "show", invocation, files.environment):

@@ -1,11 +1,11 @@
-"""A plan sorted for reading; a saved plan read back."""
+"""A plan sorted for reading."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Final
 
 from reconciler.cli.text.action_words import headlines, mark, note, title
 from reconciler.cli.text.amounts import change_texts, field_name, is_nested, moved_text, value_text
@@ -13,44 +13,18 @@ from reconciler.cli.text.lines import Tone
 from reconciler.lifecycles import MigrationState
 from reconciler.planning.actions import (
     Action,
-    Adopt,
-    Block,
     Change,
     Create,
-    Delete,
-    Estimate,
-    Forget,
     Reason,
-    Risk,
-    RoleCost,
     RunJob,
     Transition,
-    Unreadable,
     Update,
-    Value,
     is_dangerous,
 )
-from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
 from reconciler.resources.address import Address
-from reconciler.resources.base import KEPT, NameOnly
-from reconciler.resources.inventory import RESOURCE, Resource
-from reconciler.resources.mirrors import Stretch
 from reconciler.resources.mount import MIGRATING
-from reconciler.resources.owners import ResourceOwner
-from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.runtime.text import count_text, first_few
-
-if TYPE_CHECKING:
-    from reconciler.planning.saved_plan import (
-        ActionDocument,
-        ChangeDocument,
-        FindingDocument,
-        GitDocument,
-        PlanDocument,
-        RoleCostDocument,
-        StretchDocument,
-    )
-
 
 _AFTER_AT_MOST: Final = 2
 _DETAILS_AT_MOST: Final = 40
@@ -242,174 +216,3 @@ def _end_of(
 
 def _waiting(each: Waiting) -> Row:
     return Row("…", Tone.QUIET, each.address, waiting_text(each))
-
-
-# A saved plan, read back as far as rendering needs it: the same text as when it was made.
-
-
-_NOT_THERE: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
-
-
-def plan_of(document: PlanDocument) -> Plan:
-    """Return the plan a document shows. It is for reading only: what was there before is not in a document."""
-    base = document.base
-    return Plan(
-        workspace=document.workspace,
-        environment=document.environment,
-        base=Base(base.lineage, base.serial, base.sha256) if base else None,
-        tool=document.tool,
-        git_commit=document.git.commit if document.git else None,
-        actions=tuple(_action(each) for each in document.actions),
-        drift=tuple(
-            DriftFinding(
-                Address(found.address),
-                found.path,
-                _value(found.recorded),
-                _value(found.observed),
-                found.fingerprint,
-                found.ignored,
-                found.origin,
-            )
-            for found in document.drift
-        ),
-        waiting=tuple(
-            Waiting(Address(each.address), each.state, Address(each.after) if each.after else None)
-            for each in document.waiting
-        ),
-        unmanaged=tuple(Address(each) for each in document.unmanaged),
-        errors=tuple(_finding(each) for each in document.errors),
-        warnings=tuple(_finding(each) for each in document.warnings),
-        digest=document.digest,
-        back_to=document.back_to,
-        applied=_applied(document.git),
-    )
-
-
-def _applied(git: GitDocument | None) -> AppliedCommit | None:
-    if git is None or git.applied is None:
-        return None
-    return AppliedCommit(git.applied.commit, git.commit, git.applied.is_newer, git.applied.allow)
-
-
-def _action(document: ActionDocument) -> Action:
-    carried = _carried(document)
-    parameters = document.parameters
-    match document.action:
-        case "create":
-            given = {key: _value(value) for key, value in parameters.items()}
-            return Create(after=_resource(document), parameters=given, **carried)
-        case "update":
-            after = _resource(document)
-            return Update(before=after, after=after, changes=tuple(map(_change, document.changes)), **carried)
-        case "delete":
-            # What was there is not in the document.
-            return Delete(before=_NOT_THERE, **carried)
-        case "adopt":
-            after, moved = _resource(document), parameters.get("moved_from")
-            changes = tuple(map(_change, document.changes))
-            moved_from = Address(str(moved)) if moved else None
-            return Adopt(observed=after, after=after, changes=changes, moved_from=moved_from, **carried)
-        case "forget":
-            return Forget(**carried)
-        case "transition":
-            return _transition(document, carried)
-        case "job":
-            carried["source"] = Address(str(parameters["source"]))
-            sink = Address(str(parameters["sink"]))
-            return RunJob(job=document.verb, sink=sink, declared_at=document.source, **carried)
-        case _:
-            assert_never(document.action)
-
-
-def _transition(document: ActionDocument, carried: dict[str, Any]) -> Transition:
-    given = {key: _value(value) for key, value in document.parameters.items()}
-    machine, before, after = (str(given.pop(key)) for key in ("machine", "from", "to"))
-    return Transition(
-        machine=machine,
-        verb=document.verb,
-        from_state=before,
-        to_state=after,
-        after=_resource(document),
-        parameters=given,
-        changes=tuple(map(_change, document.changes)),
-        **carried,
-    )
-
-
-def _carried(document: ActionDocument) -> dict[str, Any]:
-    estimate, blocked = document.estimate, document.blocked
-    return {
-        "address": Address(document.address),
-        "risk": Risk(document.risk),
-        "reasons": tuple(Reason(reason) for reason in document.reasons),
-        "depends_on": document.depends_on,
-        "wave": document.wave,
-        "estimate": Estimate(
-            estimate.bytes,
-            estimate.records,
-            estimate.seconds,
-            estimate.groups,
-            estimate.uploads,
-            tuple(
-                Unreadable(Address(lost.topic), lost.partition, lost.start, lost.stop, lost.bytes)
-                for lost in estimate.unreadable
-            ),
-            estimate.location,
-            estimate.partitions,
-            estimate.no_writes_seconds,
-            _role(estimate.role),
-            estimate.replicated,
-            estimate.engine or "",
-        ),
-        "source": document.source,
-        "precondition": document.precondition,
-        "blocked": Block(blocked.guard, blocked.message, blocked.allow, blocked.instead) if blocked else None,
-        "granted_by": document.grant,
-        "owner": None if document.owner is None else ResourceOwner(**document.owner.model_dump()),
-    }
-
-
-def _role(cost: RoleCostDocument | None) -> RoleCost | None:
-    if cost is None:
-        return None
-    return RoleCost(
-        _stretches(cost.lost),
-        _stretches(cost.behind),
-        cost.unknown,
-        cost.fetched,
-        cost.groups_set_back,
-        cost.timeout_ms,
-        cost.records,
-        cost.since_ms,
-        _stretches(cost.kept),
-        cost.kept_in,
-        cost.copied_afresh,
-    )
-
-
-def _stretches(found: tuple[StretchDocument, ...]) -> tuple[Stretch, ...]:
-    return tuple(Stretch(each.partition, each.start, each.stop) for each in found)
-
-
-def _resource(document: ActionDocument) -> Resource:
-    return RESOURCE.validate_python(document.after, context=KEPT)
-
-
-def _change(document: ChangeDocument) -> Change:
-    return Change(document.path, _value(document.before), _value(document.after), document.drift, document.origin)
-
-
-def _finding(document: FindingDocument) -> Finding:
-    address = Address(document.address) if document.address else None
-    return Finding(address, document.source, document.message, document.hint)
-
-
-def _value(value: object) -> Value:
-    """Return a value as actions hold it: tuples for lists."""
-    if isinstance(value, list):
-        return tuple(_value(item) for item in value)
-    if isinstance(value, Mapping):
-        return {str(key): _value(item) for key, item in value.items()}
-    if value is None or isinstance(value, str | int | bool):
-        return value
-    return str(value)

@@ -344,7 +344,8 @@ class EmbeddedProvider:
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Write who owns what by one commit of the catalog."""
         if change.makes_cluster:
-            self._prepare(Create(address=self._declared.address, after=self._declared))
+            self._check_storage("create", is_bound=self._declared.spec.object_storage is not None)
+            make_cluster(self._store, self._declared, self._edge.new_id)
         refused: dict[str, ResourceOwner] = {}
 
         def decide(draft: Draft) -> None:
@@ -504,20 +505,20 @@ class EmbeddedProvider:
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
-    def _prepare(self, action: Create | Update) -> ObjectStore | None:
-        """Make a new cluster, without properties; return the object storage to which the action binds a cluster."""
-        Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{action.verb} {action.address}")
-        storage = self._storage if is_binding(action) else None
-        if storage is not None:  # Both are looked at first: where one cannot be used nothing is made in the other.
+    def _check_storage(self, verb: str, *, is_bound: bool) -> ObjectStore | None:
+        """Return the object storage to which a change binds the cluster, if both can be used; else change nothing."""
+        Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{verb} {self._declared.address}")
+        storage = self._storage if is_bound else None
+        if storage is not None:
             check_places(self._store, storage)
             check_usable(storage)  # Another cluster may have made it: that does not say what we may do there.
-        if isinstance(action, Create):
-            make_cluster(self._store, action.after, self._edge.new_id)
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
         try:
-            storage = self._prepare(action)
+            storage = self._check_storage(action.verb, is_bound=is_binding(action))
+            if isinstance(action, Create):
+                make_cluster(self._store, action.after, self._edge.new_id)
             storage_id = None if storage is None else create_storage(storage, self._edge.new_id)
             cluster = self._cluster()
             cluster.catalog.commit(set_up(action, storage_id), may_go_on=may_go_on)
