@@ -81,16 +81,8 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
     from reconciler.planning.diff.ordered import decide_ordered, ordered_resources  # noqa: PLC0415 - few plans need it
 
     decision = Decision()
-    situation = Situation(
-        wanted=ordered_resources(request.orders, decision),
-        recorded=recorded,
-        observed=observed,
-        given=request,
-        clusters=declared_clusters(desired),
-        trusted=frozenset(request.capabilities),
-        is_chosen=lambda _address: True,
-        ignored=lambda _address, _path: None,
-    )
+    wanted, trusted = ordered_resources(request.orders, decision), frozenset(request.capabilities)
+    situation = Situation(wanted, recorded, observed, request, declared_clusters(desired), trusted)
     decision.errors += check_resources(situation)
     decide_ordered(situation, decision)
     return Draft(desired, situation, decision)
@@ -175,7 +167,6 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanIn
         given=given,
         clusters=clusters,
         trusted=trusted,
-        is_chosen=lambda _address: True,
         ignored=ignoring(given.guards, given.today),
     )
     if is_partial(given.selection):

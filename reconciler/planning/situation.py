@@ -89,8 +89,8 @@ class Situation:
     """The declared clusters by name."""
     trusted: frozenset[str]
     """The clusters that were read and are who they should be; a cluster still to be created is one of them."""
-    is_chosen: Callable[[Address], bool]
-    ignored: Callable[[Address, str], str | None]
+    is_chosen: Callable[[Address], bool] = lambda _address: True
+    ignored: Callable[[Address, str], str | None] = lambda _address, _path: None
     """Which reviewed rule leaves a field as it is observed, if any."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
     """By entry of a mirror, what the verbs to its role change; worked out only where a part was selected by address."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -134,6 +134,20 @@ AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
 
 RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
 """Reads one resource of any kind from Python or JSON values."""
+
+
+def configs_of(resource: Resource) -> Mapping[str, str]:
+    """Return the configs a resource has of its own."""
+    match resource:
+        case Topic() | Namespace():
+            return resource.spec.configs
+        case MirrorTopic():
+            return resource.configs
+        case Cluster() | TieringPolicy() | Mounting() | MirrorLink():
+            return {}
+        case _:
+            assert_never(resource)
+
 
 WRITABLE: Final[dict[str, type[Workspace | Resource]]] = {
     "Workspace": Workspace,

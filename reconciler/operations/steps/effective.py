@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Change, Create, Transition, Update
@@ -24,16 +24,14 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS, ENABLED
 from reconciler.resources.configs import BROKERS, DEFAULT
-from reconciler.resources.inventory import Capabilities, Inventory, Observed, Resource
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mount import Mounting
+from reconciler.resources.inventory import Capabilities, Inventory, Observed, Resource, configs_of
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
     CLUSTER,
     SWITCHES,
     Configs,
     Switches,
-    TieringPolicy,
     disable_policy_in,
     lay_over,
     switch_rules_in,
@@ -147,19 +145,6 @@ def _tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
         yield from (address_of("namespace", cluster, tier) for tier in tiers_of(namespace))
     if not is_namespace:
         yield address
-
-
-def configs_of(resource: Resource) -> Mapping[str, str]:
-    """Return the configs a resource has as its own."""
-    match resource:
-        case Topic() | Namespace():
-            return resource.spec.configs
-        case MirrorTopic():
-            return resource.configs
-        case Cluster() | TieringPolicy() | Mounting() | MirrorLink():
-            return {}
-        case _:
-            assert_never(resource)
 
 
 # What tiering makes of a topic: whether it uploads and fetches, how much it keeps where, and by which rule each.

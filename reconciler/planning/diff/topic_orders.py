@@ -16,6 +16,7 @@ from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, mirror_at, source_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
+from reconciler.resources.inventory import configs_of
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, lay_over, switches_in
@@ -109,18 +110,6 @@ def _not_recorded(address: Address, situation: Situation) -> tuple[str, str]:
         return message, "Change it without remembering that: --no-state"
     hint = "Declare it, or change it without remembering that: --no-state"
     return f"{address} is not owned by this workspace", hint
-
-
-def configs_of(resource: Resource) -> Mapping[str, str]:
-    """Return the configs that a topic or mirror has of its own."""
-    match resource:
-        case Topic():
-            return resource.spec.configs
-        case MirrorTopic():
-            return resource.configs
-        case _:
-            message = f"{resource.address} has no configs that a topic has"
-            raise TypeError(message)
 
 
 def _with_configs(resource: Resource, configs: Mapping[str, str | None]) -> Resource:

@@ -22,8 +22,8 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
 from reconciler.resources.configs import DEFAULT, POLICY_KEYS, TIERING_CONFIGS
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mount import Mounting, pinned, told
+from reconciler.resources.inventory import configs_of
+from reconciler.resources.mount import pinned, told
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
     CLUSTER,
@@ -133,17 +133,7 @@ class ActingConfigs:
 
 def _own(resource: Resource) -> Mapping[str, str]:
     """Return what a resource says itself of the keys that act on topics: configs, or a cluster's properties."""
-    match resource:
-        case Topic() | Namespace():
-            return resource.spec.configs
-        case Cluster():
-            return resource.spec.properties
-        case MirrorTopic():
-            return resource.configs
-        case MirrorLink() | Mounting() | TieringPolicy():
-            return {}
-        case _:
-            assert_never(resource)
+    return resource.spec.properties if isinstance(resource, Cluster) else configs_of(resource)
 
 
 # Configs that only the cluster has, set on a topic by hand above what its namespaces or its cluster declare.
