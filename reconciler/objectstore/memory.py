@@ -1,4 +1,4 @@
-"""An object store in memory, for tests and experiments."""
+"""An object store in memory: for commands without a state, tests and experiments."""
 
 from __future__ import annotations
 

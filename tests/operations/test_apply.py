@@ -33,7 +33,7 @@ from reconciler.operations.show import show
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Emergency, LocalSpool, Stop
+from reconciler.operations.steps.runner import LocalSpool, Stop
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.same_or_less import Why
 from reconciler.state.journal import ActionEnded, read_journal
@@ -70,18 +70,9 @@ def state_of(bench: Bench) -> DirectoryStore:
 
 
 def alter_behind_our_back(bench: Bench, **configs: str) -> None:
-    emergency = Emergency(
-        invocation=bench.invocation,
-        select=Select(),
-        command="topic alter",
-        no_state=True,
-        state_url=None,
-        lock_timeout_s=0,
-        report=bench.events.append,
-        stop=bench.stop,
-    )
     set_ = {key.replace("_", "."): value for key, value in configs.items()}
-    alter_topic(emergency, "topic/west/shop:orders", set_, (), confirm=lambda _altered: False)
+    acting = bench.acting("topic alter", no_state=True)
+    alter_topic(acting, "topic/west/shop:orders", set_, (), confirm=lambda _altered: False)
 
 
 def test_a_run_leaves_what_it_set_out_to_do_and_how_it_ended(applied: Bench) -> None:

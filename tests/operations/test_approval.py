@@ -18,7 +18,6 @@ from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Emergency
 from reconciler.planning.same_or_less import Why
 from tests.operations.test_crash import MORE, TOPIC, create_topic, die_at, unlock
 
@@ -50,17 +49,8 @@ def retention(bench: Bench, text: str) -> None:
 
 def alter(bench: Bench, days: int) -> None:
     """Change that retention on the cluster, behind our back."""
-    emergency = Emergency(
-        invocation=bench.invocation,
-        select=Select(),
-        command="topic alter",
-        no_state=True,
-        state_url=None,
-        lock_timeout_s=0,
-        report=bench.events.append,
-        stop=bench.stop,
-    )
-    alter_topic(emergency, ORDERS, {"retention.ms": f"{days}d"}, (), confirm=lambda _altered: False)
+    acting = bench.acting("topic alter", no_state=True)
+    alter_topic(acting, ORDERS, {"retention.ms": f"{days}d"}, (), confirm=lambda _altered: False)
 
 
 def saved(bench: Bench, text: str = "{retention.ms: 3d}") -> None:

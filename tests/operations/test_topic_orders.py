@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError, UserError
 from reconciler.operations.clusters.namespaces import delete_namespace
 from reconciler.operations.clusters.topic_orders import create_topic, delete_topics
@@ -58,6 +59,16 @@ def test_a_created_topic_is_unmanaged_and_taken_over_once_a_file_declares_it(
     assert "shop:new" in cluster(applied).topics()
     applied.write("manifests/new.yaml", MANIFEST)
     assert [action.id for action in applied.plan().plan.actions] == [f"adopt:{NEW}"]
+
+
+def test_a_command_without_the_state_reports_its_actions_alone_and_leaves_nothing_of_its_run(applied: Bench) -> None:
+    (applied.folder / ".reconciler").rename(applied.folder / "away")
+    applied.events.clear()
+    owners = cluster(applied).catalog.read().owners
+    assert create(applied, no_state=True).verdict is None
+    assert [type(event) for event in applied.events] == [ActionStarted, ActionDone]
+    assert cluster(applied).catalog.read().owners == owners
+    assert not (applied.folder / ".reconciler").exists()
 
 
 @pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import sha256
-from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
@@ -20,18 +15,9 @@ from typing import TYPE_CHECKING, Final, assert_never
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.applying.engine import (
-    MIRRORS,
-    MIRRORS_AT_ONCE,
-    Lane,
-    RunResult,
-    is_called,
-    is_job,
-    is_of_mirrors,
-    lane_of,
-)
-from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event
-from reconciler.applying.ports import DataAction, Setting
+from reconciler.applying.engine import RunResult
+from reconciler.applying.events import ActionFailed, Detached, Event, Summary
+from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Decide, Ended, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import (
     IncompleteError,
@@ -54,7 +40,7 @@ from reconciler.planning.actions import Action, Adopt, ControlAction, Create, De
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import owned_keys
 from reconciler.planning.situation import IMPLIED
-from reconciler.providers.protocol import Done, Failed, Provider
+from reconciler.providers.protocol import Provider
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -70,8 +56,10 @@ from reconciler.runtime.text import no_json, refusal
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.journal import AnyEntry, Entry
 from reconciler.state.lease import Claim
+from reconciler.state.lockfile import Terms
 
 if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.inventory import Record
     from reconciler.state.snapshots import Snapshot
@@ -180,11 +168,18 @@ def _digest(entries: object) -> str:
 
 
 def run_under_lease(
-    site: Site, wish: RunRequest, decide: Decide, *, report: Callable[[Event], None], stop: Stop
+    site: Site,
+    wish: RunRequest,
+    decide: Decide,
+    *,
+    report: Callable[[Event], None],
+    stop: Stop,
+    keeps_state: bool = True,
 ) -> Ended:
     """Do what `decide` makes of the state under the lease; its `result` is `None` where that is nothing.
 
-    `decide` may raise: then nothing was done and the lease is free again.
+    `decide` may raise: then nothing was done and the lease is free again. Without `keeps_state` the run begins with an
+    empty state in memory, so it waits for no store, recovers nothing and tells no cluster who owns what.
 
     Raises:
         LeaseError: Someone else holds it, or took over on the way.
@@ -196,7 +191,7 @@ def run_under_lease(
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.ends(effects.hurry):
             setting = Setting(
-                state=site.state,
+                state=site.state if keeps_state else _forgotten_state(),
                 providers=site.providers,
                 jobs=jobs,
                 effects=effects,
@@ -205,7 +200,8 @@ def run_under_lease(
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
                 settle=owning.settle,
             )
-            return _ended(Run(setting, _caller(site), wish).run(owning.deciding(decide)))
+            caller = _caller(site, Terms() if keeps_state else _UNENDING)
+            return _ended(Run(setting, caller, wish).run(owning.deciding(decide)))
     finally:
         effects.close()
 
@@ -296,8 +292,8 @@ class _Owning:
     def _is_known(self, cluster: str) -> bool:
         """Tell whether the cluster that answers is the one the state is about."""
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
-        found = self._site.providers[cluster].identify()
-        return found is not None and last is not None and last.incarnation == found.cluster_id
+        identity = None if last is None else self._site.providers[cluster].identify()
+        return identity is not None and last is not None and last.incarnation == identity.cluster_id
 
     def _warn(self, cluster: str, error: ReconcilerError) -> None:
         if cluster not in self._warned:
@@ -339,7 +335,17 @@ def _ended(run: Coroutine[object, object, Ended]) -> Ended:
     return found[0]
 
 
-def _caller(site: Site) -> Caller:
+def _forgotten_state() -> ObjectStore:
+    from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - only a run without a state needs it
+
+    return MemoryStore()
+
+
+_UNENDING: Final = Terms(lease_s=365 * 86_400)
+"""No process waits for the lease of a state in memory, so it outlives a process that is suspended."""
+
+
+def _caller(site: Site, terms: Terms) -> Caller:
     invocation = site.invocation
     return Caller(
         claim=Claim(
@@ -348,6 +354,7 @@ def _caller(site: Site) -> Caller:
             who=invocation.who,
             lineage=invocation.new_id(),
             ci_url=invocation.ci_url,
+            terms=terms,
         ),
         tool=invocation.tool,
         git_commit=invocation.git_commit(site.edge.folder),
@@ -574,7 +581,6 @@ class Emergency:
     stop: Stop
     at: Mapping[str, str] = field(default_factory=dict)
     """Where clusters are, by name: it stands in for a workspace where there is neither one nor a state."""
-    _saying: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def open(self) -> Site:
         """Open where it happens; touches no cluster.
@@ -654,125 +660,30 @@ class Emergency:
         Raises:
             LeaseError: Someone else is applying.
         """
-        if self.no_state:
-            return self._done_without(site, decide(None))
 
         def decide_now(basis: Basis) -> ToDo:
-            actions = () if basis.is_again else tuple(decide(basis.snapshot))
+            actions = () if basis.is_again else tuple(decide(None if self.no_state else basis.snapshot))
             return ToDo(actions, digest(actions))
+
+        def report(event: Event) -> None:
+            if not (self.no_state and isinstance(event, Detached | Summary)):  # Both name a state that is kept.
+                self.report(event)
 
         wish = RunRequest(
             command=self.command,
-            options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s),
+            options=RunOptions(parallelism=1 if self.no_state else 2, lock_timeout_s=self.lock_timeout_s),
             # In an emergency another cluster may be the very one that does not answer.
             gives_up=lambda address: cluster_of(address) not in clusters,
         )
         try:
-            result = run_under_lease(site, wish, decide_now, report=self.report, stop=self.stop).result
+            result = run_under_lease(
+                site, wish, decide_now, report=report, stop=self.stop, keeps_state=not self.no_state
+            ).result
         except LeaseError as error:
             if self.command == FAILOVER:  # The one verb that is for the day on which nobody can wait.
                 error.hint = f"In an emergency, --no-state does it now, without the lease. {error.hint}"
             raise
         return {} if result is None else _undone(result)
-
-    def _done_without(self, site: Site, actions: Sequence[Action]) -> Mapping[str, ReconcilerError]:
-        undone: dict[str, ReconcilerError] = {}
-        with SparkJobs(site.providers, site.spark, self.invocation) as jobs, self.stop.ends(jobs.stop):
-            jobs.check(actions)
-            for batch in _batches(site, actions):
-                if self.stop.is_requested:
-                    undone |= {action.id: _not_begun() for action in batch}
-                    continue
-                ready = [action for action in batch if not undone.keys() & set(action.depends_on)]
-                for action in batch:
-                    if action in ready:
-                        self.report(ActionStarted(action.id, action.address))
-                    else:
-                        undone[action.id] = _skipped(next(each for each in action.depends_on if each in undone))
-                failed = self._do(site, jobs, ready) if ready else {}
-                for action in ready:
-                    if (error := failed.get(action.id)) is not None:
-                        self.report(ActionFailed(action.id, action.address, error.message, error.hint))
-                    else:
-                        self.report(ActionDone(action.id, action.address, 0.0))
-                undone |= failed
-        return undone
-
-    def _do(self, site: Site, jobs: SparkJobs, batch: Sequence[Action]) -> dict[str, ReconcilerError]:
-        """Do a batch, and return why some of it failed."""
-        changes: list[ControlAction] = []
-        moving: list[DataAction] = []
-        for action in batch:
-            match action:
-                case Adopt() | Forget():
-                    pass  # Both are about a state alone.
-                case Create() | Update() | Delete() | Transition() if not is_job(lane_of(action)):
-                    changes.append(action)
-                case RunJob() | Transition():
-                    moving.append(action)
-                case Create() | Update() | Delete():
-                    message = f"{action.id} is in the lane of jobs"
-                    raise TypeError(message)
-                case _:
-                    assert_never(action)
-        with ThreadPoolExecutor(MIRRORS_AT_ONCE, thread_name_prefix="mirrors") as threads:
-            moved = zip(moving, threads.map(partial(self._moved, jobs), moving), strict=True)
-            failed = {action.id: error for action, error in moved if error is not None}
-        return failed | (_changed(site.providers[changes[0].cluster or ""], changes) if changes else {})
-
-    def _moved(self, jobs: SparkJobs, action: DataAction) -> ReconcilerError | None:
-        """Do what a job does, and return why it failed; `None`: it did not."""
-        try:
-            jobs.run(action, self._say)
-        except ReconcilerError as error:
-            return error
-        return None
-
-    def _say(self, event: Event) -> None:
-        """Report an event, from any thread."""
-        with self._saying:
-            self.report(event)
-
-
-def _batches(site: Site, actions: Sequence[Action]) -> Iterator[list[Action]]:
-    """Yield actions in their order, what goes side by side together.
-
-    That is what follows each other on one cluster, as many as it takes at once; and all that is done with mirrors, but
-    what waits for some of it.
-    """
-    for lane, some in groupby(actions, key=lambda action: MIRRORS if is_of_mirrors(action) else lane_of(action)):
-        batch: list[Action] = []
-        for action in sorted(some, key=lambda action: len(action.depends_on)) if lane == MIRRORS else some:
-            if len(batch) >= _most(site, lane, action) or {each.id for each in batch} & set(action.depends_on):
-                yield batch
-                batch = []
-            batch.append(action)
-        yield batch
-
-
-def _most(site: Site, lane: Lane, action: Action) -> int:
-    if is_called(lane):
-        return site.providers[action.cluster or ""].capabilities.batch
-    return sys.maxsize if lane == MIRRORS else 1
-
-
-def _changed(provider: Provider, changes: Sequence[ControlAction]) -> dict[str, ReconcilerError]:
-    """Ask a platform for changes, and return why some are not done; one of which it says nothing may be done."""
-    failed: dict[str, ReconcilerError] = {}
-    told: set[str] = set()
-    try:
-        for outcome in provider.apply(changes):
-            told.add(outcome.id)
-            match outcome:
-                case Failed(error=error):
-                    failed[outcome.id] = error
-                case Done():
-                    pass
-                case _:
-                    assert_never(outcome)
-    except ReconcilerError as error:
-        failed |= {change.id: error for change in changes if change.id not in told}
-    return failed
 
 
 def _undone(result: RunResult) -> dict[str, ReconcilerError]:
