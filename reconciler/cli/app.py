@@ -47,6 +47,7 @@ def _command(
 _NAMESPACE: Final = (
     _command("Commands", "list", "namespaces, and how many topics each holds", "namespace"),
     _command("Commands", "create", "make one now; for emergencies", "namespace"),
+    _command("Commands", "alter", "change configs and access rules now; for emergencies", "namespace"),
     _command("Commands", "move", "move topics to another namespace now", "namespace"),
     _command("Commands", "delete", "delete one with its topics now", "namespace"),
 )
@@ -57,7 +58,7 @@ _TOPIC: Final = (
     _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic"),
     _command("Commands", "profile", "what a topic holds: sizes, keys, skew, what can be freed", "topic"),
     _command("Commands", "create", "make one now; for emergencies", "topic"),
-    _command("Commands", "alter", "change configs now; for emergencies", "topic"),
+    _command("Commands", "alter", "change configs or add partitions now; for emergencies", "topic"),
     _command("Commands", "delete", "delete topics with their records now; for emergencies", "topic"),
     _command("Commands", "mount", "attach topics from object storage now; for emergencies", "mount", group="topic"),
     _command("Commands", "unmount", "detach topics into object storage now; for emergencies", "mount", group="topic"),

@@ -13,12 +13,13 @@ from reconciler.cli.options import Acting, Files, Place, TextOrJson
 from reconciler.cli.present import finding_line, last_line, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.planning.actions import Transition
+from reconciler.planning.actions import Risk, Transition, Update
 from reconciler.runtime.text import count_text, json_shown
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderResult
     from reconciler.operations.steps.runner import Emergency
+    from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
 
@@ -51,17 +52,33 @@ def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None
     return pass_on
 
 
+def confirmation_of_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+    """Return a function that shows a plan with a risk or a warning, and asks where records are lost by it."""
+
+    def confirm(plan: Plan) -> bool:
+        risks = {action.risk for action in plan.actions}
+        if risks <= {Risk.NONE} and not plan.warnings:
+            return True
+        return confirmation(verb, "resources", yes=yes or Risk.DATA_LOSS not in risks, form=form)(plan)
+
+    return confirm
+
+
 def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Return a function that shows a plan and asks whether to carry it out: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
-        from reconciler.cli.text.plan_text import plan_text
-
         count = len({action.address for action in plan.actions if action.blocked is None})
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {count_text(count)} {noun}'}?"
-        return approved(plan_text(plan), question, yes=yes, form=form)
+        return approved(_plan_lines(plan), question, yes=yes, form=form)
 
     return confirm
+
+
+def _plan_lines(plan: Plan) -> list[Line]:
+    from reconciler.cli.text.plan_text import plan_text
+
+    return [*plan_text(plan), *map(finding_line, plan.warnings)]
 
 
 def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
@@ -80,11 +97,12 @@ def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
 
             out().write_bytes(document_line(ResultEvent.of(result)))
     elif result.is_dry_run:
-        from reconciler.cli.text.plan_text import plan_text
-
-        out().show(plan_text(result.plan))
+        out().show(_plan_lines(result.plan))
     else:
-        err().show([finding_line(warning) for warning in result.plan.warnings])
+        if result.failed and result.plan.blocked:
+            out().show(_plan_lines(result.plan))
+        elif not result.is_shown:
+            err().show([finding_line(warning) for warning in result.plan.warnings])
         out().show(_result_text(result, done))
     raise_verdict(result.verdict)
 
@@ -93,11 +111,11 @@ def _result_text(result: OrderResult, done: str) -> list[Line]:
     """Return a line for each resource. A single error is left to the end of the command."""
     if len(result.addresses) == 1 and result.failed:
         return []
-    transitions = {action.address: action for action in result.plan.actions if isinstance(action, Transition)}
-    return [each for address in result.addresses for each in _lines_of(result, address, transitions.get(address), done)]
+    actions = {action.address: action for action in result.plan.actions}
+    return [each for address in result.addresses for each in _lines_of(result, address, actions.get(address), done)]
 
 
-def _lines_of(result: OrderResult, address: Address, transition: Transition | None, done: str) -> Iterator[Line]:
+def _lines_of(result: OrderResult, address: Address, action: Action | None, done: str) -> Iterator[Line]:
     error, state = result.failed.get(address), result.states.get(address)
     name = Span(address, Tone.STRONG)
     if error is not None:
@@ -105,7 +123,11 @@ def _lines_of(result: OrderResult, address: Address, transition: Transition | No
         yield line("    ", Span("hint: ", Tone.QUIET), error.hint)
     elif address in result.unchanged:
         yield line(Span("· ", Tone.QUIET), name, f"  unchanged{f': {state} already' if state else ''}")
-    elif transition is not None:
-        yield line(Span("✓ ", Tone.ADD), name, f"  {done}: {transition.from_state} → {state or '?'}")
+    elif isinstance(action, Transition) and action.machine != "topic":
+        yield line(Span("✓ ", Tone.ADD), name, f"  {done}: {action.from_state} → {state or '?'}")
+    elif isinstance(action, Transition | Update):
+        from reconciler.cli.text.action_words import headline
+
+        yield line(Span("✓ ", Tone.ADD), name, f"  {headline(action)}")
     else:
         yield line(Span("✓ ", Tone.ADD), name, f"  {done}{f': {state}' if state else ''}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from reconciler.resources.acls import NamespaceAcl
     from reconciler.resources.address import Address
 
 
@@ -40,11 +41,25 @@ class CreateNamespaceOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteNamespaceOrder:
-    """Delete a namespace with the namespaces and topics in it."""
+class AlterNamespaceOrder:
+    """Give configs and access rules of a namespace values; `None` resets a config."""
 
     cluster: str
     name: str
+    configs: Mapping[str, str | None]
+    acls: tuple[NamespaceAcl, ...] = ()
+    """Each replaces the rule of the same principal, host, resources and names."""
+    removed_acls: tuple[NamespaceAcl, ...] = ()
+    """Rules to remove, whatever their operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNamespaceOrder:
+    """Delete a namespace with the topics in it; with `is_recursive` also the namespaces in it, with theirs."""
+
+    cluster: str
+    name: str
+    is_recursive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +84,11 @@ class CreateTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicOrder:
-    """Give configs of a topic or mirror values; `None` resets one."""
+    """Give configs of a topic or mirror values, where `None` resets one, and add partitions up to a number."""
 
     topic: Address
     configs: Mapping[str, str | None]
+    partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,7 @@ Order: TypeAlias = (
     ForgetOrder
     | ReaddressOrder
     | CreateNamespaceOrder
+    | AlterNamespaceOrder
     | DeleteNamespaceOrder
     | MoveTopicsOrder
     | CreateTopicOrder

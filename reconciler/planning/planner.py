@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reconciler.planning.allowances import allowances, commit_applied
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.checks.guards import guard, guard_ordered
+from reconciler.planning.checks.guards import guard, guard_ordered, warnings_of_unmountable
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
@@ -147,7 +147,7 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
         git_commit=given.git_commit,
         actions=actions,
         errors=_in_order(decision.errors),
-        warnings=_in_order(decision.warnings),
+        warnings=_in_order([*decision.warnings, *warnings_of_unmountable(actions, situation)]),
         digest=digest(actions),
     )
 

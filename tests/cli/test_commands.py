@@ -303,7 +303,7 @@ def test_drift_is_found_shown_and_exits_3(applied: Call) -> None:
     edit("partitions: 3", "partitions: 3\n  configs: {retention.ms: 7d}")
     applied("apply", "--yes")
     altered = applied("topic", "alter", TOPIC, "--set", "retention.ms=3d", "--no-state")
-    assert (altered.code, altered.out) == (0, f"~ {TOPIC}  retention.ms 7d → 3d\n")
+    assert (altered.code, altered.out) == (0, f"✓ {TOPIC}  retention.ms 7d → 3d\n")
     said = applied("drift")
     assert said.code == 3
     assert f"! {TOPIC}  retention.ms 7d → 3d on the cluster" in said.out

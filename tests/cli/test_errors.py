@@ -232,16 +232,6 @@ def test_an_inherited_value_says_where_it_is_written(applied: Run) -> None:
     assert printed["effective_origins"]["flush.ms"] == "default"
 
 
-def test_altering_shows_what_acted_before_and_where_that_was_from(applied: Run) -> None:
-    said = applied("topic", "alter", TOPIC, "--set", "retention.ms=1d")
-    assert said.stdout == f"~ {TOPIC}  retention.ms 30d (namespace/west/shop) → 1d\n"
-    said = applied("topic", "alter", TOPIC, "--delete", "retention.ms", "--set", "flush.ms=1h")
-    assert said.stdout.splitlines() == [
-        f"~ {TOPIC}  flush.ms infinite (default) → 1h",
-        f"~ {TOPIC}  retention.ms 1d → 30d (namespace/west/shop)",
-    ]
-
-
 def test_records_for_a_mirror_are_refused_with_both_addresses(tmp_path: Path) -> None:
     cluster = {"kind": "Cluster", "metadata": {"name": "east"}, "spec": {"embedded": {"root": "memory://wording-east"}}}
     link = {"kind": "MirrorLink", "metadata": {"name": "from-west", "cluster": "east"}, "spec": {"source": "west"}}

@@ -675,7 +675,7 @@ def test_what_a_mirror_follows_its_source_in_is_not_altered_and_what_is_its_own_
             True,
             True,
         )
-    for size, shown in (("2", "1GiB (default) → 2MiB"), ("3", "2MiB → 3MiB")):
+    for size, shown in (("2", "unset → 2MiB"), ("3", "2MiB → 3MiB")):
         assert shown in twins.said("topic", "alter", ORDERS, "--set", f"segment.bytes={size}MiB")
     twins.said("mirror", "failover", ORDERS, "--yes")
     stopped = ("topic", "alter", "topic/east/shop:orders", "--set", "retention.ms=5d", "--yes")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from reconciler.cli.json.runs_json import EventDocument
 from reconciler.cli.options import pairs
 from reconciler.errors import UsageError
 from reconciler.runtime.text import bytes_text
@@ -56,43 +57,78 @@ def follows(name: str, said: Finished) -> Any:
 
 def test_a_namespace_is_made_listed_moved_to_and_deleted(workspace: Run) -> None:
     run = workspace
+    planned = run("namespace", "create", "west", "org:apache", "--dry-run")
+    assert (planned.returncode, planned.stdout.splitlines()[-1][:14]) == (0, "Plan: 2 to add")
     made = run("namespace", "create", "west", "org:apache", "--set", "retention.ms=1d")
-    assert (made.returncode, made.stdout) == (0, "+ namespace/west/org\n+ namespace/west/org:apache\n")
+    assert (made.returncode, made.stdout) == (
+        0,
+        "✓ namespace/west/org  created\n✓ namespace/west/org:apache  created\n",
+    )
     again = run("namespace", "create", "cluster/west", "org:apache")
-    assert (again.returncode, again.stdout) == (0, "namespace/west/org:apache is there already\n")
+    assert (again.returncode, again.stdout) == (0, "· namespace/west/org:apache  unchanged\n")
     listed = run("namespace", "list", "west", "org")
     assert [row.split()[0] for row in listed.stdout.splitlines()] == ["address", "namespace/west/org:apache"]
     moved = run("namespace", "move", "west", "shop", "org:apache", "--topic", "orders")
-    says = "» topic/west/shop:orders → topic/west/org:apache:orders, inherits retention.ms 30d → 1d\n"
-    assert (moved.returncode, moved.stdout) == (0, says)
+    assert moved.returncode == 0, moved.stderr
+    assert moved.stdout.startswith("✓ topic/west/org:apache:orders  move: shop:orders → org:apache:orders")
+    assert "inherits retention.ms 30d → 1d" in moved.stdout
     nested = run("namespace", "delete", "west", "org", "--yes")
     assert nested.returncode == 7
-    assert "namespace org holds namespaces: org:apache; nothing was deleted" in nested.stderr
+    assert "namespace org holds namespaces: org:apache" in nested.stderr
+    assert "--recursive" in nested.stderr
     held = run("namespace", "delete", "west", "org", "--recursive", "--yes")
     assert held.returncode == 7
-    assert "--recursive --allow 'delete:topic/west/org:*'" in held.stderr
-    gone = run("namespace", "delete", "west", "org", "--recursive", "--yes", "--allow", "delete:topic/west/org:*")
+    assert "--allow delete:topic/west/org:apache:orders" in held.stderr
+    delete = ("namespace", "delete", "west", "org", "--recursive", "--allow", "delete:topic/west/org:*")
+    planned = run(*delete, "--dry-run")
+    assert (planned.returncode, "Plan: 3 to delete" in planned.stdout) == (0, True)
+    gone = run(*delete, "--yes")
     assert gone.returncode == 0, gone.stderr
-    assert "2 namespaces, 1 topic: 1 record, " in gone.stdout
-    assert gone.stdout.splitlines()[-1] == "Deleted 2 namespaces, 1 topic; `reconciler run` frees the space"
+    assert gone.stdout.splitlines()[-1] == "✓ namespace/west/org  deleted"
     assert "org" not in run("namespace", "list", "west").stdout
+
+
+def result_of(said: Finished) -> list[str]:
+    """Return the resources of the last of the events that were printed, having seen that these are of their schema."""
+    assert said.returncode == 0, said.stderr
+    events = [json.loads(row) for row in said.stdout.splitlines()]
+    for event in events:
+        jsonschema.validate(event, EventDocument.model_json_schema())
+    assert all(each["changed"] for each in events[-1]["resources"])
+    return [each["address"] for each in events[-1]["resources"]]
 
 
 def test_the_same_as_json(workspace: Run) -> None:
     run = workspace
-    made = follows("namespace-creation", run("namespace", "create", "west", "a:b", "--format", "json"))
-    assert made["created"] == ["namespace/west/a", "namespace/west/a:b"]
-    moved = follows("topic-moves", run("namespace", "move", "west", "shop", "a:b", "--format", "json"))
-    inherits = [{"path": "configs.retention.ms", "before": "2592000000", "after": None}]
-    assert moved["moves"] == [
-        {"before": "topic/west/shop:orders", "after": "topic/west/a:b:orders", "changes": inherits}
-    ]
+    create = ("namespace", "create", "west", "a:b", "--format", "json")
+    assert follows("plan", run(*create, "--dry-run"))["summary"]["create"] == 2
+    assert result_of(run(*create)) == ["namespace/west/a", "namespace/west/a:b"]
+    moved = run("namespace", "move", "west", "shop", "a:b", "--format", "json")
+    assert result_of(moved) == ["topic/west/a:b:orders"]
     follows("namespaces", run("namespace", "list", "west", "a", "--format", "json"))
-    gone = follows(
-        "namespace-deletion",
-        run("namespace", "delete", "west", "a", "--recursive", "--yes", *ALLOWED, "--format", "json"),
+    gone = run("namespace", "delete", "west", "a", "--recursive", "--yes", *ALLOWED, "--format", "json")
+    assert result_of(gone) == ["namespace/west/a"]
+
+
+def test_configs_and_access_rules_of_a_namespace_are_altered_and_set_back_by_the_next_apply(workspace: Run) -> None:
+    run = workspace
+    rule = ("--acl", "{principal: User:checkout, operations: [read, write], resources: [topics, groups]}")
+    altered = run("namespace", "alter", "west", "shop", "--set", "retention.ms=60d", *rule)
+    assert altered.returncode == 0, altered.stderr
+    assert "+acl allow User:checkout on groups,topics: read,write, retention.ms 30d → 60d" in altered.stdout
+    drifted = json.loads(run("drift", "--format", "json").stdout)["findings"]
+    paths = {"acls.allow User:checkout on groups,topics", "configs.retention.ms"}
+    assert {(each["kind"], each["path"]) for each in drifted} == {("drift", path) for path in paths}
+    assert run("apply", "--yes").returncode == 0
+    assert run("plan", "--detailed-exitcode").returncode == 0
+    lossy = run("namespace", "alter", "west", "shop", "--set", "cleanup.policy=compact")
+    assert (lossy.returncode, "data loss" in lossy.stdout) == (64, True)
+    assert run("namespace", "alter", "west", "shop", *rule).returncode == 0
+    removed = run(
+        "namespace", "alter", "west", "shop", "--delete-acl", "{principal: User:checkout, resources: [topics, groups]}"
     )
-    assert (gone["nested"], gone["topics"][0]["records"]) == (["namespace/west/a:b"], 1)
+    assert (removed.returncode, "-acl allow User:checkout" in removed.stdout) == (0, True), removed.stderr
+    assert run("plan", "--detailed-exitcode").returncode == 0
 
 
 BELOW = """\
@@ -133,11 +169,11 @@ def test_how_much_of_its_quotas_a_namespace_uses_is_shown_with_them(workspace: R
 def test_groups_named_in_a_namespace_that_is_deleted_are_named_with_what_deletes_them(workspace: Run) -> None:
     for group in ("shop:checkout", "shopping", "audit"):
         assert workspace("topic", "consume", "topic/west/shop:orders", "--group", group).returncode == 0
-    staying = "1 group named in it: shop:checkout; groups stay until they are deleted: "
+    staying = "1 group named in it: shop:checkout. Groups stay until they are deleted: "
     asked = workspace("namespace", "delete", "west", "shop", *ALLOWED)
     assert staying in asked.stdout
     gone = workspace("namespace", "delete", "west", "shop", *ALLOWED, "--yes")
-    assert f"{staying}reconciler group delete west shop:checkout" in gone.stdout.splitlines()[-1]
+    assert f"{staying}reconciler group delete west shop:checkout" in gone.stdout
     assert workspace("group", "delete", "west", "shop:checkout", "--force", "--yes").returncode == 0
 
 
@@ -154,6 +190,10 @@ BAD = (
     (("create", "west", "a", "--set", "retention.mss=1"), 1, "Did you mean retention.ms?"),
     (("create", "west", "a", "--set", "x"), 64, "--set 'x' is not KEY=VALUE"),
     (("create", "est", "a"), 1, "there is no cluster 'est' in this workspace"),
+    (("alter", "west", "shop"), 64, "there is nothing to alter"),
+    (("alter", "west", "nowhere", "--set", "retention.ms=1d"), 1, "namespace 'nowhere' does not exist on cluster west"),
+    (("alter", "west", "shop", "--acl", "{principal: x, operations: [read]}"), 64, "not a principal"),
+    (("alter", "west", "shop", "--acl", "{"), 64, "--acl {: "),
     (("list", "west", "nowhere"), 1, "namespace 'nowhere' does not exist on cluster west"),
     (("move", "west", "shop", "nowhere"), 1, "namespace 'nowhere' does not exist on cluster west"),
     (("delete", "west", "nowhere", "--yes"), 1, "namespace 'nowhere' does not exist on cluster west"),

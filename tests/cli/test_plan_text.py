@@ -16,7 +16,7 @@ from reconciler.cli.text.action_words import reason_text, summary
 from reconciler.cli.text.amounts import change_text, change_texts
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import LIMIT, plan_markdown
-from reconciler.cli.text.plan_text import at_once, plan_text
+from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.cli.text.sections import sections
 from reconciler.cli.text.states_text import diff_text, difference_lines
@@ -35,6 +35,7 @@ from reconciler.planning.actions import (
     Update,
     is_dangerous,
 )
+from reconciler.planning.allowances import at_once
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why

@@ -28,7 +28,6 @@ from reconciler.errors import (
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.topics import alter_topic
 from reconciler.operations.show import show
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.approval import ChangedPlanError
@@ -40,6 +39,7 @@ from reconciler.state.journal import ActionEnded, read_journal
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from tests.embedded.deaths import cluster_in, opened
+from tests.operations.ordered import alter_topic
 from tests.servers.proxy import Proxy, Refused
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def state_of(bench: Bench) -> DirectoryStore:
 def alter_behind_our_back(bench: Bench, **configs: str) -> None:
     set_ = {key.replace("_", "."): value for key, value in configs.items()}
     acting = bench.acting("topic alter", no_state=True)
-    alter_topic(acting, "topic/west/shop:orders", set_, (), confirm=lambda _altered: False)
+    alter_topic(acting, "topic/west/shop:orders", set_)
 
 
 def test_a_run_leaves_what_it_set_out_to_do_and_how_it_ended(applied: Bench) -> None:
@@ -795,7 +795,7 @@ def test_a_command_that_acted_at_once_and_died_is_settled_and_given_again_never_
 
     kept = applied.folder / "kept"
     acting = replace(applied.acting("topic alter"), report=cut)
-    alter_topic(acting, "topic/west/shop:orders", {"retention.ms": "2d"}, (), confirm=lambda _altered: False)
+    alter_topic(acting, "topic/west/shop:orders", {"retention.ms": "2d"})
     shutil.rmtree(applied.folder / ".reconciler")
     kept.rename(applied.folder / ".reconciler")
     dead = lockfile(applied).lease.run
@@ -867,5 +867,5 @@ def test_a_run_that_an_older_commit_resumes_is_blocked_and_a_command_keeps_the_c
         at_commit(linked, "aaaa0001").apply(options=RESUMING)
     assert at_commit(linked, "aaaa0002").apply(options=RESUMING).verdict is None
     acting = at_commit(linked, "aaaa0001").acting()
-    alter_topic(acting, "topic/west/shop:orders", {"retention.ms": "9d"}, (), confirm=lambda _altered: True)
+    alter_topic(acting, "topic/west/shop:orders", {"retention.ms": "9d"})
     assert lockfile(linked).commit == "aaaa0002"

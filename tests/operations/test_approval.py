@@ -13,12 +13,12 @@ import pytest
 from reconciler.cli.json.checks_json import DriftDocument
 from reconciler.errors import BlockedError, DriftError, UserError
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.topics import alter_topic
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.same_or_less import Why
+from tests.operations.ordered import alter_topic
 from tests.operations.test_crash import MORE, TOPIC, create_topic, die_at, unlock
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def retention(bench: Bench, text: str) -> None:
 def alter(bench: Bench, days: int) -> None:
     """Change that retention on the cluster, behind our back."""
     acting = bench.acting("topic alter", no_state=True)
-    alter_topic(acting, ORDERS, {"retention.ms": f"{days}d"}, (), confirm=lambda _altered: False)
+    alter_topic(acting, ORDERS, {"retention.ms": f"{days}d"})
 
 
 def saved(bench: Bench, text: str = "{retention.ms: 3d}") -> None:

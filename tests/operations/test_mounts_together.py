@@ -9,21 +9,22 @@ import pytest
 
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import plan_text
-from reconciler.cli.text.topics_text import deletion_text
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.namespaces import NamespaceDeletion, delete_namespace
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from tests.embedded.mounts.recovered_topics import TOPIC, fill
 from tests.embedded.samples import NOW, ids
+from tests.operations.ordered import delete_namespace
 from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from reconciler.planning.plan import Plan
 
 
 CLUSTER = """\
@@ -207,13 +208,13 @@ def test_a_topic_that_was_unmounted_by_hand_gets_a_mounting(shop: Bench) -> None
 
 
 def test_who_deletes_a_namespace_at_once_is_told_what_would_keep_its_records(shop: Bench) -> None:
-    shown: list[str] = []
+    shown: list[Plan] = []
 
-    def decline(deletion: NamespaceDeletion) -> bool:
-        shown.append(text_of(deletion_text(deletion)))
+    def decline(plan: Plan) -> bool:
+        shown.append(plan)
         return False
 
-    with pytest.raises(UserError):
-        delete_namespace(shop.acting(), "west", "shop", recursive=False, confirm=decline, allow=["delete:topic/west/*"])
-    (said,) = shown
-    assert "declare and apply first:  {apiVersion: reconciler/v1, kind: Mounting, metadata: {name: orders" in said
+    with pytest.raises(UserError, match="not confirmed"):
+        delete_namespace(shop.acting(), "west", "shop", confirm=decline, allow=["delete:topic/west/*"])
+    (warning,) = shown[0].warnings
+    assert "first: {apiVersion: reconciler/v1, kind: Mounting, metadata: {name: orders" in warning.hint

@@ -17,7 +17,7 @@ from reconciler.objectstore import swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
 from reconciler.operations.clusters.groups import GroupChange, delete_group, describe_group, list_groups, reset_group
-from reconciler.operations.clusters.namespaces import create_namespace, delete_namespace, list_namespaces, move_topics
+from reconciler.operations.clusters.namespaces import list_namespaces
 from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import ObservedClusters
@@ -25,6 +25,7 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.inventory import Observed
 from reconciler.resources.topic import Topic
 from reconciler.state.lockfile import Lockfile, read_lockfile
+from tests.operations.ordered import create_namespace, delete_namespace, move_topics
 from tests.servers.proxy import Lost, Proxy, Refused
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ COMMANDS: dict[str, Callable[[Bench], Any]] = {
     "namespace list": lambda b: list_namespaces(SiteOptions(invocation=b.invocation, select=Select()), "west"),
     "namespace create": lambda b: create_namespace(b.acting(), "west", "new", {}),
     "namespace move": lambda b: move_topics(b.acting(), "west", "shop", "", []),
-    "namespace delete": lambda b: delete_namespace(
-        b.acting(), "west", "shop", recursive=False, confirm=lambda _deletion: True
-    ),
+    "namespace delete": lambda b: delete_namespace(b.acting(), "west", "shop"),
 }
 
 

@@ -16,12 +16,13 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
-from reconciler.operations.clusters.namespaces import delete_namespace, list_namespaces, move_topics
-from reconciler.operations.clusters.topics import alter_topic, describe_topic, list_topics
+from reconciler.operations.clusters.namespaces import list_namespaces
+from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
+from tests.operations.ordered import alter_topic, delete_namespace, move_topics
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -270,9 +271,7 @@ def test_explain_says_where_a_rule_comes_from(ruled: Bench) -> None:
 def test_an_alteration_by_hand_is_held_to_the_rules(ruled: Bench) -> None:
     viewer = as_(ruled, "viewer")
     with pytest.raises(NotAuthorizedError, match="may not alter-configs topic shop:payments"):
-        alter_topic(
-            viewer.acting(), "topic/west/shop:payments", {"retention.ms": "1d"}, (), confirm=lambda _altered: False
-        )
+        alter_topic(viewer.acting(), "topic/west/shop:payments", {"retention.ms": "1d"})
 
 
 def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(ruled: Bench) -> None:
@@ -282,7 +281,7 @@ def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(rul
     for name in ("shop:eu", "shop:zz"):
         for do in (
             lambda name=name: list_namespaces(SiteOptions(invocation=eve.invocation, select=Select()), "west", name),
-            lambda name=name: delete_namespace(emergency, "west", name, recursive=False, confirm=lambda _: True),
+            lambda name=name: delete_namespace(emergency, "west", name),
             lambda name=name: move_topics(emergency, "west", name, "", []),
         ):
             with pytest.raises(NotAuthorizedError) as refused:
@@ -298,8 +297,8 @@ def test_a_namespace_with_something_hidden_in_it_is_not_deleted(ruled: Bench, op
     cluster.set_namespace_acls("shop", [AclEntry("User:half", "allow", operations)])
     cluster.set_topic_acls("shop:payments", [AclEntry("User:half", "deny", ("describe",))])
     emergency = half.acting()
-    with pytest.raises(NotAuthorizedError, match="may not describe topic shop:payments"):
-        delete_namespace(emergency, "west", "shop", recursive=False, confirm=lambda _deletion: True)
+    with pytest.raises(UserError, match="may not describe topic shop:payments"):
+        delete_namespace(emergency, "west", "shop")
     assert list(cluster.topics()) == ["shop:orders", "shop:payments"]
 
 

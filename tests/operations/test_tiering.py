@@ -23,8 +23,6 @@ from reconciler.lifecycles import TieringState
 from reconciler.manifests.positions import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.namespaces import create_namespace, move_topics
-from reconciler.operations.clusters.topics import alter_topic
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
@@ -47,6 +45,7 @@ from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, head_of
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import Tiered, upload_by_hand
 from tests.operations.linked_shop import CLUSTER, MIRROR, mirroring
+from tests.operations.ordered import alter_topic, create_namespace, move_topics
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -746,10 +745,10 @@ def test_altering_a_topic_by_hand_never_deletes_what_lies_in_object_storage(benc
     off = {"remote.write": "false", "remote.read": "false"}
     deleting = {**off, "remote.log.disable.policy": "delete"}
     with pytest.raises(UserError, match="deletes what lies in object storage") as refused:
-        alter_topic(bench.acting(), f"topic/west/{TOPIC}", deleting, (), confirm=lambda _altered: False)
+        alter_topic(bench.acting(), f"topic/west/{TOPIC}", deleting)
     assert "plan" in refused.value.hint
     assert it.tiering().state is TieringState.ENABLED
-    alter_topic(bench.acting(), f"topic/west/{TOPIC}", off, (), confirm=lambda _altered: False)
+    alter_topic(bench.acting(), f"topic/west/{TOPIC}", off)
     assert (it.tiering().state, it.tiering().policy) == (TieringState.DISABLED, "retain")
 
 
@@ -762,10 +761,10 @@ def test_altering_a_mirror_by_hand_never_deletes_what_lies_in_object_storage(ben
     bench.write("manifests/east.yaml", east)
     assert bench.apply().verdict is None
     on, off = ({"remote.write": value, "remote.read": value} for value in ("true", "false"))
-    alter_topic(bench.acting(no_state=True), MIRROR, on, (), confirm=lambda _altered: False)
+    alter_topic(bench.acting(no_state=True), MIRROR, on)
     deleting = {**off, "remote.log.disable.policy": "delete"}
     with pytest.raises(UserError, match="deletes what lies in object storage"):
-        alter_topic(bench.acting(no_state=True), MIRROR, deleting, (), confirm=lambda _altered: False)
+        alter_topic(bench.acting(no_state=True), MIRROR, deleting)
     storage = DirectoryStore(bench.folder / ".storage")
     cluster = EmbeddedCluster.open(
         DirectoryStore(bench.folder / ".clusters/east"), now_ms=lambda: NOW, new_id=ids(), storage=storage
@@ -773,7 +772,7 @@ def test_altering_a_mirror_by_hand_never_deletes_what_lies_in_object_storage(ben
     tiering = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
     assert tiering is not None
     assert tiering.state is TieringState.ENABLED
-    alter_topic(bench.acting(no_state=True), MIRROR, off, (), confirm=lambda _altered: False)
+    alter_topic(bench.acting(no_state=True), MIRROR, off)
 
 
 def test_a_topic_is_not_moved_by_hand_to_where_tiering_is_off(bench: Bench) -> None:
@@ -786,7 +785,7 @@ def test_a_topic_is_not_moved_by_hand_to_where_tiering_is_off(bench: Bench) -> N
     upload_by_hand(it, 8, evicts=4)
     deleting = {"remote.write": "false", "remote.read": "false", "remote.log.disable.policy": "delete"}
     create_namespace(bench.acting(), "west", "scratch", deleting)
-    with pytest.raises(BlockedError, match="turned off, which deletes 4 offsets in object storage; nothing was") as no:
+    with pytest.raises(BlockedError, match="4 offsets in object storage would be deleted by what it inherits") as no:
         move_topics(bench.acting(), "west", "", "scratch", [TOPIC])
     assert "--allow move:topic/west/scratch:orders" in no.value.hint
     assert (it.tiering().state, len(it.segments())) == (TieringState.ENABLED, 4)

@@ -16,18 +16,22 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.consume import ConsumeOptions, Produced, ProduceOptions, consume, produce
 from reconciler.operations.clusters.namespaces import list_namespaces
-from reconciler.operations.clusters.topics import Altered, alter_topic, describe_topic, list_topics
+from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from reconciler.planning.actions import Reason
+from reconciler.planning.actions import Change, Reason, Risk
+from reconciler.planning.plan_rows import changes_of
 from reconciler.records.log import Isolation, OffsetRange
 from reconciler.resources.inventory import TopicShown
 from tests.embedded.samples import NOW
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, evict
+from tests.operations.ordered import agree, alter_topic
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from reconciler.planning.plan import Plan
 
 
 ORDERS = "topic/west/shop:orders"
@@ -68,9 +72,12 @@ def alter(
     no_state: bool = False,
     address: str = ORDERS,
     state_url: str | None = None,
-) -> Altered:
+) -> tuple[Change, ...]:
+    """Alter a topic, and return what changed."""
     emergency = bench.acting("topic alter", no_state=no_state, state_url=state_url)
-    return alter_topic(emergency, address, set_, delete, confirm=lambda _altered: False)
+    return tuple(
+        change for action in alter_topic(emergency, address, set_, delete).plan.actions for change in changes_of(action)
+    )
 
 
 def lines(rows: Sequence[object]) -> str:
@@ -288,8 +295,8 @@ def drifted(bench: Bench) -> dict[str, tuple[str, object, object]]:
 
 
 def test_altering_is_a_run_that_is_drift_until_the_next_plan_undoes_it(applied: Bench) -> None:
-    altered = alter(applied, {"retention.ms": "2d"}, delete=["segment.ms"])
-    assert [(change.path, change.before, change.after) for change in altered.changes] == [
+    changes = alter(applied, {"retention.ms": "2d"}, delete=["segment.ms"])
+    assert [(change.path, change.before, change.after) for change in changes] == [
         ("configs.retention.ms", "604800000", "172800000")
     ]
     assert applied.plan().header.serial == 2
@@ -361,43 +368,40 @@ def test_altering_asks_where_records_go_by_it_and_nowhere_else(
     applied: Bench, set_: dict[str, str], loss: tuple[bool, bool] | None
 ) -> None:
     feed(applied, lines([{"key": "a", "value": "b", "timestamp_ms": NOW - 2 * 86_400_000}]), input_format="records")
-    asked: list[Altered] = []
+    asked: list[Plan] = []
 
-    def confirm(altered: Altered) -> bool:
-        asked.append(altered)
-        return is_confirmed
+    def confirm(plan: Plan) -> bool:
+        asked.append(plan)
+        return plan.actions[0].risk is not Risk.DATA_LOSS
 
-    is_confirmed = False
     if loss is not None:
         with pytest.raises(UserError, match="not confirmed: nothing was done"):
-            alter_topic(applied.acting("topic alter"), ORDERS, set_, (), confirm=confirm)
+            alter_topic(applied.acting("topic alter"), ORDERS, set_, confirm=confirm)
         assert drifted(applied) == {}
-    is_confirmed = True
-    done = alter_topic(applied.acting("topic alter"), ORDERS, set_, (), confirm=confirm)
+    done = alter_topic(applied.acting("topic alter"), ORDERS, set_, confirm=agree if loss else confirm)
     found = drifted(applied)
-    found.pop("", None)  # That setting it back is blocked, where records would go by that.
-    assert found.keys() == {change.path for change in done.changes}
-    actions = [altered.action for altered in asked if altered.action is not None]
-    losses = [(each.estimate.bytes > 0, Reason.COMPACT_ADDED in each.reasons) for each in actions]
-    assert losses == [loss] * (0 if loss is None else 2)
+    found.pop("", None)  # That setting it back is blocked, where records go by that.
+    assert found.keys() == {change.path for change in changes_of(done.plan.actions[0])}
+    (action,) = asked[0].actions
+    assert (action.risk is Risk.DATA_LOSS) == (loss is not None)
+    assert loss in {None, (action.estimate.bytes > 0, Reason.COMPACT_ADDED in action.reasons)}
 
 
 def test_altering_to_what_is_there_does_nothing(applied: Bench) -> None:
-    assert alter(applied, {"retention.ms": "7d"}).changes == ()
+    assert alter(applied, {"retention.ms": "7d"}) == ()
     assert applied.plan().header.serial == 1
 
 
 def test_altering_without_the_state_is_found_as_drift(applied: Bench) -> None:
     (applied.folder / ".reconciler").rename(applied.folder / "away")
-    assert alter(applied, {}, delete=["retention.ms"], no_state=True).changes[0].after is None
+    assert alter(applied, {}, delete=["retention.ms"], no_state=True)[0].after is None
     (applied.folder / "away").rename(applied.folder / ".reconciler")
     assert [row.kind for row in drift(applied.invocation, Select()).findings] == ["drift"]
 
 
 def test_altering_from_the_state_alone_needs_no_files(applied: Bench) -> None:
     (applied.folder / "reconciler.yaml").unlink()
-    altered = alter(applied, {"retention.ms": "2d"}, state_url="file://.reconciler")
-    assert len(altered.changes) == 1
+    assert len(alter(applied, {"retention.ms": "2d"}, state_url="file://.reconciler")) == 1
     with pytest.raises(UserError, match="no state"):
         alter(applied, {"retention.ms": "2d"}, state_url="file://elsewhere")
 
@@ -417,7 +421,7 @@ def test_altering_what_is_not_ours_needs_no_state(applied: Bench) -> None:
     )
     with pytest.raises(UserError, match="--no-state"):
         alter(applied, {"retention.ms": "2d"})
-    assert len(alter(applied, {"retention.ms": "2d"}, no_state=True).changes) == 1
+    assert len(alter(applied, {"retention.ms": "2d"}, no_state=True)) == 1
 
 
 def test_nothing_is_written_to_another_cluster_that_lies_at_the_root(applied: Bench) -> None:

@@ -23,6 +23,7 @@ from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.orders import (
+    AlterNamespaceOrder,
     AlterTopicOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
@@ -36,7 +37,7 @@ from reconciler.planning.orders import (
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of
 from reconciler.planning.planner import to_measure
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import Binding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
@@ -344,6 +345,7 @@ _ORDERS: dict[str, type[Any]] = {
     "forget": ForgetOrder,
     "readdress": ReaddressOrder,
     "create_namespace": CreateNamespaceOrder,
+    "alter_namespace": AlterNamespaceOrder,
     "delete_namespace": DeleteNamespaceOrder,
     "move_topics": MoveTopicsOrder,
     "create_topic": CreateTopicOrder,
@@ -355,6 +357,8 @@ _ORDERS: dict[str, type[Any]] = {
 def _order(order: str, **said: Any) -> Order:
     """Read an order as a case says it: its kind, and its fields."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    for name in fields.keys() & {"acls", "removed_acls"}:
+        fields[name] = tuple(map(NamespaceAcl.model_validate, fields[name]))
     made: Order = _ORDERS[order](**fields)
     return made
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Acting, ByState, Files, Place, TextOrJson, bundled, pairs
+from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs
 from reconciler.cli.present import present
-from reconciler.cli.show import approved
+from reconciler.errors import UsageError
 
-if TYPE_CHECKING:
-    from reconciler.operations.clusters.namespaces import NamespaceDeletion
+Cluster = Annotated[str, Argument(metavar="CLUSTER", help="For example west.")]
+Name = Annotated[str, Argument(metavar="NAME", help="For example shop:eu.")]
+Set = Annotated[
+    list[str] | None,
+    Option("--set", metavar="KEY=VALUE", help="A config that topics in it inherit.", show_default=False),
+]
 
 
 @bundled
@@ -19,23 +23,68 @@ def create_command(
     files: Files,
     acting: Acting,
     place: Place,
-    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
+    cluster: Cluster,
     namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu; every tier above is made too.")],
-    set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="A config that topics in it inherit.", show_default=False),
-    ] = None,
+    set_: Set = None,
+    dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Make a namespace now. For emergencies: the next plan shows what the files do not say."""
-    configs = pairs("--set", set_)
-    from reconciler.cli.json.clusters_json import NamespaceCreationDocument
-    from reconciler.cli.text.topics_text import created_text
-    from reconciler.operations.clusters.namespaces import create_namespace
+    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.operations.clusters.namespaces import change_namespace
+    from reconciler.planning.orders import CreateNamespaceOrder
 
-    with acting.emergency(files, place, "namespace create") as emergency:
-        made = create_namespace(emergency, cluster.removeprefix("cluster/"), namespace, configs)
-    present(form, lambda: created_text(made), lambda: NamespaceCreationDocument.from_record(made))
+    order = CreateNamespaceOrder(cluster.removeprefix("cluster/"), namespace, pairs("--set", set_))
+    with ordering(acting, files, place, "namespace create", form, is_dry_run=dry_run) as emergency:
+        show_ordered(change_namespace(emergency, order, is_dry_run=dry_run), "created", form)
+
+
+@bundled
+def alter_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    cluster: Cluster,
+    namespace: Name,
+    set_: Set = None,
+    delete: Annotated[
+        list[str] | None, Option("--delete", metavar="KEY", help="Reset a config.", show_default=False)
+    ] = None,
+    acl: Annotated[
+        list[str] | None,
+        Option(
+            metavar="YAML",
+            help="Set an access rule, as in `acls` of a manifest: '{principal: User:checkout, operations: [read]}'. It "
+            "replaces the rule of the same principal, host, resources and names.",
+            show_default=False,
+        ),
+    ] = None,
+    delete_acl: Annotated[
+        list[str] | None,
+        Option("--delete-acl", metavar="YAML", help="Remove such a rule, whatever it allows.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask where records are lost by it.")] = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Change configs and access rules of a namespace now. For emergencies: the next drift shows what differs."""
+    configs = {**dict.fromkeys(delete or ()), **pairs("--set", set_)}
+    if not (configs or acl or delete_acl):
+        raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
+    from reconciler.cli.orders import confirmation_of_loss, ordering, show_ordered
+    from reconciler.operations.clusters.namespaces import change_namespace, read_rule
+    from reconciler.planning.orders import AlterNamespaceOrder
+
+    order = AlterNamespaceOrder(
+        cluster.removeprefix("cluster/"),
+        namespace,
+        configs,
+        acls=tuple(read_rule("--acl", text) for text in acl or ()),
+        removed_acls=tuple(read_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()),
+    )
+    with ordering(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
+        confirm = confirmation_of_loss("change", yes=yes, form=form)
+        show_ordered(change_namespace(emergency, order, confirm=confirm, is_dry_run=dry_run), "altered", form)
 
 
 @bundled
@@ -43,34 +92,32 @@ def delete_command(
     files: Files,
     acting: Acting,
     place: Place,
-    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
-    namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu.")],
+    cluster: Cluster,
+    namespace: Name,
     recursive: Annotated[bool, Option("--recursive", help="Also the namespaces in it, with their topics.")] = False,
     allow: Annotated[
         list[str] | None,
         Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
     ] = None,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     form: TextOrJson = "text",
 ) -> None:
     """Delete a namespace with its topics now. What goes is shown first."""
-    from reconciler.cli.json.clusters_json import NamespaceDeletionDocument
-    from reconciler.cli.text.topics_text import deleted_text, deletion_text
-    from reconciler.operations.clusters.namespaces import delete_namespace
+    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.operations.clusters.namespaces import change_namespace
+    from reconciler.planning.orders import DeleteNamespaceOrder
 
-    def confirm(deletion: NamespaceDeletion) -> bool:
-        return approved(deletion_text(deletion), "Delete all of it?", yes=yes, form=form)
-
-    with acting.emergency(files, place, "namespace delete") as emergency:
-        done = delete_namespace(
+    order = DeleteNamespaceOrder(cluster.removeprefix("cluster/"), namespace, recursive)
+    with ordering(acting, files, place, "namespace delete", form, is_dry_run=dry_run) as emergency:
+        result = change_namespace(
             emergency,
-            cluster.removeprefix("cluster/"),
-            namespace,
-            recursive=recursive,
-            confirm=confirm,
+            order,
+            confirm=confirmation("delete", "resources", yes=yes, form=form),
             allow=tuple(allow or ()),
+            is_dry_run=dry_run,
         )
-    present(form, lambda: deleted_text(done), lambda: NamespaceDeletionDocument.of(done))
+        show_ordered(result, "deleted", form)
 
 
 @bundled
@@ -100,20 +147,26 @@ def move_command(
     files: Files,
     acting: Acting,
     place: Place,
-    cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
+    cluster: Cluster,
     source: Annotated[str, Argument(metavar="FROM", help="The namespace they are in; '' is the default one.")],
     target: Annotated[str, Argument(metavar="TO", help="The namespace they go to; it has to be there.")],
     topic: Annotated[
         list[str] | None,
         Option(metavar="NAME", help="Only this topic; by default all in FROM and below.", show_default=False),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="move:ADDR", help="Move it although records are lost by it.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Move topics to another namespace now, with records, offsets and ids. The next plan shows what the files say."""
-    from reconciler.cli.json.clusters_json import TopicMovesDocument
-    from reconciler.cli.text.topics_text import moved_text
-    from reconciler.operations.clusters.namespaces import move_topics
+    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.operations.clusters.namespaces import change_namespace
+    from reconciler.planning.orders import MoveTopicsOrder
 
-    with acting.emergency(files, place, "namespace move") as emergency:
-        moved = move_topics(emergency, cluster.removeprefix("cluster/"), source, target, tuple(topic or ()))
-    present(form, lambda: moved_text(moved), lambda: TopicMovesDocument.of(moved))
+    order = MoveTopicsOrder(cluster.removeprefix("cluster/"), source, target, tuple(topic or ()))
+    with ordering(acting, files, place, "namespace move", form, is_dry_run=dry_run) as emergency:
+        result = change_namespace(emergency, order, allow=tuple(allow or ()), is_dry_run=dry_run)
+        show_ordered(result, "moved", form)

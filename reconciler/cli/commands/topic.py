@@ -11,14 +11,12 @@ from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
 from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs, seconds
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
-    from reconciler.operations.clusters.topics import Altered
 
 
 @bundled
@@ -33,28 +31,29 @@ def alter_command(
     delete: Annotated[
         list[str] | None, Option("--delete", metavar="KEY", help="Reset a config.", show_default=False)
     ] = None,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask where records go by it.")] = False,
+    partitions: Annotated[
+        int | None,
+        Option(metavar="N", min=1, help="Add partitions, up to this number. None is taken away.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask where records are lost by it.")] = False,
+    form: TextOrJson = "text",
 ) -> None:
-    """Change a topic's configs now. For emergencies: the next drift shows what the files do not say."""
-    values = pairs("--set", set_)
-    if not values and not delete:
-        raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
-    from reconciler.cli.text.topics_text import altered_text, losing_text
-    from reconciler.operations.clusters.topics import alter_topic
+    """Change a topic's configs or add partitions now. For emergencies: the next drift shows what files do not say."""
+    configs = {**dict.fromkeys(delete or ()), **pairs("--set", set_)}
+    if not configs and partitions is None:
+        raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
+    from reconciler.cli.orders import confirmation_of_loss, ordering, show_ordered
+    from reconciler.operations.clusters.topic_orders import change_topic
+    from reconciler.planning.orders import AlterTopicOrder
+    from reconciler.resources.address import Address
 
-    asked: list[Altered] = []
-
-    def confirm(altered: Altered) -> bool:
-        asked.append(altered)
-        return approved(losing_text(altered), "Change it all the same?", yes=yes, form="text")
-
-    with acting.emergency(files, place, "topic alter") as emergency:
-        altered = alter_topic(emergency, address, values, tuple(delete or ()), confirm=confirm)
-    screen = out()
-    if not asked:
-        screen.show(altered_text(altered))
-    if not altered.changes:
-        screen.show([line(f"{altered.address} is like that already")])
+    with ordering(acting, files, place, "topic alter", form, is_dry_run=dry_run) as emergency:
+        order = AlterTopicOrder(Address(address), configs, partitions)
+        result = change_topic(
+            emergency, order, confirm=confirmation_of_loss("change", yes=yes, form=form), is_dry_run=dry_run
+        )
+        show_ordered(result, "altered", form)
 
 
 @bundled
@@ -76,18 +75,18 @@ def create_command(
 ) -> None:
     """Create a topic now. For emergencies: the next plan lists it as unmanaged until a file declares it."""
     from reconciler.cli.orders import ordering, show_ordered
-    from reconciler.operations.clusters.topic_orders import create_topic
+    from reconciler.operations.clusters.topic_orders import change_topic
+    from reconciler.planning.orders import CreateTopicOrder
+    from reconciler.resources.address import Address
 
+    order = CreateTopicOrder(
+        topic=Address(address),
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs=pairs("--set", set_),
+    )
     with ordering(acting, files, place, "topic create", form, is_dry_run=dry_run) as emergency:
-        result = create_topic(
-            emergency,
-            address,
-            pairs("--set", set_),
-            partitions=partitions,
-            replication_factor=replication_factor,
-            is_dry_run=dry_run,
-        )
-        show_ordered(result, "created", form)
+        show_ordered(change_topic(emergency, order, is_dry_run=dry_run), "created", form)
 
 
 @bundled

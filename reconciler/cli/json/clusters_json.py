@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, MovedPart, Part
+from reconciler.cli.json.base import Document, Part
 from reconciler.resources.measures import Mode, PartitionStorage, RemoteHeld, TierUsage, TopicStorage
 
 if TYPE_CHECKING:
     from reconciler.jobs.profile import KeyProfile, PartitionProfile
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion
-    from reconciler.operations.clusters.namespaces import Leaving, Moved, NamespaceDeletion, NamespaceRow
+    from reconciler.operations.clusters.namespaces import NamespaceRow
     from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow
     from reconciler.resources.inventory import TopicShown
@@ -554,72 +554,3 @@ class TopicProfileDocument(Document):
             partitions=tuple(map(PartitionProfilePart.of, found.partitions)),
             top_keys=tuple(map(KeyProfilePart.of, found.top_keys)),
         )
-
-
-# JSON of the commands that change namespaces.
-
-
-class NamespaceCreationDocument(Document):
-    """A namespace that was made."""
-
-    format: Literal["reconciler.namespace-creation/1"] = "reconciler.namespace-creation/1"
-    cluster: str
-    namespace: str
-    created: tuple[str, ...] = Field(description="Addresses, upper tiers first; empty where it was there.")
-
-
-class TopicMovePart(Part):
-    """One topic."""
-
-    before: str
-    after: str
-    changes: tuple[MovedPart, ...] = Field(description="The configs that it inherits otherwise from then on.")
-
-
-class TopicMovesDocument(Document):
-    """Topics that were moved to another namespace."""
-
-    format: Literal["reconciler.topic-moves/1"] = "reconciler.topic-moves/1"
-    cluster: str
-    moves: tuple[TopicMovePart, ...]
-
-    @classmethod
-    def of(cls, moved: Moved) -> TopicMovesDocument:
-        """Say every move."""
-        moves = tuple(
-            TopicMovePart(before=before, after=after, changes=MovedPart.of(moved.inherited.get(after, ())))
-            for before, after in moved.moves
-        )
-        return cls(cluster=moved.cluster, moves=moves)
-
-
-class LeavingPart(Part):
-    """A topic that was deleted with its namespace."""
-
-    address: str
-    records: int | None = Field(description="Null: not measured.")
-    bytes: int | None = Field(description="Null: not measured.")
-    groups: tuple[str, ...] | None = Field(description="Consumer groups that were reading it. Null: cannot be told.")
-
-    @classmethod
-    def of(cls, topic: Leaving) -> LeavingPart:
-        """Say what went, as far as it was measured."""
-        if topic.measure is None:
-            return cls(address=topic.address, records=None, bytes=None, groups=None)
-        return cls.from_record(topic.measure, address=topic.address)
-
-
-class NamespaceDeletionDocument(Document):
-    """A namespace that was deleted, with all that went with it."""
-
-    format: Literal["reconciler.namespace-deletion/1"] = "reconciler.namespace-deletion/1"
-    cluster: str
-    namespace: str
-    nested: tuple[str, ...]
-    topics: tuple[LeavingPart, ...]
-    groups: tuple[str, ...] = Field((), description="Groups whose names lie in it: they stay until they are deleted.")
-
-    @classmethod
-    def of(cls, deletion: NamespaceDeletion) -> NamespaceDeletionDocument:
-        """Say all that went."""
-        return cls.from_record(deletion, topics=tuple(map(LeavingPart.of, deletion.topics)))

@@ -16,7 +16,7 @@ from reconciler.cli.text.amounts import (
     value_text,
 )
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.cli.text.topics_text import SUPERSEDED, expiring_text, time_text
+from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles import BY_JOBS, MIRROR, TIERING, UNMOUNT
 from reconciler.planning.actions import (
     Action,
@@ -114,9 +114,9 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
         case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
-            return "" if Reason.UNMEASURED in action.reasons else expiring_text(_expiring(action))
+            return "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring(action))} expire now"
         case Reason.COMPACT_ADDED:
-            return SUPERSEDED
+            return "records go that later ones of their keys supersede"
         case Reason.UNMEASURED:
             return _unmeasured(action)
         case Reason.BECOMES_UNREADABLE:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
+from reconciler.planning.allowances import at_once
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import name_of
 from reconciler.resources.address import kind_of
@@ -19,33 +18,6 @@ from reconciler.runtime.text import count_text, counted, took
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
-
-
-# Many blocks lifted at once: what a person can paste, and no wider than the names that are blocked have in common.
-
-
-_FEW: Final = 5
-"""So many of a kind are allowed one by one: an address says what it lifts, a pattern may lift more tomorrow."""
-
-
-def at_once(names: list[str]) -> list[str]:
-    """Return what allows all of `VERB:ADDR` names; more than a few of a verb, a kind and a cluster as one pattern."""
-    found: list[str] = []
-    for _, same in groupby(sorted(names, key=_kind), key=_kind):
-        alike = list(same)
-        found += alike if len(alike) <= _FEW else [_pattern(alike)]
-    return found if len(found) < len(names) else names
-
-
-def _kind(name: str) -> str:
-    """Return verb, kind and cluster: `delete:topic/west/`."""
-    return name[: name.rfind("/") + 1]
-
-
-def _pattern(names: list[str]) -> str:
-    """Return what names begin with alike, up to the end of a tier of their namespaces."""
-    shared = commonprefix(names)  # noqa: RUF071 - characters are meant: half a tier is cut off below
-    return shared[: max(shared.rfind(":"), shared.rfind("/")) + 1] + "*"
 
 
 _LIMITS: Final = (72, 48, 48, 28, 48)

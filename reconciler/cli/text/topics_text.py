@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.amounts import configs_text, field_name, inherits_text, usage_text, value_text
+from reconciler.cli.text.amounts import configs_text, usage_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
-from reconciler.planning.actions import Reason
-from reconciler.planning.checks.guards import mounting_yaml
 from reconciler.resources.acls import ACLS
-from reconciler.resources.address import Address, cluster_of
+from reconciler.resources.address import cluster_of
 from reconciler.resources.base import format_duration
 from reconciler.resources.configs import BROKERS, DEFAULT, show_value
 from reconciler.resources.measures import PartitionStorage, TieringShown, TierUsage, TopicStorage
@@ -25,10 +23,9 @@ if TYPE_CHECKING:
     from reconciler.jobs.profile import Counts, Gap, KeyProfile, PartitionProfile, Profile, Timeline
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
-    from reconciler.operations.clusters.namespaces import Leaving, Made, Moved, NamespaceDeletion, NamespaceRow
-    from reconciler.operations.clusters.topics import Altered, ProfiledTopic, Storages, TopicDescription
+    from reconciler.operations.clusters.namespaces import NamespaceRow
+    from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow, ConfigRow
-    from reconciler.planning.actions import Change, Value
     from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove
     from reconciler.resources.inventory import TopicShown
 
@@ -521,100 +518,10 @@ def _known(count: int | None) -> str:
     return "?" if count is None else count_text(count)
 
 
-# What `namespace create`, `move` and `delete` do, as text.
-
-
-_SHOWN: Final = 50
-
-
-def created_text(made: Made) -> list[Line]:
-    """Return what was made, a tier a line."""
-    if not made.created:
-        return [line(f"namespace/{made.cluster}/{made.namespace} is there already")]
-    return [line(Span("+ ", Tone.ADD), address) for address in made.created]
-
-
-def moved_text(moved: Moved) -> list[Line]:
-    """Return what was moved, a topic a line."""
-    if not moved.moves:
-        return [line("There are no topics to move")]
-    return [
-        line(Span("» ", Tone.MOVE), before, " → ", after, inherits_text(moved.inherited.get(after, ())))
-        for before, after in moved.moves
-    ]
-
-
-_RULES: Final = "access rule of others on these names stays", "access rules of others on these names stay"
-
-
-def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
-    """Return all that goes: totals first, then the topics, the largest first."""
-    topics, kept = deletion.topics, deletion.kept
-    known = [topic.measure for topic in topics if topic.measure is not None]
-    size = f"{counted(sum(one.records for one in known), 'record')}, {bytes_text(sum(one.bytes for one in known))}"
-    unknown = f", {counted(len(topics) - len(known), 'topic')} not measured" if len(known) < len(topics) else ""
-    ordered = sorted(topics, key=lambda topic: -(topic.measure.bytes if topic.measure else 0))
-    more = len(topics) - _SHOWN
-    return [
-        line(Span("- ", Tone.DANGER), Span(f"namespace/{deletion.cluster}/{deletion.namespace}", Tone.STRONG)),
-        *[line(Span("- ", Tone.DANGER), address) for address in deletion.nested[:_SHOWN]],
-        line(
-            f"  {counted(1 + len(deletion.nested), 'namespace')}, {counted(len(topics), 'topic')}: {size}{unknown}",
-        ),
-        *(
-            table(
-                ("topic", "records", "size", "read by"), [_cells(topic) for topic in ordered[:_SHOWN]], numbers=(1, 2)
-            )
-            if topics
-            else []
-        ),
-        *([line(f"… and {counted(more, 'more topic')}")] if more > 0 else []),
-        *([line(f"  {counted(len(kept), *_RULES)}:")] if kept else []),
-        *[line(f"  {rule}") for rule in kept[:_SHOWN]],
-        *_staying_groups(deletion),
-        *_instead(deletion.detachable),
-    ]
-
-
-def _staying_groups(deletion: NamespaceDeletion) -> Iterator[Line]:
-    """Yield the groups that a namespace of the same name would have again."""
-    if deletion.groups:
-        delete = f"reconciler group delete {deletion.cluster} {deletion.groups[0]}"
-        staying = f"{counted(len(deletion.groups), 'group')} named in it: {', '.join(deletion.groups[:_SHOWN])}"
-        yield line(f"  {staying}; groups stay until they are deleted: {delete}")
-
-
-def _instead(topics: Sequence[Address]) -> list[Line]:
-    """Return what keeps the records of topics that lie in object storage as well."""
-    if not topics:
-        return []
-    others = f" (and {counted(len(topics) - 1, 'more topic')} likewise)" if topics[1:] else ""
-    text = f"to keep the records of {topics[0]}{others} in object storage, declare and apply first:  "
-    return [line(Span("Safer: ", Tone.STRONG), text, mounting_yaml(topics[0]))]
-
-
-def deleted_text(deletion: NamespaceDeletion) -> list[Line]:
-    """Return that it was done."""
-    gone = f"{counted(1 + len(deletion.nested), 'namespace')}, {counted(len(deletion.topics), 'topic')}"
-    return [
-        line(
-            f"Deleted {gone}" + ("; `reconciler run` frees the space" if deletion.topics and deletion.is_marked else "")
-        ),
-        *_staying_groups(deletion),
-    ]
-
-
-def _cells(topic: Leaving) -> tuple[str, str, str, str]:
-    found = topic.measure
-    if found is None:
-        return topic.address, "?", "?", "?"
-    groups = "?" if found.groups is None else ", ".join(found.groups)
-    return topic.address, count_text(found.records), bytes_text(found.bytes), groups
-
-
 # `cluster check` as text: what was done first, then each kind of finding once with why it matters and what to do.
 
 
+_SHOWN: Final = 50
 """Findings of one kind; JSON has all."""
 _TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIET}
 _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
@@ -687,43 +594,3 @@ def _verdict(checked: Checked) -> Line:
     if checked.errors:
         return line(Span("Not consistent: ", Tone.DANGER), ", ".join(counts))
     return line(Span("Consistent", Tone.ADD), f": {', '.join(counts)}" if counts else "")
-
-
-# What `topic alter` changed, as text: a value that is inherited says from where.
-
-
-def altered_text(altered: Altered) -> list[Line]:
-    """Return a line for each config: what acted before, and what acts now."""
-    return [line(Span("~ ", Tone.CHANGE), altered.address, "  ", _change(altered, each)) for each in altered.changes]
-
-
-SUPERSEDED: Final = "records go that later ones of their keys supersede"
-
-
-def expiring_text(stored: int) -> str:
-    """Return how many bytes a shorter retention removes at once."""
-    return f"about {bytes_text(stored)} expire now"
-
-
-def losing_text(altered: Altered) -> list[Line]:
-    """Return the same, and which records go by it."""
-    if altered.action is None:
-        return []
-    reasons, stored = altered.action.reasons, altered.action.estimate.bytes
-    is_known = Reason.UNMEASURED not in reasons
-    known = expiring_text(stored) if is_known else "cannot tell how much expires now"
-    said = [known] if {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED} & set(reasons) else []
-    said += [SUPERSEDED] if Reason.COMPACT_ADDED in reasons else []
-    return [*altered_text(altered), line(Span("data loss: ", Tone.DANGER), ", ".join(said))]
-
-
-def _change(altered: Altered, change: Change) -> str:
-    before, after = (_acting(altered, change.path, value) for value in (change.before, change.after))
-    return f"{field_name(change.path)} {before} → {after}"
-
-
-def _acting(altered: Altered, path: str, own: Value) -> str:
-    inherited = altered.inherited.get(field_name(path))
-    if own is not None or inherited is None:
-        return value_text(path, own)
-    return f"{value_text(path, inherited.value)} ({inherited.origin})"

@@ -1,52 +1,51 @@
-"""`topic create` and `topic delete`: for emergencies, without the files."""
+"""`topic create`, `topic alter` and `topic delete`: for emergencies, without the files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UsageError
 from reconciler.operations.clusters.topics import wanted_configs
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import check_allowance, provider_of, topic_address
-from reconciler.planning.orders import CreateTopicOrder, DeleteTopicOrder
+from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency
     from reconciler.planning.plan import Plan
 
 
-def create_topic(
+def change_topic(
     emergency: Emergency,
-    address: str,
-    configs: Mapping[str, str],
+    order: CreateTopicOrder | AlterTopicOrder,
     *,
-    partitions: int,
-    replication_factor: int | None = None,
+    confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Create a topic; no record says that it is ours, so the next plan lists it as unmanaged.
+    """Carry out an order about one topic. Configs are as they were typed.
+
+    No record says that a new topic is ours, so the next plan lists it as unmanaged. Of an altered topic the record
+    keeps what was applied, so the next plan shows the change as drift.
 
     Raises:
-        UserError: A config is not one of the platform, or another cluster answers.
+        UserError: A config is not legal, another cluster answers, or it was not confirmed.
         LeaseError: Someone else is applying.
     """
-    topic = topic_address(address)
+    topic = topic_address(order.topic)
     site = emergency.open()
-    wanted = wanted_configs(provider_of(site, topic).capabilities, configs, (), topic)
-    order = CreateTopicOrder(
-        topic=topic,
-        partitions=partitions,
-        replication_factor=replication_factor,
-        configs={key: value for key, value in wanted.items() if value is not None},
-    )
+    capabilities = provider_of(site, topic).capabilities
+    is_new = isinstance(order, CreateTopicOrder)
     return OrderRun(
         emergency=emergency,
         site=site,
-        command="topic create",
+        command="topic create" if is_new else "topic alter",
         noun="topics",
-        orders={topic: order},
+        orders={topic: replace(order, topic=topic, configs=wanted_configs(capabilities, order.configs, topic))},
+        confirm=confirm,
         is_dry_run=is_dry_run,
+        names_parts=not is_new,
     ).carry_out()
 
 

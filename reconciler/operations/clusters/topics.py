@@ -1,22 +1,18 @@
-"""`topic list`, `describe`, `alter`, `storage` and `profile`."""
+"""`topic list`, `describe`, `storage` and `profile`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import MissingSparkError, StalePlanError, UserError
+from reconciler.errors import MissingSparkError, UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
-from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, acting_configs, configs_on
+from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, configs_on
 from reconciler.operations.steps.observe import look_over, measure
-from reconciler.operations.steps.orders import plan_orders, require_executable
-from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop, reading, require_confirmation
+from reconciler.operations.steps.runner import SiteOptions, Stop, reading
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
-from reconciler.planning.actions import Change, Risk, Update
-from reconciler.planning.diff.retention_loss import KEYS
-from reconciler.planning.orders import AlterTopicOrder
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
@@ -30,7 +26,7 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.configs import canonical_value
-from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, Record, TopicShown
+from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, TopicShown
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Migration
 from reconciler.runtime.text import did_you_mean, nearest
@@ -181,90 +177,17 @@ def _measured(topic: TopicShown, size: Measure | None) -> TopicShown:
     return topic if size is None else topic._replace(records=size.records, bytes=size.bytes)
 
 
-# `topic alter`: change configs of one topic now. An ordinary run of one action, or done without a state.
+# Configs that a command gives.
 
 
-@dataclass(frozen=True, slots=True)
-class Altered:
-    """The configs of one topic that a command changes."""
-
-    address: Address
-    action: Update | None
-    """The change, with the records that are deleted by it; `None`: the topic is like that already."""
-    inherited: Mapping[str, ConfigRow]
-    """What acts where the topic has no value of its own, by key, and where that is from."""
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """The configs that change."""
-        return () if self.action is None else self.action.changes
-
-    @property
-    def is_loss(self) -> bool:
-        """Tell whether records are deleted, or whether that is unknown."""
-        return self.action is not None and self.action.risk is Risk.DATA_LOSS
-
-
-def alter_topic(
-    emergency: Emergency,
-    address: str,
-    set_: Mapping[str, str],
-    delete: Sequence[str],
-    *,
-    confirm: Callable[[Altered], bool],
-) -> Altered:
-    """Set and reset configs of one topic; `confirm` is asked where records go by that.
+def wanted_configs(capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC") -> dict[str, Any]:
+    """Return configs with values as the platform stores them; `None` resets one.
 
     Raises:
-        UserError: The topic or a config is not there, this workspace does not own the topic, or it was not confirmed.
-        StalePlanError: Records would go by now, and nobody was asked; nothing was done.
-        LeaseError: Someone else is applying.
+        UserError: The platform has no such config, or a value is not legal.
     """
-    topic = topic_address(address)
-    name = cluster_of(topic) or ""
-    site = emergency.site(name)
-    wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete, topic)
-    found: list[Altered] = []
-    order = AlterTopicOrder(topic, wanted)
-
-    def look(provider: Provider, record: Record | None) -> Altered:
-        address, observed = find_topic(provider, topic)
-        if address != topic:
-            observed = {**observed, **provider.observe(Scope((address_of("link", name, "*"),)))}
-        plan = require_executable(plan_orders(site, [order], record, observed))
-        above = {layer: seen for layer, seen in observed.items() if layer != address}
-        inherited = {row.key: row for row in acting_configs(address, above, provider.capabilities)}
-        return Altered(address, next((each for each in plan.actions if isinstance(each, Update)), None), inherited)
-
-    is_confirmed = False
-    if not wanted.keys().isdisjoint(KEYS):
-        foreseen = look(provider_of(site, topic), None)
-        is_confirmed = foreseen.is_loss
-        require_confirmation(not is_confirmed or confirm(foreseen))
-
-    def decide(provider: Provider, record: Record | None) -> list[Update]:
-        altered = look(provider, record)
-        if altered.is_loss and not is_confirmed:
-            message = f"{altered.address} has records by now that would go"
-            raise StalePlanError(message, hint="Nothing was done. Type the command again.")
-        found.append(altered)
-        return [] if altered.action is None else [altered.action]
-
-    emergency.carry_out(site, name, decide)
-    return found[-1]
-
-
-def wanted_configs(
-    capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str], topic: str = "TOPIC"
-) -> dict[str, str | None]:
-    """Return each config and the value it is to have, `None` where it is to be inherited again.
-
-    Raises:
-        UserError: A config or its value cannot be.
-    """
-    wanted: dict[str, str | None] = dict.fromkeys(delete)
-    wanted.update(set_)
-    for key, value in wanted.items():
+    wanted = dict(sorted(typed.items()))
+    for key, value in typed.items():
         if key not in capabilities.configs:
             near = nearest(key, capabilities.configs)
             hint = did_you_mean(near, otherwise=f"List them with: reconciler topic describe {topic}")

@@ -11,8 +11,17 @@ from reconciler.operations.steps.observe import measure, refuse_another_cluster
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
-from reconciler.planning.actions import Delete, Transition
-from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
+from reconciler.planning.actions import Delete, Risk, Transition, Update
+from reconciler.planning.allowances import at_once
+from reconciler.planning.orders import (
+    AlterNamespaceOrder,
+    AlterTopicOrder,
+    CreateNamespaceOrder,
+    CreateTopicOrder,
+    DeleteNamespaceOrder,
+    DeleteTopicOrder,
+    MoveTopicsOrder,
+)
 from reconciler.planning.plan import Plan, PlanInput, Selection
 from reconciler.planning.situation import mirror_at
 from reconciler.providers.protocol import Scope
@@ -27,6 +36,7 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.inventory import Declared
+from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import RESTORE
 from reconciler.runtime.threads import side_by_side
 
@@ -108,6 +118,12 @@ def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mappin
 # Carry out orders: check the clusters, plan, confirm, plan again under the lease, apply.
 
 
+_WAYS_ON: Final[Mapping[str, str]] = {
+    "protected": "Apply once with protect: false.",
+    "nested": "Delete those first, or all of it: --recursive",
+}
+"""Hints for guards that no `--allow` lifts, by their names."""
+
 _WITH_STATES: Final = frozenset({"mirror", "link"})
 """The kinds whose state after an order is shown."""
 
@@ -127,6 +143,8 @@ class OrderResult:
     """The states of mirrors and links afterwards, as far as they are known."""
     is_dry_run: bool = False
     """Nothing was changed."""
+    is_shown: bool = False
+    """The plan was shown before it was carried out."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -162,6 +180,8 @@ class OrderRun:
     confirm: Callable[[Plan], bool] | None = None
     """Asked once, with the plan, before anything is changed; `None`: the command asks nothing."""
     is_dry_run: bool = False
+    names_parts: bool = False
+    """Whether the result names the resources that change, instead of the one that was named."""
 
     def carry_out(self) -> OrderResult:
         """Return the result of all orders.
@@ -172,7 +192,7 @@ class OrderRun:
         """
         failed = {**self.refused, **self._without_cluster()}
         plan = self._plan(self.emergency.recorded(self.site), failed)
-        ready = {action.id: action for action in plan.actions if action.address not in failed}
+        ready = {action.id: action for action in plan.actions if self._named(action.address) not in failed}
         if self.is_dry_run or not ready:
             return self._result(plan, failed)
         require_confirmation(self.confirm is None or self.confirm(plan))
@@ -185,12 +205,13 @@ class OrderRun:
                 except ReconcilerError as error:
                     failed.update(dict.fromkeys(self._named_on(cluster), error))
             again = self._plan(None if snapshot is None else snapshot.record, failed)
-            failed.update(_losing_more(again, ready))
-            return [action for action in again.actions if action.address not in failed]
+            failed.update((self._named(address), error) for address, error in _losing_more(again, ready))
+            return [action for action in again.actions if self._named(action.address) not in failed]
 
         undone = self.emergency.carry_out_each(self.site, clusters, decide)
         for name, error in undone.items():
-            failed.setdefault(ready[name].address if name in ready else Address(name.partition(":")[2]), error)
+            address = ready[name].address if name in ready else Address(name.partition(":")[2])
+            failed.setdefault(self._named(address), error)
         return self._result(plan, failed)
 
     def _without_cluster(self) -> dict[Address, ReconcilerError]:
@@ -208,6 +229,10 @@ class OrderRun:
         errors = zip(clusters, side_by_side(check, clusters, name="clusters"), strict=True)
         return {address: error for cluster, error in errors if error for address in self._named_on(cluster)}
 
+    def _named(self, address: Address) -> Address:
+        """Return the resource that was named for an action; a single order is done as a whole or not at all."""
+        return address if address in self.orders or len(self.orders) > 1 else next(iter(self.orders), address)
+
     def _named_on(self, cluster: str) -> list[Address]:
         return [address for address in self.orders if cluster_of(address) == cluster]
 
@@ -222,12 +247,14 @@ class OrderRun:
                 workspace="", environment=None, base=None, tool=self.site.invocation.tool, git_commit=None, actions=()
             )
         plan = plan_orders(self.site, rest, record, observed, self.allow)
-        for address, error in _refusals(plan):
-            failed.setdefault(address, error)
+        for address, error in _refusals(plan, is_whole=len(self.orders) == 1):
+            failed.setdefault(self._named(address), error)
         return plan
 
     def _result(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> OrderResult:
         addresses = (*self.orders, *(address for address in self.refused if address not in self.orders))
+        if self.names_parts and plan.actions and not failed:
+            addresses = tuple(dict.fromkeys(action.address for action in plan.actions))
         done = [] if self.is_dry_run else [at for at in self.orders if at not in failed and kind_of(at) in _WITH_STATES]
         observed, _ = _observe(self.site, done)
         return OrderResult(
@@ -238,12 +265,20 @@ class OrderRun:
             failed=failed,
             states={address: state for address in done if (state := _state(observed.get(address)))},
             is_dry_run=self.is_dry_run,
+            is_shown=self.confirm is not None,
         )
 
 
 def observe_orders(site: Site, orders: Sequence[Order]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
     """Observe what orders are about, by one request to each cluster; return also why clusters could not be read."""
-    return _observe(site, dict.fromkeys(address for order in orders for address in _scope(order)))
+    observed, unread = _observe(site, dict.fromkeys(address for order in orders for address in _scope(order)))
+    altered = (mirror_at(order.topic) for order in orders if isinstance(order, AlterTopicOrder))
+    mirrors = (observed[address].resource for address in altered if address in observed)
+    links = [address_of("link", each.cluster, each.link) for each in mirrors if isinstance(each, MirrorTopic)]
+    if links:  # They say which configs their mirrors copy.
+        seen, more = _observe(site, links)
+        observed, unread = {**observed, **seen}, {**unread, **more}
+    return observed, unread
 
 
 def _scope(order: Order) -> Iterator[Address]:
@@ -254,9 +289,23 @@ def _scope(order: Order) -> Iterator[Address]:
             yield from (cluster_address(cluster), order.topic, mirror_at(order.topic))
             levels = tiers_of(split_name(full_name_of(order.topic))[0])
             yield from (address_of("namespace", cluster, level) for level in levels)
+        case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
+            yield cluster_address(cluster)
+            yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
+            if isinstance(order, AlterNamespaceOrder) and order.configs:  # Topics inherit them.
+                yield from _below(cluster, name)
+        case DeleteNamespaceOrder(cluster=cluster, name=name):
+            yield from (cluster_address(cluster), address_of("namespace", cluster, name), *_below(cluster, name))
+        case MoveTopicsOrder(cluster=cluster):
+            yield cluster_address(cluster)
+            yield from (Address(f"{kind}/{cluster}/*") for kind in ("namespace", "topic", "mirror"))
         case _:
             message = f"{order} names no resource of its own to observe"
             raise TypeError(message)
+
+
+def _below(cluster: str, name: str) -> Iterator[Address]:
+    yield from (Address(f"{kind}/{cluster}/{name}:*") for kind in ("namespace", "topic", "mirror"))
 
 
 def _observe(site: Site, addresses: Collection[Address]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
@@ -291,19 +340,27 @@ def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
     """
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
-        if not isinstance(action, Delete) and not is_restore:
-            continue
         before = shown.get(action.id)
-        if before is None or before.precondition != action.precondition:
+        if isinstance(action, Update) and action.risk is Risk.DATA_LOSS:
+            if before is None or before.risk is not Risk.DATA_LOSS:
+                message = f"{action.address} has records by now that would be lost"
+                yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
+        elif not isinstance(action, Delete) and not is_restore:
+            continue
+        elif before is None or before.precondition != action.precondition:
             message = f"{action.address} was created, changed or deleted by another process after it was shown"
             yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
 
 
-def _refusals(plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
+    """Yield why orders are refused. The hint of one that is done as a whole lifts all blocks at once."""
+    allows = at_once([action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow])
     for action in plan.blocked:
         if action.blocked is not None:
-            allow = action.blocked.allow
-            hint = f"Allow it once with: --allow {allow}" if allow else "Apply once with protect: false."
+            allow, guard = action.blocked.allow, action.blocked.guard
+            options = " ".join(f"--allow '{each}'" if "*" in each else f"--allow {each}" for each in allows)
+            lifted = options if is_whole else f"--allow {allow}"
+            hint = f"Allow it once with: {lifted}" if allow else _WAYS_ON.get(guard, "Nothing was done.")
             yield action.address, BlockedError(f"{action.address}: {action.blocked.message}", hint=hint)
     for error in plan.errors:
         if error.address is not None:

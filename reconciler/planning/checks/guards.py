@@ -43,7 +43,7 @@ from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.tiering_policy import TieringPolicy, switches_in
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import bytes_text, counted, first_few
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Desired
@@ -73,6 +73,15 @@ def mounting_yaml(topic: Address) -> str:
     where = f"{name}, namespace: {json.dumps(namespace)}" if namespace else name
     metadata = f"{{name: {where}, cluster: {cluster_of(topic)}}}"
     return f"{{apiVersion: reconciler/v1, kind: Mounting, metadata: {metadata}, spec: {{state: unmounted}}}}"
+
+
+def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[Finding]:
+    """Yield how to keep the records of topics that orders delete."""
+    topics = [each.address for each in actions if isinstance(each, Delete) and _can_unmount(each, situation)]
+    if topics:
+        others = f" and those of {counted(len(topics) - 1, 'more topic')}" if topics[1:] else ""
+        message = f"its records{others} can be kept in object storage, if it is unmounted instead"
+        yield Finding(topics[0], None, message, f"Declare and apply first: {mounting_yaml(topics[0])}")
 
 
 def advised(action: Delete, instead: str | None) -> Delete:
@@ -158,7 +167,15 @@ def guard_ordered(
             return Block("protected", "its file protects it: protect: true", None)
         return None
 
-    guards: tuple[Guard, ...] = (_protected, protected_by_file, _only, _deletion_protection)
+    def loss_by_move(action: Action, situation: Situation) -> Block | None:
+        block = _data_loss(action, situation) if _moved_from(action) is not None else None
+        offsets, stored = sum(each.stop - each.start for each in action.estimate.unreadable), action.estimate.bytes
+        if block is None or not (offsets or stored):
+            return block
+        what = f"{counted(offsets, 'offset')} in object storage" if offsets else f"about {bytes_text(stored)}"
+        return replace(block, message=f"{what} would be deleted by what it inherits there")
+
+    guards: tuple[Guard, ...] = (_protected, protected_by_file, _only, _deletion_protection, loss_by_move)
     return tuple(_judge(action, guards, situation, allowed) for action in actions)
 
 

@@ -1,14 +1,20 @@
-"""Decide orders about namespaces: create one, move topics into one."""
+"""Decide orders about namespaces: create, alter, delete, and move topics into one."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Create, Reason, Risk, Transition
-from reconciler.planning.diff.converge import deletion, going, problems, state_precondition
+from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
+from reconciler.planning.diff.converge import deletion, going, problems, say_strange_rules_stay, state_precondition
+from reconciler.planning.diff.topic_orders import alter, changes_to
+from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import changes_by_move
+from reconciler.planning.resolve.limits import check_namespace
 from reconciler.planning.situation import MOVED_BY_COMMAND, source_of
+from reconciler.resources.acls import rule_fields, rule_path
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -28,14 +34,25 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
+    from reconciler.planning.actions import Value
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.orders import CreateNamespaceOrder, DeleteNamespaceOrder, MoveTopicsOrder
+    from reconciler.planning.orders import (
+        AlterNamespaceOrder,
+        CreateNamespaceOrder,
+        DeleteNamespaceOrder,
+        MoveTopicsOrder,
+    )
     from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Observed, Record
+    from reconciler.resources.inventory import Capabilities, Observed, Record
 
 
 def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Create a namespace and each level above it that does not exist; no record says that they are ours."""
+    capabilities = situation.capabilities(order.cluster)
+    if capabilities.namespaces_are_rules:
+        message = f"{_only_a_prefix(order.cluster, capabilities)}: there is nothing to create"
+        decision.refuse(_namespace(order.cluster, order.name), None, message, _DECLARE_IT)
+        return
     for level in tiers_of(order.name):
         address = address_of("namespace", order.cluster, level)
         if address in situation.observed:
@@ -45,20 +62,86 @@ def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision
         decision.actions.append(Create(address=address, after=after, reasons=(Reason.BY_COMMAND,)))
 
 
+_DECLARE_IT: Final = (
+    "Declare the Namespace in a manifest, then apply: its configs are written to each topic in it, and its acls become "
+    "rules on the prefix."
+)
+
+
+def _only_a_prefix(cluster: str, capabilities: Capabilities) -> str:
+    return f"on cluster {cluster} of platform {capabilities.platform} a namespace is a prefix of names"
+
+
+def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: Decision) -> None:
+    """Change configs and access rules of a namespace."""
+    address = _namespace(order.cluster, order.name)
+    before, capabilities = situation.observed.get(address), situation.capabilities(order.cluster)
+    if before is None or not isinstance(before.resource, Namespace):
+        decision.refuse(address, None, *_unknown(order.name, order.cluster))
+        return
+    if order.configs and capabilities.namespaces_are_rules:
+        message = f"{_only_a_prefix(order.cluster, capabilities)}, which keeps no configs"
+        decision.refuse(address, None, message, _DECLARE_IT)
+        return
+    spec = before.resource.spec
+    merged: dict[str, str | None] = {**spec.configs, **order.configs}
+    configs = {key: value for key, value in sorted(merged.items()) if value is not None}
+    ordered = Namespace(
+        metadata=before.resource.metadata,
+        spec=NamespaceSpec(configs={key: configs[key] for key in order.configs if key in configs}, acls=order.acls),
+    )
+    values: dict[str, Value] = {CONFIGS + key: value for key, value in order.configs.items()}
+    values |= dict.fromkeys(map(rule_path, order.removed_acls))
+    values |= rule_fields(order.acls)
+    changes = changes_to(before, values)
+    replaced = {rule_path(rule) for rule in (*order.acls, *order.removed_acls)}
+    acls = (*(rule for rule in spec.acls if rule_path(rule) not in replaced), *order.acls)
+    after = before.resource.model_copy(update={"spec": spec.model_copy(update={"configs": configs, "acls": acls})})
+    limits = (*check_namespace(ordered, capabilities, {}), *problems(address, before, changes, situation))
+    refusals = [(f"{address}: {message}", hint) for message, hint in limits]
+    alter(address, changes, after, refusals, situation, decision)
+
+
+def _unknown(name: str, cluster: str) -> tuple[str, str]:
+    message = f"namespace {name!r} does not exist on cluster {cluster}" if name else "the default namespace '' stays"
+    return message, f"List what does with: reconciler namespace list {cluster}"
+
+
 def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Delete a namespace with all that is in it; what is in a namespace goes before the namespace."""
-    itself = address_of("namespace", order.cluster, order.name)
+    itself = _namespace(order.cluster, order.name)
+    inside = {at for at in situation.observed if itself in holders_of(at)}
+    hidden = [error for at, error in sorted(situation.given.hidden.items()) if at == itself or itself in holders_of(at)]
+    if hidden or itself not in situation.observed:
+        why = (hidden[0].message, hidden[0].hint) if hidden else _unknown(order.name, order.cluster)
+        decision.refuse(itself, None, *why)
+        return
+    nested = [] if order.is_recursive else [full_name_of(at) for at in sorted(inside) if kind_of(at) == "namespace"]
     are_rules = situation.capabilities(order.cluster).namespaces_are_rules
-    for address in sorted(situation.observed, key=rank, reverse=True):
-        if kind_of(address) == "cluster" or not (address == itself or itself in holders_of(address)):
-            continue
+    for address in [itself] if nested else sorted({itself, *inside}, key=rank, reverse=True):
         seen, last = situation.observed[address], situation.recorded.get(address)
         gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
-        decision.actions.append(deletion(address, seen, Reason.DESTROYED, gone=gone))
+        action = deletion(address, seen, Reason.DESTROYED, gone=gone)
+        if nested:
+            message = f"namespace {order.name} holds namespaces: {first_few(nested, 5, grouping='')}"
+            action = replace(action, blocked=Block("nested", message, None))
+        decision.actions.append(action)
+        say_strange_rules_stay(address, seen, gone, decision)
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
     """Move topics to another namespace; each that cannot move is an error."""
+    capabilities = situation.capabilities(order.cluster)
+    itself = _namespace(order.cluster, order.source)
+    if not capabilities.topic_move:
+        message = f"{_only_a_prefix(order.cluster, capabilities)}, and topics cannot be renamed"
+        decision.refuse(itself, None, message, _moved_by_files(order))
+        return
+    namespaces = (name for name in (order.source, order.target) if name)
+    unknown = next((name for name in namespaces if _namespace(order.cluster, name) not in situation.observed), None)
+    if unknown is not None:
+        decision.refuse(itself, None, *_unknown(unknown, order.cluster))
+        return
     homes: list[str] = []
     for old in _chosen(order, situation, decision):
         name = _name_after(old, order)
@@ -70,21 +153,35 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         decision.actions.append(move)
         homes.append(split_name(name)[0])
         for message, hint in problems(move.address, situation.observed[old], move.changes, situation):
-            decision.refuse(old, None, f"{old}: {message}; nothing was moved", hint)
-    missing = sorted({home for home in homes if home and _namespace(order, home) not in situation.observed})
+            decision.refuse(old, None, f"{old}: {message}", hint)
+    missing = sorted({home for home in homes if home and _namespace(order.cluster, home) not in situation.observed})
     if missing:
         message = f"namespaces that do not exist on cluster {order.cluster}: {first_few(missing, 5, grouping='')}"
         hint = f"Create them first; none is made implicitly: reconciler namespace create {order.cluster} {missing[0]}"
-        decision.refuse(_namespace(order, missing[0]), None, message, hint)
+        decision.refuse(_namespace(order.cluster, missing[0]), None, message, hint)
 
 
-def _namespace(order: MoveTopicsOrder, name: str) -> Address:
-    return address_of("namespace", order.cluster, name)
+def _namespace(cluster: str, name: str) -> Address:
+    return address_of("namespace", cluster, name)
+
+
+def _moved_by_files(order: MoveTopicsOrder) -> str:
+    name = order.topics[0] if order.topics else "TOPIC"
+    moved = f"movedFrom: {json.dumps(_name_in(order.source, name))}"
+    written = (
+        f"write namespace: {json.dumps(order.target)} and {moved}"
+        if order.target
+        else f"leave out namespace and write {moved}"
+    )
+    return (
+        f"Move it by the files: in the manifest of {name} {written}, then plan. Its records are copied and compared, "
+        "its groups are switched, and the old topic is deleted last."
+    )
 
 
 def _chosen(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
     """Return the topics to move, sorted."""
-    named = [address_of("topic", order.cluster, name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)]
+    named = [address_of("topic", order.cluster, _name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)]
     if named:
         for address in named:
             if address not in situation.observed:
@@ -101,7 +198,7 @@ def _chosen(order: MoveTopicsOrder, situation: Situation, decision: Decision) ->
     return sorted(address for address in topics if order.source or ":" not in full_name_of(address))
 
 
-def name_in(namespace: str, topic: str) -> str:
+def _name_in(namespace: str, topic: str) -> str:
     """Return the full name of a topic that may be written with or without its namespace."""
     return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
-from reconciler.planning.diff.namespace_orders import create_namespace, delete_namespace, move_topics
+from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
 from reconciler.planning.orders import (
+    AlterNamespaceOrder,
     AlterTopicOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
@@ -57,6 +58,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 _readdress(order, situation.recorded, decision)
             case CreateNamespaceOrder():
                 create_namespace(order, situation, decision)
+            case AlterNamespaceOrder():
+                alter_namespace(order, situation, decision)
             case DeleteNamespaceOrder():
                 delete_namespace(order, situation, decision)
             case MoveTopicsOrder():

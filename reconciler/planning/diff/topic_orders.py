@@ -1,4 +1,4 @@
-"""Decide orders about topics: create one, delete one."""
+"""Decide orders about topics: create, alter, delete."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Create, Reason, Update
 from reconciler.planning.diff.converge import GOING, deletion, going, precondition
-from reconciler.planning.fields import CONFIGS
+from reconciler.planning.fields import CONFIGS, fields_of
 from reconciler.planning.resolve.acting_configs import ActingConfigs
+from reconciler.planning.resolve.limits import check_changes, check_partitions
 from reconciler.planning.situation import ALTERED, COPYING, STOPPED, WantedResource, mirror_at, source_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
@@ -24,10 +25,11 @@ from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import did_you_mean, first_few, nearest, refusal
 
 if TYPE_CHECKING:
+    from reconciler.planning.actions import Value
     from reconciler.planning.diff.converge import Decision
     from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
     from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Inventory, Observed, Recorded, Resource
+    from reconciler.resources.inventory import Observed, Recorded, Resource
 
 
 ENABLED: Final = TieringState.ENABLED
@@ -69,39 +71,68 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
 
 
 def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Change configs of a topic, or those of a mirror that do not follow its source.
-
-    The record keeps what was applied, so the next plan shows the change as drift.
-    """
+    """Change configs of a topic, or those of a mirror that do not follow its source, and add partitions of a topic."""
     observed = situation.observed
     address = next((at for at in (order.topic, mirror_at(order.topic)) if at in observed), None)
     if address is None:
-        decision.refuse(order.topic, None, *_unknown(order.topic, observed))
+        decision.refuse(order.topic, None, *_unknown(order.topic, situation))
         return
-    before, last = observed[address], situation.recorded.get(address)
-    own = configs_of(before.resource)
-    changes = tuple(
-        Change(CONFIGS + key, own.get(key), value)
-        for key, value in sorted(order.configs.items())
-        if own.get(key) != value
-    )
-    refused = _follows(before, order.configs, situation) or _turns_off(address, order.configs, situation)
-    if refused is None and situation.given.has_state and last is None:
-        refused = _not_recorded(address, situation)
-    if refused is not None:
-        decision.refuse(address, None, *refused)
-    elif changes:
-        decision.actions.append(
-            Update(
-                address=address,
-                before=before.resource,
-                after=_with_configs(before.resource, order.configs) if last is None else last.resource,
-                changes=changes,
-                reasons=(Reason.CHANGED,),
-                origins={} if last is None else _marked(last, order.configs),
-                precondition=precondition(address, before, [change.path for change in changes]),
-            )
+    before = observed[address]
+    refusal = _follows(before, order, situation) or _turns_off(address, order.configs, situation)
+    values: dict[str, Value] = {CONFIGS + key: value for key, value in order.configs.items()}
+    if order.partitions is not None:
+        values["partitions"] = order.partitions
+    changes = changes_to(before, values)
+    limits = check_partitions(order.partitions, situation.capabilities(cluster_of(address) or ""))
+    refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
+    after = _altered(before.resource, order.configs, order.partitions)
+    is_altered = alter(address, changes, after, refusals, situation, decision)
+    if is_altered and any(change.path == "partitions" for change in changes):
+        message = "records of a key go to other partitions from now on: their order holds before and after, not across"
+        decision.warn(address, None, message, "Consumers that rely on it read what the topic has first.")
+
+
+def changes_to(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
+    """Return the changes that give fields of a resource values; `None` resets one."""
+    own = fields_of(before.resource)
+    moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
+    return tuple(Change(path, old, new) for path, old, new in moved if old != new)
+
+
+def alter(
+    address: Address,
+    changes: tuple[Change, ...],
+    after: Resource,
+    refusals: Iterable[tuple[str, str]],
+    situation: Situation,
+    decision: Decision,
+) -> bool:
+    """Change a resource, if nothing speaks against it; return whether it is changed.
+
+    The record keeps what was applied, so the next plan shows the change as drift. `after` is for a resource that is
+    not recorded.
+    """
+    before, last = situation.observed[address], situation.recorded.get(address)
+    limits = check_changes(changes, situation.capabilities(cluster_of(address) or ""))
+    why = [*refusals, *((f"{address}: {message}", hint) for message, hint in limits)]
+    if not why and situation.given.has_state and last is None:
+        why = [_not_recorded(address, situation)]
+    for message, hint in why:
+        decision.refuse(address, None, message, hint)
+    if why or not changes:
+        return False
+    decision.actions.append(
+        Update(
+            address=address,
+            before=before.resource,
+            after=after if last is None else last.resource,
+            changes=changes,
+            reasons=(Reason.CHANGED,),
+            origins={} if last is None else _marked(last, changes),
+            precondition=precondition(address, before, [change.path for change in changes]),
         )
+    )
+    return True
 
 
 def _not_recorded(address: Address, situation: Situation) -> tuple[str, str]:
@@ -112,34 +143,39 @@ def _not_recorded(address: Address, situation: Situation) -> tuple[str, str]:
     return f"{address} is not owned by this workspace", hint
 
 
-def _with_configs(resource: Resource, configs: Mapping[str, str | None]) -> Resource:
+def _altered(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
     merged: dict[str, str | None] = {**configs_of(resource), **configs}
     own = {key: value for key, value in sorted(merged.items()) if value is not None}
-    if isinstance(resource, Topic):
-        return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": own})})
-    return resource.model_copy(update={"configs": own})
+    if not isinstance(resource, Topic):
+        return resource.model_copy(update={"configs": own})
+    changed = {"configs": own, "partitions": partitions or resource.spec.partitions}
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
 
 
-def _marked(last: Recorded, configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the origins of a record: a config that nothing recorded is marked as set by a command."""
-    origins, applied = dict(last.origins), configs_of(last.resource)
-    for key, value in configs.items():
-        path = CONFIGS + key
-        if value is None and origins.get(path) == ALTERED:
-            del origins[path]
-        elif value is not None and key not in applied:
-            origins.setdefault(path, ALTERED)
+def _marked(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
+    """Return the origins of a record: a field that nothing recorded is marked as set by a command."""
+    origins, applied = dict(last.origins), fields_of(last.resource)
+    for change in changes:
+        if change.after is None and origins.get(change.path) == ALTERED:
+            del origins[change.path]
+        elif change.after is not None and change.path not in applied:
+            origins.setdefault(change.path, ALTERED)
     return origins
 
 
-def _follows(before: Observed, keys: Iterable[str], situation: Situation) -> tuple[str, str] | None:
-    """Return why configs of a mirror cannot change: its link copies them from the source."""
+def _follows(before: Observed, order: AlterTopicOrder, situation: Situation) -> tuple[str, str] | None:
+    """Return why configs or partitions of a mirror cannot change: its link copies them from the source."""
     mirror = before.resource
-    if not isinstance(mirror, MirrorTopic) or before.state == STOPPED:
+    if not isinstance(mirror, MirrorTopic):
+        return None
+    if order.partitions is not None:
+        hint = "Add them to its source; a promoted one is declared as a topic first."
+        return f"mirror {mirror.name} has the partitions of its source", hint
+    if before.state == STOPPED:
         return None
     link = situation.observed.get(address_of("link", mirror.cluster, mirror.link))
     sync = link.resource.spec.topic_config_sync if link and isinstance(link.resource, MirrorLink) else None
-    following = sorted(set(keys) & set(SYNCED_BY_DEFAULT if sync is None else sync.include))
+    following = sorted(set(order.configs) & set(SYNCED_BY_DEFAULT if sync is None else sync.include))
     if not following:
         return None
     return f"mirror {mirror.name} follows its source in {', '.join(following)}", "Change it on the source."
@@ -149,7 +185,7 @@ def _turns_off(address: Address, configs: Mapping[str, str | None], situation: S
     """Return why a change is left to a plan of files: it turns tiering off and deletes remote data (KIP-950)."""
     before = situation.observed[address]
     now = _acting(address, before, situation)
-    then = _acting(address, replace(before, resource=_with_configs(before.resource, configs)), situation)
+    then = _acting(address, replace(before, resource=_altered(before.resource, configs, None)), situation)
     is_mirror = isinstance(before.resource, MirrorTopic)  # its state is the mirror's
     is_on = before.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not switches_in(then).is_off or disable_policy_in(then) == RETAIN:
@@ -172,9 +208,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
-        hidden = situation.given.hidden.get(topic)
-        why = _unknown(topic, observed) if hidden is None else (hidden.message, hidden.hint)
-        decision.refuse(topic, None, *why)
+        decision.refuse(topic, None, *_unknown(topic, situation))
     elif seen.is_internal:
         message = f"{topic} is internal: its cluster, or the links and mounts on it, need it"
         decision.refuse(topic, None, message, "Leave it. What it keeps goes with the links and mounts that it is for.")
@@ -197,7 +231,10 @@ def _is_mirror_of(resource: Resource, topic: Address) -> bool:
     return isinstance(resource, MirrorTopic) and resource.state in COPYING and source_of(resource) == topic
 
 
-def _unknown(topic: Address, observed: Inventory) -> tuple[str, str]:
+def _unknown(topic: Address, situation: Situation) -> tuple[str, str]:
+    observed, hidden = situation.observed, situation.given.hidden.get(topic)
+    if hidden is not None:
+        return hidden.message, hidden.hint
     if mirror_at(topic) in observed:
         hint = f"Stop it first, and its topic stays: reconciler mirror failover {mirror_at(topic)}"
         return f"{topic} is a mirror, and takes no records of its own", hint

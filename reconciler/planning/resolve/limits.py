@@ -144,11 +144,7 @@ def check_topic(
         yield from check_configs(own, capabilities)
         if not told or _LAGS & own.keys():
             yield from _check_lags(spec.configs)
-    if spec.partitions is not None and spec.partitions > capabilities.max_partitions:
-        yield (
-            f"{spec.partitions:,} partitions are more than the {capabilities.max_partitions:,} a topic can have there",
-            "Lower spec.partitions.",
-        )
+    yield from check_partitions(spec.partitions, capabilities)
     # What is there stays as it is while a broker is down.
     if is_new and spec.replication_factor is not None:
         yield from _replicas(spec.replication_factor, capabilities)
@@ -217,6 +213,13 @@ def _check_lags(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     shortest, longest = configs.get(_SHORTEST), configs.get(_LONGEST)
     if shortest is not None and longest is not None and int(shortest) > int(longest):
         yield f"{_SHORTEST} {shortest} is above {_LONGEST} {longest}", "Lower the one, or raise the other."
+
+
+def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield that a topic of a platform cannot have so many partitions."""
+    if partitions is not None and partitions > capabilities.max_partitions:
+        most = f"{capabilities.max_partitions:,}"
+        yield f"{partitions:,} partitions are more than the {most} a topic can have there", "Lower spec.partitions."
 
 
 def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
