@@ -21,7 +21,7 @@ from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import Remembered, unreadable_notice
 from reconciler.operations.steps.workspace import Work, open_work
-from reconciler.planning.actions import Action, Adopt, Create, RunJob, Transition, Update, Value
+from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.plan import DriftFinding, Finding, Plan, PlanOptions, Waiting
@@ -37,7 +37,6 @@ from reconciler.resources.address import (
     matches,
 )
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few, plain
 from reconciler.state.lockfile import KEY, Lockfile
 
@@ -343,8 +342,6 @@ def _agreed(plan: Plan) -> frozenset[_Field]:
     """Return the fields that moved to what the files say by now: only the record has to learn it."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
-    topics = ((each.address, each.after) for each in plan.actions if isinstance(each, Adopt | Update | Transition))
-    partitions = {(address, topic.spec.partitions) for address, topic in topics if isinstance(topic, Topic)}
     return frozenset(
         (finding.address, finding.path)
         for finding in plan.drift
@@ -352,7 +349,6 @@ def _agreed(plan: Plan) -> frozenset[_Field]:
         and finding.ignored is None
         and finding.address not in refused
         and (finding.address, finding.path) not in changing
-        and (finding.path != "partitions" or (finding.address, finding.observed) in partitions)  # Added ones stay.
     )
 
 

@@ -8,15 +8,14 @@ import pytest
 
 from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError, UserError
-from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.topic_orders import change_topic, delete_topics
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
 from reconciler.planning.actions import Create, Reason
-from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder
+from reconciler.planning.orders import CreateTopicOrder
 from reconciler.resources.address import Address
-from tests.operations.ordered import delete_namespace, done
+from tests.operations.ordered import delete_namespace
 from tests.operations.test_namespaces import cluster, produce
 
 if TYPE_CHECKING:
@@ -179,27 +178,3 @@ def test_a_cluster_that_is_gone_does_not_keep_topics_of_others_from_being_delete
 def test_a_pattern_names_no_topic_to_delete(applied: Bench) -> None:
     with pytest.raises(UsageError, match="a delete takes no patterns"):
         delete(applied, "topic/west/shop:*")
-
-
-@pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])
-def test_partitions_that_a_command_added_are_drift_that_stays(
-    applied: Bench,
-    no_state: bool,  # noqa: FBT001 - a case
-) -> None:
-    order = AlterTopicOrder(Address(ORDERS), {}, partitions=6)
-    result = done(change_topic(applied.acting(no_state=no_state), order))
-    assert ["go to other partitions" in warning.message for warning in result.plan.warnings] == [True]
-    for _ in range(2):
-        planned = applied.plan().plan
-        assert (planned.actions, planned.errors) == ((), ())
-        assert [(each.path, each.recorded, each.observed) for each in planned.drift] == [("partitions", 3, 6)]
-        assert [each.kind for each in drift(applied.invocation, Select()).findings] == ["drift"]
-        assert applied.apply(options=ApplyOptions(yes=True, only_drift=True)).verdict is None
-    assert cluster(applied).topic("shop:orders").partitions == 6
-    with pytest.raises(UserError, match="partitions only grow"):
-        done(change_topic(applied.acting(no_state=no_state), AlterTopicOrder(Address(ORDERS), {}, partitions=5)))
-    path = applied.folder / "manifests/orders.yaml"
-    path.write_text(path.read_text().replace("partitions: 3", "partitions: 6"))
-    assert [each.kind for each in drift(applied.invocation, Select()).findings] == ["pending"]
-    assert applied.apply().verdict is None
-    assert (applied.plan().plan.is_empty, applied.plan().plan.drift) == (True, ())

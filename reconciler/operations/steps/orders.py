@@ -63,13 +63,10 @@ def plan_orders(
     record: Record | None,
     observed: Inventory,
     allow: Sequence[str] = (),
-    *,
-    is_measured: bool = True,
 ) -> Plan:
     """Plan orders over what was observed of their clusters; an order that is refused is an error of the plan.
 
-    `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`. What is not
-    measured counts as lost.
+    `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
     """
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
     given = replace(
@@ -83,7 +80,7 @@ def plan_orders(
     if isinstance(site, Work):  # The files say what is protected, also if the state is not read.
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide(desired, record or {}, shown, given=given)
-    cuts = planner.to_measure(draft) if is_measured else {}
+    cuts = planner.to_measure(draft)
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
     return planner.judge(draft, measures)
 

@@ -36,11 +36,10 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
 from reconciler.operations.steps.recorded import check_state, read_state
 from reconciler.operations.steps.workspace import Site, Work, open_at, open_site, open_work
-from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import owned_keys
 from reconciler.planning.situation import IMPLIED
-from reconciler.providers.protocol import Provider
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -630,27 +629,6 @@ class Emergency:
         check_state(site)
         snapshot = read_state(site)
         return None if snapshot is None else snapshot.record
-
-    def carry_out(
-        self, site: Site, cluster: str, decide: Callable[[Provider, Record | None], Sequence[ControlAction]]
-    ) -> tuple[ControlAction, ...]:
-        """Do what `decide` makes of a cluster as it is, and of the record (`None`: without a state); return it.
-
-        Raises:
-            UserError: Another cluster answers, or the platform refused an action; those before it are done.
-            LeaseError: Someone else is applying.
-        """
-        decided: list[tuple[ControlAction, ...]] = []
-
-        def decide_on(snapshot: Snapshot | None) -> Sequence[Action]:
-            refuse_another_cluster(site, cluster, snapshot)
-            record = None if snapshot is None else snapshot.record
-            decided.append(tuple(decide(site.providers[cluster], record)))
-            return decided[-1]
-
-        for error in self.carry_out_each(site, {cluster}, decide_on).values():
-            raise error
-        return decided[-1]
 
     def carry_out_each(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]

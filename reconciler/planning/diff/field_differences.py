@@ -148,14 +148,9 @@ class _Fields:
         if goal is None:
             is_reset = live is not None and path not in KEPT
             return Change(path, live, None, self._is_foreign(path, None), origin) if is_reset else None
-        if equal(path, goal, live, catalog) or self._are_added(path, goal, live):
+        if equal(path, goal, live, catalog):
             return None
         return Change(path, live, goal, self._is_foreign(path, goal), origin)
-
-    def _are_added(self, path: str, goal: Value, live: Value) -> bool:
-        """Tell whether partitions were added since the last apply: they stay, as none can be taken away."""
-        is_of_cluster = path == "partitions" and goal == self.was.get(path)
-        return is_of_cluster and isinstance(goal, int) and isinstance(live, int) and live > goal
 
     def drift(self, path: str, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
         """Return how the platform moved on `path` since we last applied it."""

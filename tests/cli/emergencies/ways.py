@@ -210,9 +210,29 @@ OF_TOPICS: Final = (
         before=True,
         after=False,
     ),
+    Case(
+        name="add partitions",
+        typed=("topic", "alter", SOURCE, "--partitions", "5", "--yes"),
+        shows=lambda bench: bench.cluster("west").catalog.read().topics["shop:orders"].partitions,
+        before=2,
+        after=5,
+    ),
 )
 
 OF_NAMESPACES: Final = (
+    Case(
+        name="set a config and an access rule",
+        typed=(
+            *("namespace", "alter", "west", "shop", "--set", "retention.ms=8d"),
+            *("--acl", "{principal: User:a, operations: [read]}", "--yes"),
+        ),
+        shows=lambda bench: (
+            bench.cluster("west").catalog.read().namespaces["shop"].configs.get("retention.ms"),
+            len(bench.cluster("west").catalog.read().namespaces["shop"].acls),
+        ),
+        before=(None, 0),
+        after=("691200000", 1),
+    ),
     Case(
         name="create",
         typed=("namespace", "create", "west", "store"),
