@@ -400,12 +400,12 @@ def _check_format(found: object) -> None:
 
 _UNKNOWN: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
 """What a deletion deletes: documents do not hold it."""
-_OF_STEPS: Final = ("address", "risk", "reasons", "depends_on", "wave", "precondition", "blocked", "owner", "changes")
+_OF_STEPS: Final = ("address", "risk", "reasons", "depends_on", "wave", "precondition", "blocked", "owner")
 
 
 def plan_of(document: PlanDocument) -> Plan:
     """Return the plan of a document. It can be shown and not applied: resources before a change are not in it."""
-    row = _tuples(document.model_dump())
+    row = document.model_dump()
     git = row["git"] or {"commit": None, "applied": None}
     applied = git["applied"]
     return Plan(
@@ -413,7 +413,7 @@ def plan_of(document: PlanDocument) -> Plan:
         base=row["base"] and Base(**row["base"]),
         git_commit=git["commit"],
         actions=tuple(map(_shown_action, row["actions"])),
-        drift=tuple(DriftFinding(**finding) for finding in row["drift"]),
+        drift=tuple(DriftFinding(**_tuples(finding)) for finding in row["drift"]),
         waiting=tuple(Waiting(**waiting) for waiting in row["waiting"]),
         errors=tuple(Finding(**finding) for finding in row["errors"]),
         warnings=tuple(Finding(**finding) for finding in row["warnings"]),
@@ -422,10 +422,11 @@ def plan_of(document: PlanDocument) -> Plan:
 
 
 def _shown_action(row: Mapping[str, Any]) -> Action:
-    parameters, estimate, after = dict(row["parameters"]), row["estimate"], row["after"]
+    parameters, estimate, after = _tuples(row["parameters"]), row["estimate"], row["after"]
     states = {"machine": "machine", "from": "from_state", "to": "to_state"}
     known = {
         **{key: row[key] for key in _OF_STEPS},
+        "changes": _tuples(row["changes"]),
         **{field: parameters.pop(key) for key, field in states.items() if row["action"] == "transition"},
         "verb": row["verb"],
         "job": row["verb"],

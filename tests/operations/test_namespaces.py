@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -91,11 +89,6 @@ def test_creating_makes_every_tier_which_stays_and_can_be_taken_into_the_files(a
 def test_a_name_that_no_namespace_can_have_is_refused(applied: Bench, name: str) -> None:
     with pytest.raises(UserError, match=r"not a namespace|always exists"):
         create_namespace(applied.acting(), "west", name, {})
-
-
-def test_a_config_that_cannot_be_is_refused(applied: Bench) -> None:
-    with pytest.raises(UserError, match=r"there is no config 'retention\.mss'"):
-        create_namespace(applied.acting(), "west", "a", {"retention.mss": "1d"})
 
 
 @pytest.mark.fact("F-K-009")
@@ -278,22 +271,6 @@ def test_deleting_shows_what_goes_marks_it_and_leaves_the_rest_to_the_background
     assert [record.value for record in cluster(applied).consume("shop:orders")] == [b"new"]
 
 
-def test_a_deletion_that_is_not_confirmed_does_nothing(applied: Bench) -> None:
-    with pytest.raises(UserError, match="not confirmed: nothing was done"):
-        delete(applied, "shop", Answers(answer=False))
-    assert list(cluster(applied).topics()) == ["shop:orders"]
-    assert applied.plan().plan.is_empty
-
-
-def test_a_deletion_says_who_reads_each_topic(applied: Bench) -> None:
-    answers = Answers(answer=False)
-    produce(applied, "shop:orders", "a")
-    cluster(applied).groups.commit("checkout", {("shop:orders", 0): 1})
-    with pytest.raises(UserError, match="not confirmed"):
-        delete(applied, "shop", answers)
-    assert answers.asked[0].actions[0].estimate.groups == ("checkout",)
-
-
 def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -> None:
     def confirm(_plan: Plan) -> bool:
         cluster(applied).create_topic("shop:late")
@@ -302,15 +279,6 @@ def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -
     with pytest.raises(StalePlanError, match="topic/west/shop:late was created, changed or deleted by another process"):
         delete_namespace(applied.acting(), "west", "shop", confirm=confirm, allow=[ALLOWED])
     assert sorted(cluster(applied).topics()) == ["shop:late", "shop:orders"]
-
-
-def test_what_is_protected_is_not_deleted(applied: Bench) -> None:
-    orders = (applied.folder / "manifests/orders.yaml").read_text()
-    applied.write("manifests/orders.yaml", orders.replace("partitions: 3", "partitions: 3, protect: true"))
-    assert applied.apply().verdict is None
-    with pytest.raises(BlockedError, match="topic/west/shop:orders: it is protected"):
-        delete(applied, "shop", Answers())
-    assert list(cluster(applied).topics()) == ["shop:orders"]
 
 
 def test_deletion_protection_of_the_cluster_is_lifted_by_address_or_in_its_manifest(applied: Bench) -> None:
@@ -360,27 +328,6 @@ def test_without_the_state_the_next_drift_finds_it(applied: Bench) -> None:
         ("namespace/west/shop", "missing"),
         ("topic/west/shop:orders", "missing"),
     }
-
-
-def test_from_the_state_alone_no_files_are_needed(applied: Bench) -> None:
-    shutil.rmtree(applied.folder / "manifests")
-    (applied.folder / "reconciler.yaml").unlink()
-    emergency = applied.acting(state_url="file://.reconciler")
-    assert create_namespace(emergency, "west", "a", {}).addresses == ("namespace/west/a",)
-
-
-def test_nothing_is_done_to_another_cluster_that_lies_at_the_root(applied: Bench) -> None:
-    (applied.folder / ".clusters/west/cluster.json").rename(applied.folder / "kept.json")
-    kept = json.loads((applied.folder / "kept.json").read_text())
-    stranger = json.dumps({**kept, "id": "00000000-0000-4000-8000-000000000000"})
-    (applied.folder / ".clusters/west/cluster.json").write_text(stranger)
-    for act in (
-        lambda: create_namespace(applied.acting(), "west", "a", {}),
-        lambda: move(applied, "shop", ""),
-        lambda: delete(applied, "shop", Answers()),
-    ):
-        with pytest.raises(UserError, match=r"cluster west should be .* answers"):
-            act()
 
 
 # Quotas and keys of namespaces through plan and apply.

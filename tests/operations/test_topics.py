@@ -399,13 +399,6 @@ def test_altering_without_the_state_is_found_as_drift(applied: Bench) -> None:
     assert [row.kind for row in drift(applied.invocation, Select()).findings] == ["drift"]
 
 
-def test_altering_from_the_state_alone_needs_no_files(applied: Bench) -> None:
-    (applied.folder / "reconciler.yaml").unlink()
-    assert len(alter(applied, {"retention.ms": "2d"}, state_url="file://.reconciler")) == 1
-    with pytest.raises(UserError, match="no state"):
-        alter(applied, {"retention.ms": "2d"}, state_url="file://elsewhere")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "said"), [("retention.mss", "1d", "Did you mean retention.ms"), ("retention.ms", "soon", "soon")]
 )

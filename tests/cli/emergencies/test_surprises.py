@@ -109,6 +109,7 @@ WRONG = [
     ("link", "delete", "link/east/twin", "--force", "--yes"),
     ("topic", "alter", "topic/east/shop:orders", "--set", "retention.ms=8d", "--yes"),
     ("namespace", "delete", "east", "shop", "--yes", "--recursive"),
+    ("namespace", "alter", "east", "shop", "--acl", "{principal: User:a, operations: [read]}", "--yes"),
 ]
 
 
