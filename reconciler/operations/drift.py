@@ -24,9 +24,9 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
-from reconciler.planning.plan import DriftFinding, Finding, Plan, PlanOptions, Waiting
+from reconciler.planning.plan import DriftFinding, Finding, Held, Plan, PlanOptions, Waiting
 from reconciler.planning.plan_rows import fingerprint, moves_of
-from reconciler.planning.resolve.mirror_sources import Commanded, commanded, link_of
+from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.situation import is_live, taken_over
 from reconciler.resources.address import (
     Address,
@@ -321,8 +321,8 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
 _Field = tuple["Address", str]
 
 
-def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[DriftItem, ...]:
-    """Return everything a plan found, by class, in the plan's order; `roles` are what commands did to mirrors."""
+def sort_out(plan: Plan) -> tuple[DriftItem, ...]:
+    """Return everything a plan found, by class, in the plan's order."""
     agreed = _agreed(plan)
     moved = tuple(_moved(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_agreeing(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
@@ -332,7 +332,7 @@ def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[DriftItem, ..
         *moved,
         *waiting,
         *_pending(plan, told),
-        *map(_by_command, roles),
+        *map(_held, plan.held),
         *(_blocked(action) for action in plan.blocked if action.owner is None or not _is_told(action, told)),
         *unmanaged,
     )
@@ -388,9 +388,9 @@ def _pending(plan: Plan, told: AbstractSet[_Field]) -> Iterator[DriftItem]:
             yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
-def _by_command(found: Commanded) -> DriftItem:
-    address = found.mirror.address
-    return DriftItem("pending", address, found.message, fingerprint_of("pending", address, found.mirror.state, "state"))
+def _held(held: Held) -> DriftItem:
+    mark = fingerprint_of("pending", held.address, held.now, "state")
+    return DriftItem("pending", held.address, held.message, mark)
 
 
 def _is_told(action: Action, told: AbstractSet[_Field]) -> bool:
@@ -506,7 +506,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     found = (
         *_taken_over(work, decided, _chosen(select)),
         *foreign,
-        *sort_out(planned.plan, _roles(work, decided, select)),
+        *sort_out(planned.plan),
     )
     findings = without_doubtful(found, doubtful)
     unknown, lost = _unknown_run(work, decided), _lost(decided)
@@ -530,12 +530,6 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = Compared(work.loaded, decided, doubtful)
     return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost, compared, untold)
-
-
-def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:
-    is_chosen = _chosen(select)
-    found = commanded(work.loaded.desired, decided.recorded, decided.seen.inventory)
-    return tuple(each for each in found if is_chosen(each.mirror.address))
 
 
 def _taken_over(work: Work, decided: Decided, is_looked_at: Callable[[Address], bool]) -> tuple[DriftItem, ...]:

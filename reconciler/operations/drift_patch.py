@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
 from reconciler.lifecycles import ROLES, InRole, MirrorStatus, Role, towards
@@ -39,7 +39,7 @@ from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.diff.moves import MOVED_TO
 from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.acting_configs import Inheritance
-from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, Commanded, commanded, link_of
+from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, link_of
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
@@ -51,6 +51,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import first_few, plain
 
 if TYPE_CHECKING:
+    from reconciler.planning.plan import Held
     from reconciler.resources.inventory import Inventory, Observed, Resource
     from reconciler.resources.mount import MountedElsewhere
     from reconciler.resources.owners import ResourceOwner
@@ -319,7 +320,7 @@ def patch_for(
         UserError: Nothing was found there.
     """
     accepting = _Accepting(loaded, decided, tuple(patterns))
-    accepting.run(without_doubtful(sort_out(decided.plan, _by_command(loaded, decided)), doubtful))
+    accepting.run(without_doubtful(sort_out(decided.plan), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
             raise errors_of(decided.plan.errors)
@@ -328,18 +329,8 @@ def patch_for(
     return Accepted(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
 
 
-def _by_command(loaded: Loaded, decided: Decided) -> tuple[Commanded, ...]:
-    return commanded(loaded.desired, decided.recorded, decided.seen.inventory)
-
-
 class OfFilesError(ElsewhereError):
     """It is no doing of the cluster: a patch that accepts what is there lacks nothing without it."""
-
-
-def _moved_to(found: DriftItem) -> Address | None:
-    """Return where a topic is that was moved without the files."""
-    where = str(found.observed or "")
-    return Address(where.removeprefix(MOVED_TO)) if not found.path and where.startswith(MOVED_TO) else None
 
 
 @contextmanager
@@ -365,15 +356,17 @@ class _Accepting:
         """What other workspaces own, which is left to them."""
 
     def run(self, findings: Sequence[DriftItem]) -> None:
-        known = {found.mirror.address: found for found in _by_command(self.manifests.loaded, self._decided)}
-        roles = {address: held for address, held in self._roles(known) if self._is_chosen(address)}
-        for mirror, (role, seen) in roles.items():
-            self._try(mirror, partial(self._accept_role, mirror, role, seen), partial(self._role_by_hand, mirror, role))
-        for address in sorted(filter(self._is_chosen, known), key=rank):
-            self._accept_commanded(address, known[address])
-        settled = roles.keys() | known.keys()
+        chosen = [held for held in self._decided.plan.held if self._is_chosen(held.address)]
+        for held in chosen:
+            self._try(held.address, partial(self._accept_held, held), partial(self._held_by_hand, held))
+        settled = {held.address for held in chosen}
+        for mirror in sorted(filter(self._is_chosen, self._mirrors() - settled), key=rank):
+            settled.add(mirror)
+            role = role_of(self._decided.seen.inventory[mirror])
+            self._try(mirror, partial(self._accept_role, mirror, role), partial(self._role_by_hand, mirror, role))
         for found in findings:
-            if self._is_chosen(found.address) and not (found.address in settled and found.kind in _OF_FILES):
+            is_settled = found.address in settled and (found.kind in _OF_FILES or found.path == "state")
+            if self._is_chosen(found.address) and not is_settled:
                 self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
         for owner, addresses in self._owned.items():
             self._note(f"{first_few(addresses, 3)}: left out, owned by {owner}")
@@ -400,10 +393,6 @@ class _Accepting:
         return is_new
 
     def _by_hand(self, found: DriftItem, place: Place) -> str:
-        if (there := _moved_to(found)) is not None:
-            fields = _moved_fields(found.address, there)
-            said = (f"{path_text(path)}: {yaml_text(value or '')}" for path, value in fields.items())
-            return f"{place} {', '.join(said)}"
         if not found.path:
             return f"{place} take this document out"
         return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
@@ -415,13 +404,6 @@ class _Accepting:
         match found.kind:
             case "drift":
                 self._accept_drift(found)
-            case "missing" if (there := _moved_to(found)) is not None:
-                accept_moved(self.manifests, found.address, there)
-            case "missing" if str(found.observed or "").startswith(DETACHED_AT):
-                accept_detached(self.manifests, found.address)
-            case "missing" if (mounted := self._decided.mounted_elsewhere.get(found.address)) is not None:
-                accept_elsewhere(self.manifests, mounted)
-                self._accept_missing(found.address)
             case "missing":
                 self._accept_missing(found.address)
             case "unmanaged" if found.owner is not None:
@@ -516,37 +498,57 @@ class _Accepting:
         else:
             spot.file.drop(spot.place.number)
 
-    def _accept_commanded(self, mirror: Address, found: Commanded) -> None:
-        """Take in what a command did to a mirror besides giving another role to one that the files name."""
-        if found.said is None:
-            by_hand = partial(self._made_by_hand, found.mirror)
-            self._try(mirror, partial(accept_made, self.manifests, found.mirror), by_hand)
-        if found.is_peer_paused:
-            self.is_anything_found = True
-            self._note(f"{mirror}: {found.peer}: no `state` says so, and it stays so")
+    def _accept_held(self, held: Held) -> None:
+        """Write the role or place of a resource that is held."""
+        address, now = held.address, held.now
+        if (mirror := self._unnamed(address)) is not None:
+            accept_made(self.manifests, mirror.model_copy(update={"state": now}))
+        elif not now:
+            raise OfFilesError(f"{held.message}: no `state` says so")
+        elif kind_of(address) == "mirror":
+            self._accept_role(address, cast("Role", now))
+        elif kind_of(address) == "mounting":
+            accept_field(self.manifests, address, "state", now)
+        elif now.startswith(MOVED_TO):
+            accept_moved(self.manifests, address, Address(now.removeprefix(MOVED_TO)))
+        elif now.startswith(DETACHED_AT):
+            accept_detached(self.manifests, address)
+        else:
+            accept_elsewhere(self.manifests, self._decided.mounted_elsewhere[address])
+            self._accept_missing(address)
 
-    def _made_by_hand(self, mirror: MirrorTopic, place: Place) -> str:
-        return f"{place} {path_text(MIRRORS)}: {yaml_text(entry_of(mirror))}"
+    def _held_by_hand(self, held: Held, place: Place) -> str:
+        if (mirror := self._unnamed(held.address)) is not None:
+            entry = entry_of(mirror.model_copy(update={"state": held.now}))
+            return f"{place} {path_text(MIRRORS)}: {yaml_text(entry)}"
+        if held.now.startswith(MOVED_TO):
+            fields = _moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
+            lines = (f"{path_text(path)}: {yaml_text(value or '')}" for path, value in fields.items())
+            return f"{place} {', '.join(lines)}"
+        return field_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
 
-    def _roles(self, known: Mapping[Address, Commanded]) -> Iterator[tuple[Address, tuple[Role | None, str | None]]]:
-        """Yield the mirrors whose role is not the one the files want, with theirs, and the state they are in."""
+    def _unnamed(self, address: Address) -> MirrorTopic | None:
+        """Return a mirror that a command made and that no link of the files names."""
+        links = [item.resource for item in self.manifests.loaded.desired.values()]
+        named = {mirror.address for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors()}
+        seen, last = self._decided.seen.inventory.get(address), self._decided.recorded.get(address)
+        mirrors = (item.resource for item in (last, seen) if item is not None)
+        return (
+            None if address in named else next((mirror for mirror in mirrors if isinstance(mirror, MirrorTopic)), None)
+        )
+
+    def _mirrors(self) -> set[Address]:
+        """Return the mirrors that do not have the role in the files."""
         plan = self._decided.plan
         asked = {action.address for action in plan.actions if isinstance(action, Transition)}
         wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
-        for address in sorted(wrong | known.keys(), key=rank):
-            seen = self._decided.seen.inventory.get(address)
-            if kind_of(address) != "mirror":
-                continue
-            if address in known:
-                if known[address].said is not None and known[address].is_of_role:
-                    yield address, (known[address].mirror.state, None if seen is None else seen.state)
-            elif seen is not None:
-                yield address, (role_of(seen), seen.state)
+        return {each for each in wrong if kind_of(each) == "mirror" and each in self._decided.seen.inventory}
 
-    def _accept_role(self, mirror: Address, role: Role | None, state: str | None) -> None:
+    def _accept_role(self, mirror: Address, role: Role | None) -> None:
         capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
         if role is None or role not in capabilities.mirror_states:
-            message = f"it is {state}, which no `state` of its entry says on this cluster"
+            seen = self._decided.seen.inventory.get(mirror)
+            message = f"it is {seen.state if seen else role}, which no `state` of its entry says on this cluster"
             raise ElsewhereError(message)
         spot = self.manifests.spot(mirror, ("state",))
         with _or_by_hand(spot):

@@ -71,6 +71,27 @@ class DriftFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A role or place that a command gave to a resource, while the files name the one that is recorded.
+
+    No plan changes it until the files name another role or place than the recorded one.
+    """
+
+    address: Address
+    source: str | None
+    message: str
+    hint: str
+    now: str
+    """The role that it has, or where it is."""
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def warning(self) -> Finding:
+        """The warning of a plan about it."""
+        return Finding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A resource found half-way through a lifecycle; `run` or a later apply finishes it."""
 
@@ -194,6 +215,7 @@ class Plan:
     git_commit: str | None
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...] = ()
+    held: tuple[Held, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     unmanaged: tuple[Address, ...] = ()
     owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from reconciler.planning.order import in_order
 from reconciler.planning.plan import Finding, Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
-from reconciler.planning.resolve.mirror_sources import as_commanded, changed_by_roles
+from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, with_held_roles
 from reconciler.planning.resolve.physical_names import addressed
 from reconciler.planning.selection import chooser, is_partial
 from reconciler.planning.situation import Review, Situation
@@ -65,7 +65,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Pl
     if given.orders:
         return _decide_ordered(desired, recorded, observed, given)
     situation, findings = _look(desired, recorded, observed, given)
-    decision = Decision(errors=findings)
+    decision = Decision(errors=findings, held=[*held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
     decide_automatic(situation, decision)
@@ -122,11 +122,19 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         git_commit=given.git_commit,
         actions=actions,
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
+        held=tuple(sorted(decision.held, key=lambda held: rank(held.address))),
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=strangers,
         owners={address: owner for address, owner in owners if owner is not None},
         errors=_in_order([*decision.errors, *guarded.errors, *rings, *_walk(ERRORS, review)]),
-        warnings=_in_order([*decision.warnings, *guarded.warnings, *_walk(WARNINGS, review)]),
+        warnings=_in_order(
+            [
+                *decision.warnings,
+                *guarded.warnings,
+                *(held.warning for held in decision.held),
+                *_walk(WARNINGS, review),
+            ]
+        ),
         back_to=given.back_to,
         digest=digest(actions),
         applied=commit_applied(given, actions),
@@ -159,7 +167,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanIn
     clusters = declared_clusters(desired)
     observed = addressed(observed, desired, sorted(desired) + sorted(recorded), clusters)
     wanted, unclear = ({}, []) if given.options.is_destroy else effective(desired, given, observed)
-    wanted = with_implied_moves(as_commanded(wanted, recorded, observed), recorded, observed)
+    wanted = with_implied_moves(with_held_roles(wanted, recorded, observed), recorded, observed)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,

@@ -25,7 +25,7 @@ from reconciler.planning.actions import NO_COST, Action, Create, Reason, Risk, R
 from reconciler.planning.diff.converge import state_precondition
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.resolve.limits import check_configs
-from reconciler.planning.resolve.mirror_sources import BY_COMMAND, ENDS, origins_by_command, peer_of
+from reconciler.planning.resolve.mirror_sources import BY_COMMAND, ENDS, peer_of
 from reconciler.planning.situation import source_of, topic_of
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address, address_of, cluster_of, join_name, split_name
@@ -37,7 +37,7 @@ from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.workspace import Site
-    from reconciler.resources.inventory import Inventory, Observed, Record, Recorded
+    from reconciler.resources.inventory import Inventory, Observed, Record
     from reconciler.state.snapshots import Snapshot
 
 
@@ -269,13 +269,6 @@ class _Asking:
             error = halted(self.site.providers, address) or error
         return Answer(named=named, before=ready.status, after=after.status_of(named), error=error, ready=ready)
 
-    def _origins(self, last: Recorded | None, role: MirrorState) -> Mapping[str, str]:
-        return origins_by_command(last, role, is_peer_paused=self.verb == "reverse-and-pause")
-
-    def _origins_of(self, entry: Address, record: Record | None) -> Mapping[str, str]:
-        last = (record or {}).get(entry)
-        return origins_by_command(last, _ROLES_OF_ENTRY[self.verb], is_peer_paused=self.verb == "pause")
-
     def _actions(self, ready: Ready, record: Record | None, observed: Inventory) -> list[Action]:
         mirror, address = ready.mirror, ready.mirror.address
         before = observed.get(address) or observed.get(topic_of(mirror))
@@ -290,7 +283,6 @@ class _Asking:
         if record is not None:
             _check_owned(mirror, record)
         entry = peer_of(mirror).address if last is None and record and peer_of(mirror).address in record else None
-        is_recorded = last is not None or entry is not None  # What its link made by itself never is: no file names it.
         is_suspended = self.verb == "resume" and mirror.state == "reversed"
         end = MIRROR.step(ready.status, self.verb, condition=REVERSAL_SUSPENDED if is_suspended else "")
         asked = Transition(
@@ -305,8 +297,7 @@ class _Asking:
                 **({} if ready.diverged is None else {"diverged": ready.diverged}),
             },
             risk=_RISKS.get(self.verb, Risk.DISRUPTIVE),
-            reasons=(Reason.ROLE_WANTED if is_recorded else Reason.BY_COMMAND,),
-            origins=self._origins(last, mirror.state) if entry is None else self._origins_of(entry, record),
+            reasons=(Reason.BY_COMMAND,),
             precondition="" if before is None else state_precondition(address, before),
             estimate=NO_COST if self.verb == PROMOTE else ready.estimate,
         )

@@ -499,7 +499,7 @@ class _Looking:
         """Yield recorded topics that are gone, and where they lie detached, or are mounted under another name."""
         gone = [
             address
-            for address in sorted(self._record)
+            for address in sorted(self._record or self._desired)  # Without any record the state may be lost.
             if kind_of(address) == "topic"
             and self._is_gone(address)
             and address not in self._seen.hidden
@@ -512,19 +512,19 @@ class _Looking:
             spoken |= {mounted_by(last) for last in unmounted}  # said to lie there, whoever detached it
         for address in gone:
             cluster = cluster_of(address) or ""
-            if address in spoken or not self._can_look(cluster):
+            if not self._can_look(cluster):
                 continue
             identity, listed = self._seen.identities.get(cluster), self._list(cluster)
             if identity is None or isinstance(listed, UserError):
                 continue  # Only what a mounting rests on has to be known.
             lies = self._lies_now(address, identity.cluster_id, listed)
-            if lies is not None:
+            if lies is not None and (address not in spoken or isinstance(lies, MountedElsewhere)):
                 yield address, lies
 
     def _is_gone(self, address: Address) -> bool:
         """Tell whether a recorded topic is not there, or another topic has its name."""
-        observed = self._seen.inventory.get(address)
-        return observed is None or is_another(self._record[address], observed)
+        observed, last = self._seen.inventory.get(address), self._record.get(address)
+        return observed is None or (last is not None and is_another(last, observed))
 
     def _lies_now(
         self, address: Address, cluster_id: str, listed: Sequence[Mountable]

@@ -16,6 +16,7 @@ from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_n
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import (
     has_own_topic,
+    held_place,
     is_at,
     is_away,
     is_explicit,
@@ -268,7 +269,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
         yield beyond(capabilities, "mount or unmount topics")
         return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
-    if under_way is not None and is_under_way(under_way.state):
+    if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
         return
     hidden = situation.given.hidden.get(topic) or situation.given.hidden.get(mirror_at(topic))
     if hidden is not None:

@@ -22,7 +22,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
-from reconciler.planning.plan import DriftFinding, Finding, Mark, Waiting
+from reconciler.planning.plan import DriftFinding, Finding, Held, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
@@ -52,6 +52,7 @@ class Decision:
 
     actions: list[Action] = field(default_factory=list)
     drift: list[DriftFinding] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     errors: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
@@ -69,6 +70,10 @@ class Decision:
     ) -> None:
         """Add a warning."""
         self.warnings.append(Finding(address, source, message, hint, marks))
+
+    def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
+        """Leave a resource where a command brought it: a warning of the plan, and no action."""
+        self.held.append(Held(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from reconciler.planning.diff.mount_changes import (
     decide_mounting,
     decide_moved_mounting,
     follow,
-    is_elsewhere,
+    hold_detached,
+    hold_elsewhere,
     is_held,
     is_recovery,
     is_replaced,
-    lies_detached,
     named_now,
     recover,
     replace_topic,
@@ -37,7 +37,7 @@ from reconciler.planning.diff.mount_changes import (
 from reconciler.planning.diff.moves import (
     decide_moved,
     hand_over,
-    is_moved_away,
+    hold_moved,
     is_namespace_refused,
     readdressed,
 )
@@ -176,7 +176,7 @@ def _decide_topic(
     before = sides.before or (situation.observed.get(old) if old else None)
     topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
     if sides.address in situation.moved_away:
-        is_moved_away(sides, situation, decision)
+        hold_moved(sides, situation, decision)
     elif before is None and mounting is not None:
         decide_mounted(sides, mounting, situation, decision)
     elif old is not None and before is not None:
@@ -190,9 +190,9 @@ def _decide_topic(
     elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
         decide_freed(sides, there, situation, decision)
     elif sides.address in situation.given.detached:
-        lies_detached(sides, situation, decision)
+        hold_detached(sides, situation, decision)
     elif sides.address in situation.given.mounted_elsewhere:
-        is_elsewhere(sides, situation, decision)
+        hold_elsewhere(sides, situation, decision)
     elif mirrors := copies_left(sides.address, situation):
         keep_copies(sides, mirrors, decision)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.lifecycles import MIRROR, MOUNT
+from reconciler.lifecycles import MIRROR
 from reconciler.planning.actions import (
     SEALED,
     Action,
@@ -29,7 +29,6 @@ from reconciler.planning.resolve.limits import check_changes
 from reconciler.planning.situation import Review, Situation, altered_paths
 from reconciler.resources.address import Address, cluster_of, matches
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.mount import Mounting
 
 if TYPE_CHECKING:
     from datetime import date
@@ -124,7 +123,9 @@ def only_drift(decision: Decision, situation: Situation) -> None:
 
 def _comes_with_its_mirror(action: Action) -> bool:
     """Tell whether an action is only there because a mirror is made again."""
-    return isinstance(action, RunJob) or (isinstance(action, Transition) and action.machine == MIRROR.name)
+    if isinstance(action, Transition):
+        return action.machine == MIRROR.name and not action.changes
+    return isinstance(action, RunJob)
 
 
 def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
@@ -137,8 +138,9 @@ def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
             case RunJob():
                 if Reason.FIRST_COPY in action.reasons:
                     yield action
-            case Transition(verb="pause") if action.machine == MIRROR.name:
-                yield action
+            case Transition() if action.machine == MIRROR.name:
+                if action.changes or action.verb == "pause":
+                    yield action
             case Transition() if action.changes:
                 yield from _switched_back(action, situation, decision)
             case Adopt() | Delete() | Forget() | Transition():
@@ -187,25 +189,14 @@ def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decis
 
 
 def _switched_back(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
-    """Yield a move of tiering, or a mount, that somebody else made necessary; what the files changed is left alone."""
+    """Yield a move of tiering that sets drift back; what the files changed is left alone."""
     last = situation.recorded.get(action.address)
     drifted = [change for change in action.changes if change.drift]
-    if last is not None and drifted and not _is_mounted_from(last, action):
-        message = f"it is left {action.from_state}: the files changed its source, too"
-        decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
-    elif last is not None and len(drifted) == len(action.changes):
+    if last is not None and len(drifted) == len(action.changes):
         yield replace(action, after=last.resource, origins=last.origins, reasons=(Reason.DRIFTED,))
     elif drifted:
         message = f"it is left {action.from_state}: the files changed its tiering, too"
         decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
-
-
-def _is_mounted_from(last: Recorded, action: Transition) -> bool:
-    """Tell whether what a move mounts is what was mounted; also of what mounts nothing."""
-    was, now = last.resource, action.after
-    if action.machine != MOUNT.name or not isinstance(was, Mounting) or not isinstance(now, Mounting):
-        return True
-    return was.spec.source == now.spec.source or action.parameters.get("source") == last.physical_name
 
 
 def _backwards(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:

@@ -171,7 +171,8 @@ def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decis
 
 
 def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
-    return mirror.state == "mirroring" and sides.before is not None and sides.before.state == MirrorStatus.FAILED
+    is_failed = sides.before is not None and sides.before.state == MirrorStatus.FAILED
+    return is_failed and mirror.state == "mirroring" and STATE not in sides.wanted.origins
 
 
 def _make_afresh(
@@ -222,13 +223,29 @@ def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: S
         if step.verb == "promote":
             decision.actions.append(_catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
-        decision.actions.append(_transition(step, sides, mirror, seen))
+        asked = _transition(step, sides, mirror, seen)
+        decision.actions.append(_set_back(asked, sides, mirror, decision) if len(way.steps) == 1 else asked)
     if (
         before is not None
         and _is_to_be_copied(mirror, before, way, situation)
         and mirror.source_cluster in situation.trusted
     ):
         decision.actions.append(first_copy(sides, mirror))
+
+
+_PAUSES: Final = {"pause": ("mirroring", "paused"), "resume": ("paused", "mirroring")}
+"""The verbs that change a value of a mirror: what it is before and after."""
+
+
+def _set_back(asked: Transition, sides: AddressView, mirror: MirrorTopic, decision: Decision) -> Transition:
+    """Return the verb as one that sets a pause back, if the files name the role that is recorded."""
+    last = sides.last.resource if sides.last is not None else None
+    if asked.verb not in _PAUSES or not isinstance(last, MirrorTopic) or last.state != mirror.state:
+        return asked
+    before, after = _PAUSES[asked.verb]
+    decision.drift.append(drifted(asked.address, STATE, after, before))
+    changes = (Change(STATE, before, after, drift=True),)
+    return replace(asked, changes=changes, reasons=(*asked.reasons, Reason.DRIFTED))
 
 
 def _own(sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:

@@ -11,7 +11,6 @@ from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT, MigrationState, Tieri
 from reconciler.planning.actions import (
     Action,
     Adopt,
-    Change,
     Create,
     Delete,
     Estimate,
@@ -32,11 +31,10 @@ from reconciler.planning.diff.converge import (
     deletion,
     state_precondition,
 )
-from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
-from reconciler.planning.resolve.mount_sources import has_own_topic, is_away, is_stranger, is_unmounted
+from reconciler.planning.resolve.mount_sources import has_own_topic, held_place, is_away, is_stranger, is_unmounted
 from reconciler.planning.situation import Situation, is_another, mounted_by
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
@@ -45,14 +43,14 @@ from reconciler.resources.inventory import Observed, RemoteLegacy
 from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, MountSource, Recoverable
 from reconciler.resources.tiering_policy import Configs, switches_in, targets_in
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import counted, first_few, plain
+from reconciler.runtime.text import counted, first_few
 
 _LONGER: Final = (
     "If it is to stay, raise retention.ms in the Topic's manifest, or retention in its TieringPolicy, before you apply."
 )
 DETACHED_AT: Final = "detached at "
 MOUNTED_AS: Final = "mounted as "
-"""How drift begins that says where a topic lies that is gone from its cluster."""
+"""How `Held.now` begins for a topic that is gone from its cluster."""
 
 
 def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
@@ -61,7 +59,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
     source = situation.given.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
         return
-    if under_way is not None and is_under_way(under_way.state):
+    if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
         return  # what it will be is compared when it is there
     there = _as_mounted(sides, source, situation)
     if there is None:
@@ -73,19 +71,17 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
     decision.warnings += found.warnings
 
 
-def lies_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Refuse to make a topic anew that somebody unmounted by hand, and say where what it held lies."""
+def hold_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
+    """Hold a topic that a command unmounted: no empty topic takes its name."""
     location = situation.given.detached[sides.address]
-    if sides.last is not None:
-        recorded = plain(sides.last.resource.to_json())
-        decision.drift.append(drifted(sides.address, "", recorded, f"{DETACHED_AT}{location}"))
     other, new = named_now(sides)
-    decision.refuse(
-        sides.address,
-        sides.wanted.source,
+    decision.hold(
+        sides,
         f"{other}it was unmounted, and no Mounting says so: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
-        f"one with state: unmounted. {new}: reconciler state rm {sides.address}",
+        f"one with state: unmounted (reconciler drift --accept {sides.address}). {new}: reconciler state rm "
+        f"{sides.address}",
+        f"{DETACHED_AT}{location}",
     )
 
 
@@ -96,20 +92,17 @@ def named_now(sides: AddressView) -> tuple[str, str]:
     return "another topic has its name: ", "To keep the topic that has its name now"
 
 
-def is_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Refuse to make a topic anew that a command mounted under another name, and say where it is."""
+def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
+    """Hold a topic that a command mounted under another name or on another cluster."""
     there = situation.given.mounted_elsewhere[sides.address]
-    if sides.last is not None:
-        recorded = plain(sides.last.resource.to_json())
-        decision.drift.append(drifted(sides.address, "", recorded, f"{MOUNTED_AS}{there}"))
     back = mount_back(sides.address, there)
     keep = "" if there.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
     other, new = named_now(sides)
-    decision.refuse(
-        sides.address,
-        sides.wanted.source,
+    decision.hold(
+        sides,
         f"{other}it is mounted with its records as {there}, and no Mounting says so",
         f"{back} {keep}{new}: reconciler state rm {sides.address}",
+        f"{MOUNTED_AS}{there}",
     )
 
 
@@ -189,9 +182,14 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         return
     if old is not None:
         _follow(sides, old, decision)
+    if (now := held_place(mounting, situation)) is not None:
+        message = f"it was {now} by a command, and the files still say {mounting.spec.state}"
+        back = f"reconciler topic {UNMOUNT.name if now == 'mounted' else MOUNT.name} {topic}"
+        hint = f"Write it into the files: reconciler drift --accept {sides.address}. To undo it: {back}"
+        decision.hold(sides, message, hint, now)
+        return
     if is_other and is_away(mounting, situation):
         seen = None  # The topic that has its name is another; a warning says so.
-    _tell_drift(sides, mounting, seen, decision)
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
         if old is None and not (is_same and not _learns_place(sides, situation)):
@@ -274,15 +272,6 @@ def _retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
     return {"retention": said} if said else {}
 
 
-def _tell_drift(sides: AddressView, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
-    """Say that somebody mounted or unmounted by hand what was as it is wanted when it was last applied."""
-    last = sides.last.resource if sides.last is not None else None
-    if isinstance(last, Mounting) and mounted_by(last) == mounted_by(mounting):
-        now = "unmounted" if seen is None else "mounted"
-        if last.spec.state == mounting.spec.state != now:
-            decision.drift.append(drifted(sides.address, "state", last.spec.state, now))
-
-
 def _comes(topic: Address, situation: Situation) -> bool:
     """Tell whether a topic takes its name by this plan: it is called otherwise still."""
     wanted = situation.wanted.get(topic)
@@ -298,7 +287,7 @@ def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decisio
     if leaving is not None and is_under_way(leaving.state):
         decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
         return
-    decision.actions.append(_transition(sides, mounting, None, source.location, situation, decision))
+    decision.actions.append(_transition(sides, mounting, None, source.location, situation))
     wanted = situation.wanted.get(mounted_by(mounting))
     if source.found is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
@@ -320,7 +309,7 @@ def _unmount(
             "Stop them first, or let them find its records elsewhere. It is deleted only once all of it was compared. "
             "Where that fails they are let in again.",
         )
-    return _transition(sides, mounting, seen, location, situation, decision)
+    return _transition(sides, mounting, seen, location, situation)
 
 
 def _transition(
@@ -329,12 +318,9 @@ def _transition(
     topic: Observed | None,
     location: str,
     situation: Situation,
-    decision: Decision,
 ) -> Transition:
-    """Return the move to where a mounting says; it sets back what somebody did by hand, where that drifted."""
+    """Return the move of a topic to where its mounting names it."""
     machine = MOUNT if topic is None else UNMOUNT
-    moved = (found for found in decision.drift if found.address == sides.address)
-    changes = tuple(Change(found.path, found.observed, found.recorded, drift=True) for found in moved)
     parameters: dict[str, Value] = {"source": location}
     if mounting.spec.as_ is not None:
         parameters["as"] = mounting.spec.as_
@@ -352,8 +338,7 @@ def _transition(
         after=mounting,
         parameters=parameters,
         risk=Risk.NONE if topic is None else Risk.DISRUPTIVE,
-        reasons=(Reason.ROLE_WANTED, *((Reason.DRIFTED,) if changes else ())),
-        changes=changes,
+        reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
         precondition=state_precondition(sides.address, topic) if topic else "",
     )

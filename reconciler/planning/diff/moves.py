@@ -25,7 +25,7 @@ from reconciler.planning.diff.converge import (
     say_strange_rules_stay,
     state_precondition,
 )
-from reconciler.planning.diff.field_differences import Differences, drifted
+from reconciler.planning.diff.field_differences import Differences
 from reconciler.planning.diff.mount_changes import mount_back
 from reconciler.planning.diff.retention_loss import Keeping, Side
 from reconciler.planning.resolve.acting_configs import changes_by_move
@@ -38,7 +38,6 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
@@ -390,17 +389,15 @@ def readdressed(situation: Situation) -> Mapping[Address, Address]:
 MOVED_TO: Final = "moved to "
 
 
-def is_moved_away(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Refuse to make a topic anew that was moved, and say where it is."""
+def hold_moved(sides: AddressView, situation: Situation, decision: Decision) -> None:
+    """Hold a topic that a command moved: no empty topic takes its old name."""
     there = situation.moved_away[sides.address]
-    last = sides.last or situation.recorded[there]
-    decision.drift.append(drifted(sides.address, "", plain(last.resource.to_json()), f"{MOVED_TO}{there}"))
-    decision.refuse(
-        sides.address,
-        sides.wanted.source,
+    decision.hold(
+        sides,
         f"it was moved to {there}, and no file says so",
         f"To leave it there: reconciler drift --accept {sides.address}. {_move_back(sides, there)}"
-        f"To have a new and empty one beside it declare {there}, too.",
+        f"To have a new and empty one next to it declare {there}, too.",
+        f"{MOVED_TO}{there}",
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.plan import Finding
-from reconciler.planning.resolve.mirror_sources import commanded
+from reconciler.planning.resolve.mirror_sources import held_role
 from reconciler.planning.situation import Review, WantedResource
 from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import TIERING_PROPERTIES, Cluster
@@ -143,11 +143,12 @@ def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozens
     `observed`: what could be read.
     """
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
-    declared_so = {
-        link.spec.source for link in links if any(entry.state == "failed-over" for entry in link.spec.mirror_topics)
-    }
-    done = (found.mirror for found in commanded(desired, recorded, observed) if found.mirror.state == "failed-over")
-    return frozenset(declared_so | {mirror.source_cluster for mirror in done})
+    return frozenset(
+        mirror.source_cluster
+        for link in links
+        for mirror in link.mirrors()
+        if (held_role(mirror, recorded.get(mirror.address), observed) or mirror.state) == "failed-over"
+    )
 
 
 def warnings_of_lost(review: Review) -> Iterator[Finding]:

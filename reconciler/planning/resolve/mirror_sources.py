@@ -1,8 +1,4 @@
-"""Mirror sources and roles: links, chains, what commands did, and the verbs to a role.
-
-The marks lie among the origins of the mirror's entry, so that whatever writes the entry anew carries them on or drops
-them.
-"""
+"""Mirror sources and roles: links, chains, roles that are held, and the verbs to a role."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from reconciler.lifecycles import (
     Wait,
     towards,
 )
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import Finding, Held
 from reconciler.planning.resolve.limits import beyond, check_configs
 from reconciler.planning.resolve.physical_names import physical_name, prefix_of
 from reconciler.planning.situation import (
@@ -54,7 +50,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
+    from reconciler.resources.inventory import Inventory, Observed, Record, Recorded
 
 
 STATE: Final = "state"
@@ -62,25 +58,13 @@ PEER: Final = "peer"
 """Where it says that the mirror on the other cluster, which mirrors this one since a reversal, was paused."""
 NOTHING: Final = "nothing"
 _MARK: Final = "a command, while the files said "
-_PAUSED: Final = "a command paused it"
 
 BY_COMMAND: Final = {STATE: f"{_MARK}{NOTHING}"}
 """The origins of a mirror that a command made, and that no file names."""
 
 
-def origins_by_command(last: Recorded | None, role: Role, *, is_peer_paused: bool = False) -> dict[str, str]:
-    """Return what the record of a mirror says of where its values come from, once a command has given it a role."""
-    if last is None or not isinstance(last.resource, MirrorTopic):
-        return {}
-    kept = without_marks(last)
-    if is_peer_paused:
-        kept[PEER] = _PAUSED
-    said = last.origins.get(STATE, mark(last.resource.state)).removeprefix(_MARK)
-    return kept if said == role else {**kept, STATE: mark(said)}
-
-
 def without_marks(last: Recorded | None) -> dict[str, str]:
-    """Return the origins of a record without what commands did."""
+    """Return the origins of a record without the marks of commands."""
     return {path: origin for path, origin in (last.origins if last else {}).items() if path not in {STATE, PEER}}
 
 
@@ -197,8 +181,12 @@ def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
     """Return the live mirror on the other cluster that follows what this one is, or was: their roles are swapped."""
+    return _mirrored_back(mirror, situation.observed)
+
+
+def _mirrored_back(mirror: MirrorTopic, observed: Inventory) -> Observed | None:
     peer = peer_of(mirror)
-    seen = situation.observed.get(peer.address)
+    seen = observed.get(peer.address)
     if seen is None or not is_live(seen) or not isinstance(seen.resource, MirrorTopic):
         return None
     there = seen.resource
@@ -209,12 +197,11 @@ def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
 def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
     """Return how a mirror gets the role wanted of it; `None`: there is none to begin with, on neither cluster.
 
-    Nothing is asked of one that has its role by a command.
+    Nothing is asked of a mirror whose role is held.
     """
-    way = _way_of(mirror, situation)
-    item = situation.wanted.get(mirror.address)
-    is_by_command = item is not None and STATE in item.origins
-    return VerbsToRole() if is_by_command and isinstance(way, VerbsToRole) else way
+    way, item = _way_of(mirror, situation), situation.wanted.get(mirror.address)
+    is_held = item is not None and STATE in item.origins
+    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | Refused | LeftOut) else way
 
 
 def is_anothers(mirror: MirrorTopic, seen: Observed | None) -> bool:
@@ -764,77 +751,38 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# What commands did to mirrors: it holds until the files say something else than they said then.
+# Roles that commands gave to mirrors: they are held until the files name another role than the recorded one.
 #
-# On the day itself nobody edits files first. The record keeps the role that a command made, and which one the files
-# had; while these go on saying that, a plan leaves the mirror as it is and says so, and `drift --accept` writes it
-# down. What was done without the state is found by looking: nothing but a command stops a mirror.
+# The record keeps the role that was applied from files; what a command made of it, the clusters report. Older versions
+# recorded the role that a command gave, and marked it with the role in the files.
 
 
-ROLE_BY_VERB: Final[Mapping[str, Role]] = {"failover": "failed-over", "promote": "promoted"}
-"""What a stopped mirror is, by what stopped it: neither needs anything of the other cluster to be told."""
+ROLE_BY_VERB: Final[Mapping[str, Role]] = {
+    "failover": "failed-over",
+    "promote": "promoted",
+    **dict.fromkeys(_REVERSALS, "reversed"),
+}
+"""The role of a stopped mirror by the verb that stopped it."""
+_STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 _UNNAMED: Final = "it was made by a command, and the files do not name it"
-_LEFT: Final = "it is left as it is"
 
 
-@dataclass(frozen=True, slots=True)
-class Commanded:
-    """A mirror that is not what the files say."""
-
-    mirror: MirrorTopic
-    """With the role it has."""
-    said: Role | None
-    """What the files say, and said then; `None`: they do not name it."""
-    is_peer_paused: bool = False
-    """Whether the mirror on the other cluster, which follows this one since a reversal, was paused by a command."""
-
-    @property
-    def is_of_role(self) -> bool:
-        """Whether the files can say it."""
-        return self.mirror.state != self.said
-
-    @property
-    def message(self) -> str:
-        """What it is, in words."""
-        said = [] if not self.is_of_role else [_said(self.mirror.state, self.said)]
-        return "; ".join([*said, *([self.peer] if self.is_peer_paused else [])])
-
-    @property
-    def peer(self) -> str:
-        """What became of the mirror on the other cluster, in words."""
-        return _peer_paused(self.mirror)
-
-
-def as_commanded(
+def with_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Return what is wanted, with the roles that commands gave to mirrors of which the files say nothing new."""
-    mirrors = {address: item.resource for address, item in wanted.items() if isinstance(item.resource, MirrorTopic)}
-    for found in _commanded(mirrors, recorded, observed):
-        address = found.mirror.address
-        item = wanted[address]
-        marks = {STATE: mark(found.said or "")} if found.is_of_role else {}
-        if found.is_peer_paused:
-            marks[PEER] = recorded[address].origins[PEER]
-        resource = mirrors[address].model_copy(update={"state": found.mirror.state})
-        wanted[address] = replace(item, resource=resource, origins={**item.origins, **marks})
+    """Return what is wanted, with the roles of mirrors that are held; a mark keeps the role in the files."""
+    for address, item in wanted.items():
+        mirror = item.resource
+        if not isinstance(mirror, MirrorTopic):
+            continue
+        role, last = held_role(mirror, recorded.get(address), observed), recorded.get(address)
+        marks = {} if role is None else {STATE: mark(mirror.state)}
+        if (role or mirror.state) == "reversed" and last is not None and PEER in last.origins:
+            marks[PEER] = last.origins[PEER]
+        if marks:
+            held = mirror.model_copy(update={"state": role or mirror.state})
+            wanted[address] = replace(item, resource=held, origins={**item.origins, **marks})
     return wanted
-
-
-def commanded(desired: Desired, recorded: Record, observed: Inventory) -> tuple[Commanded, ...]:
-    """Return the mirrors of which the files do not say yet what they are, or that they are there."""
-    links = {address: each.resource for address, each in desired.items() if isinstance(each.resource, MirrorLink)}
-    mirrors = {mirror.address: mirror for link in links.values() for mirror in link.mirrors()}
-    made = (
-        Commanded(last.resource, None)
-        for address, last in sorted(recorded.items())
-        if isinstance(last.resource, MirrorTopic)
-        and address not in mirrors
-        and address in observed
-        and is_made_by_command(last)
-        and link_of(last.resource) in links
-    )
-    return (*_commanded(mirrors, recorded, observed), *made)
 
 
 def is_left(address: Address, situation: Situation) -> bool:
@@ -846,37 +794,57 @@ def is_left(address: Address, situation: Situation) -> bool:
     return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)
 
 
-def warnings_of_commanded(review: Review) -> Iterator[Finding]:
-    """Yield the mirrors that are left as a command made them."""
-    situation = review.situation
+def held_mirrors(situation: Situation) -> Iterator[Held]:
+    """Yield the mirrors that stay as a command made them."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
             continue
         said = said_then(item.origins.get(STATE, ""))
         if said is not None:
+            message = f"it was made {mirror.state} by a command, and the files still say {said}"
             hint = f"Write it into the files: reconciler drift --accept {address}"
-            yield Finding(address, item.source, f"{_said(mirror.state, said)}: {_LEFT}", hint, item.marks)
+            yield Held(address, item.source, message, hint, mirror.state, item.marks)
         if PEER in item.origins:
-            hint = f"It goes on with: reconciler mirror resume {peer_of(mirror).address}"
-            yield Finding(address, item.source, f"{_peer_paused(mirror)}: {_LEFT}", hint, item.marks)
-    for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
-        if address in situation.observed and situation.is_decidable(address) and is_left(address, situation):
-            last = situation.recorded[address].resource
-            link = link_of(last) if isinstance(last, MirrorTopic) else address
+            peer = peer_of(mirror).address
+            message = f"{peer}, which mirrors it since their roles were swapped, was paused by a command"
+            yield Held(address, item.source, message, f"To resume it: reconciler mirror resume {peer}", "", item.marks)
+    for address in sorted(situation.observed.keys() - situation.wanted.keys()):
+        mirror = situation.observed[address].resource
+        if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
+            continue
+        if _is_made_by_command(address, mirror, situation):
+            link = link_of(mirror)
             written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
             hint = f"Write it into the files: reconciler drift --accept {written}"
-            yield Finding(address, None, f"{_UNNAMED}: {_LEFT}", hint)
-    yield from _stopped_by_command(situation)
+            yield Held(address, None, _UNNAMED, hint, role_now(mirror, situation.observed) or "mirroring")
 
 
-def _stopped_by_command(situation: Situation) -> Iterator[Finding]:
+def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
+    if address in situation.recorded:
+        return is_left(address, situation)
+    seen, link = situation.observed[address], link_of(mirror)
+    is_of_files = link in situation.wanted and not situation.given.options.is_destroy
+    is_new = is_live(seen) and not seen.is_automatic and made_by_link(mirror.cluster, mirror.name, situation) is None
+    return is_of_files and is_new and _is_first(mirror, situation)
+
+
+def _is_first(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether a mirror exists for itself, and not because roles were swapped."""
+    peer = peer_of(mirror).address
+    topic = topic_of(mirror)
+    known = (situation.wanted, situation.recorded, situation.observed)
+    return not any(peer in inventory for inventory in known) and topic not in situation.recorded
+
+
+def warnings_of_stopped(review: Review) -> Iterator[Finding]:
     """Yield the mirrors that a link made by itself and that were promoted or failed over: no file says that."""
+    situation = review.situation
     named = situation.wanted.keys() | situation.recorded.keys()
     for address, mirror in sorted(situation.mirrors.items()):
         seen, link = situation.observed[address], link_of(mirror)
         role = ROLE_BY_VERB.get(seen.stopped_by or "")
-        if role is None or is_live(seen) or address in named or not situation.is_decidable(address):
+        if role not in _STOPPED_ROLES or is_live(seen) or address in named or not situation.is_decidable(address):
             continue
         made = made_by_link(mirror.cluster, mirror.name, situation)
         is_its = made is not None and link_of(made) == link
@@ -886,45 +854,50 @@ def _stopped_by_command(situation: Situation) -> Iterator[Finding]:
             yield Finding(address, situation.wanted[link].source, message, hint)
 
 
-def _commanded(mirrors: Mapping[Address, MirrorTopic], recorded: Record, observed: Inventory) -> Iterator[Commanded]:
-    for address, mirror in mirrors.items():
-        last, seen = recorded.get(address), observed.get(address)
-        if last is None or not isinstance(last.resource, MirrorTopic):
-            role = None if _is_followed(mirror, seen, observed) else _seen_role(mirror, seen)
-        elif last.origins.get(STATE) == mark(mirror.state) and not _is_taken_back(last.resource, mirror, seen):
-            role = last.resource.state
-        else:
-            role = _seen_role(mirror, seen) if last.resource.state == mirror.state else None
-        state = role or mirror.state
-        is_paused = state == "reversed" and last is not None and PEER in last.origins
-        if state != mirror.state or is_paused:
-            yield Commanded(mirror.model_copy(update={"state": state}), mirror.state, is_paused)
+def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
+    """Return the role that a command gave to a mirror of which the files name the recorded role."""
+    role, was = role_now(mirror, observed), last.resource if last is not None else None
+    if last is not None and isinstance(was, MirrorTopic):
+        if last.origins.get(STATE) == mark(mirror.state):
+            if role == was.state or (role is None and not _is_taken_back(was, mirror, observed.get(mirror.address))):
+                return was.state
+        elif was.state != mirror.state:
+            return None
+    elif mirror.state not in COPYING:
+        return None  # Nothing was applied yet: the files ask for that role now.
+    is_same = role is None or role == mirror.state or any({role, mirror.state} <= each for each in _SAME)
+    return None if is_same else role
 
 
-def _seen_role(mirror: MirrorTopic, seen: Observed | None) -> Role | None:
-    """Return the role a mirror was given by who told no state of it."""
-    is_stopped = mirror.state in COPYING and seen is not None and seen.state == MirrorStatus.STOPPED
-    return ROLE_BY_VERB.get(seen.stopped_by or "") if is_stopped and seen is not None else None
+_SAME: Final = (COPYING, _STOPPED_ROLES)
+"""Roles between which no command moves a mirror for good: a pause is a value, and both others are stopped."""
 
 
-def _is_followed(mirror: MirrorTopic, seen: Observed | None, observed: Inventory) -> bool:
-    """Tell whether the other cluster went on after a mirror was stopped: what then is to be done, both say."""
-    there = observed.get(peer_of(mirror).address)
-    return there is not None and (is_live(there) or seen is None or there.since_ms > seen.since_ms)
+def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
+    """Return the role of a mirror as its clusters report it; `None`: it is changing, or they do not report it."""
+    seen, peer = observed.get(mirror.address), observed.get(peer_of(mirror).address)
+    if is_anothers(mirror, seen):
+        seen = None
+    back = _mirrored_back(mirror, observed)
+    if back is not None and not is_live(seen):
+        return "reversed" if _is_settled(back) else None
+    if seen is None or not isinstance(seen.resource, MirrorTopic) or not _is_settled(seen):
+        return None
+    if is_live(seen):
+        return "paused" if seen.state == MirrorStatus.PAUSED else "mirroring"
+    if peer is not None and peer.since_ms > seen.since_ms:
+        role = ROLE_BY_VERB.get(peer.stopped_by or "")
+        return None if role == "reversed" else role
+    return ROLE_BY_VERB.get(seen.stopped_by or "")
+
+
+def _is_settled(seen: Observed) -> bool:
+    status = status_of(seen)
+    return status is not None and not status.startswith("PENDING_")
 
 
 def _is_taken_back(done: MirrorTopic, said: MirrorTopic, seen: Observed | None) -> bool:
-    """Tell whether a mirror is again what the files say, by who told no state of it."""
+    """Tell whether a mirror has the role in the files again."""
     status = None if seen is None else status_of(seen)
     is_as_said = status is not None and isinstance(towards(said.state, status), InRole)
     return is_as_said and status is not None and not isinstance(towards(done.state, status), InRole)
-
-
-def _said(role: str, said: str | None) -> str:
-    if said is None:
-        return _UNNAMED
-    return f"it was made {role} by a command, and the files still say {said}"
-
-
-def _peer_paused(mirror: MirrorTopic) -> str:
-    return f"{peer_of(mirror).address}, which mirrors it since their roles were swapped, was paused by a command"

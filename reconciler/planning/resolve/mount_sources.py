@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
+from reconciler.lifecycles import is_under_way
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource, way_to_free
@@ -204,6 +205,27 @@ def is_away(mounting: Mounting, situation: Situation) -> bool:
     """Tell whether the topic of a mounting is in object storage, by the record or by its register."""
     is_found = isinstance(situation.given.mounts.get(mounting.address), MountSource)
     return is_unmounted(last_of(mounting, situation)) or is_found
+
+
+def held_place(mounting: Mounting, situation: Situation) -> str | None:
+    """Return the state to which a command brought a mounting whose entry in the files is the recorded one."""
+    last, topic = situation.recorded.get(mounting.address), mounted_by(mounting)
+    was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
+    seen = situation.observed.get(topic)
+    is_moving = (under_way is not None and is_under_way(under_way.state)) or (seen and seen.state == MIGRATING)
+    if is_moving or last is None or not isinstance(was, Mounting):
+        return None
+    source = situation.given.mounts.get(mounting.address)
+    is_detached = isinstance(source, MountSource) and source.unmounts is None
+    is_recorded_source = is_detached and isinstance(source, MountSource) and source.location == last.physical_name
+    if (was.spec.state, was.topic_name) != (mounting.spec.state, mounting.topic_name):
+        return None
+    if was.spec.source != mounting.spec.source and not is_recorded_source:
+        return None
+    if mounting.spec.state == "unmounted":
+        return "mounted" if seen is not None and not is_stranger(mounting, seen, situation) else None
+    is_gone = seen is None and (is_detached or topic in situation.given.mounted_elsewhere)
+    return "unmounted" if is_gone else None
 
 
 def meant_by(mounting: Mounting, situation: Situation) -> str:
