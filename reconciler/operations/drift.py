@@ -347,6 +347,7 @@ def _agreed(plan: Plan) -> frozenset[_Field]:
         for finding in plan.drift
         if finding.path not in {"", "incarnation"}
         and finding.ignored is None
+        and not finding.stays
         and finding.address not in refused
         and (finding.address, finding.path) not in changing
     )
@@ -656,7 +657,7 @@ def _ways_on(plan: Plan, fails: Sequence[DriftItem]) -> tuple[str, ...]:
 
 
 def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
-    refused = {finding.address for finding in plan.errors}
+    refused = {*(error.address for error in plan.errors), *(each.address for each in plan.drift if each.stays)}
     back = [found for found in moved if found.path not in {"incarnation", OWNER, FOREIGN}]
     if any(found.address in refused for found in moved):
         return f"Not all of it can be set back: `reconciler plan` says why. Or {_ACCEPTING}"

@@ -24,6 +24,7 @@ CONFIGS: Final = "configs."
 PROPERTIES: Final = "properties."
 QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
+PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
 """What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
 
@@ -107,7 +108,7 @@ def _topic(topic: Topic) -> dict[str, Value]:
     spec = topic.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
     if spec.partitions is not None:
-        fields["partitions"] = spec.partitions
+        fields[PARTITIONS] = spec.partitions
     if spec.replication_factor is not None:
         fields["replicationFactor"] = spec.replication_factor
     if spec.read_replica_of is not None:

@@ -68,6 +68,8 @@ class DriftFinding:
     ignored: str | None = None
     origin: str | None = None
     """What says the recorded value, where that is not the topic: a namespace, or a cluster by its properties."""
+    stays: bool = False
+    """Whether no plan can set it back: partitions that were added."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from reconciler.planning.actions import (
     Value,
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
-from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, QUOTAS, fields_of
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, fields_of
 from reconciler.planning.plan import DriftFinding, Finding, Held, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
@@ -480,6 +480,11 @@ def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Valu
     if last is not None:
         reason = Reason.MISSING
         decision.drift.append(drifted(sides.address, "", plain(last.resource.to_json()), None))
+        if isinstance(wanted.resource, Topic) and not parameters:
+            hint = f"To leave it out of the files instead: reconciler drift --accept {sides.address}"
+            decision.warn(
+                sides.address, wanted.source, "it was deleted, and is created again without its records", hint
+            )
     decision.actions.append(
         Create(
             address=sides.address,
@@ -607,7 +612,7 @@ def _adopt_new(sides: AddressView, before: Observed, situation: Situation, decis
 
 
 def _change(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
-    found = compare(sides, before, situation)
+    found = _without_added(sides, compare(sides, before, situation), decision)
     decision.drift.extend(found.drift)
     for held, rule in found.held:
         message = f"{held.path} is changed in the files, and stays as it is on the cluster: {rule}"
@@ -618,6 +623,23 @@ def _change(sides: AddressView, before: Observed, situation: Situation, decision
     if found.record_changes or (found.is_stale and not found.changes):
         decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
     change(sides, before, found, situation, decision)
+
+
+def _without_added(sides: AddressView, found: Differences, decision: Decision) -> Differences:
+    """Leave partitions that were added outside of the files: they cannot be taken away, and stop nothing else."""
+    added = next((each for each in found.changes if each.path == PARTITIONS and each.drift), None)
+    if added is None or not isinstance(added.before, int) or not isinstance(added.after, int):
+        return found
+    if added.before < added.after:
+        return found
+    message = f"it has {added.before} partitions, and the files still say {added.after}: added partitions stay"
+    hint = f"Write it into the files: reconciler drift --accept {sides.address}"
+    decision.warn(sides.address, sides.wanted.source, message, hint)
+    changes = tuple(each for each in found.changes if each is not added)
+    is_drift = any(each.drift for each in changes)
+    reasons = tuple(reason for reason in found.reasons if is_drift or reason is not Reason.DRIFTED)
+    drift = tuple(replace(each, stays=each.path == PARTITIONS) for each in found.drift)
+    return replace(found, changes=changes, reasons=reasons, drift=drift)
 
 
 def _refused(
