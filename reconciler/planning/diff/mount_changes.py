@@ -83,6 +83,7 @@ def hold_detached(sides: AddressView, situation: Situation, decision: Decision) 
         f"{sides.address}",
         f"{DETACHED_AT}{location}",
     )
+    _remember_held(sides, decision)
 
 
 def named_now(sides: AddressView) -> tuple[str, str]:
@@ -104,6 +105,17 @@ def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision)
         f"{back} {keep}{new}: reconciler state rm {sides.address}",
         f"{MOUNTED_AS}{there}",
     )
+    _remember_held(sides, decision)
+
+
+def _remember_held(sides: AddressView, decision: Decision) -> None:
+    """Record a topic that is held and that the state has lost: what is recorded is never made again."""
+    if sides.last is None:
+        topic = sides.wanted.resource
+        reasons = (Reason.ALREADY_EXISTS,)
+        decision.actions.append(
+            Adopt(address=sides.address, observed=topic, after=topic, reasons=reasons, source=sides.wanted.source)
+        )
 
 
 def mount_back(address: Address, there: MountedElsewhere) -> str:
