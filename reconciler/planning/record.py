@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, assert_never
 
 from reconciler.lifecycles import MOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
-from reconciler.planning.resolve.mirror_sources import peer_of, without_marks
+from reconciler.planning.resolve.mirror_sources import after_command, peer_of, without_marks
 from reconciler.planning.situation import IMPLIED, mounted_by
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.inventory import Inventory, Ownership, Record, Recorded, Resource
@@ -44,7 +44,7 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
     """
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
-        return {}
+        return _marked(action, record, run)
     match action:
         case Create():
             return {action.address: _recorded(action, "created", last, done, run)}
@@ -142,6 +142,15 @@ def _moved(action: Transition, done: Finished | None, record: Record, run: str) 
         Address(old): None,
         action.address: _recorded(action, "adopted", last, done, run),
     }
+
+
+def _marked(action: Action, record: Record, run: str) -> RecordChanges:
+    """Return the mark that a command leaves in the record of a mirror; it leaves none in other records."""
+    if not isinstance(action, Transition) or not isinstance(action.after, MirrorTopic):
+        return {}
+    entry, role = action.parameters.get("entry", action.address), action.parameters.get("role", action.after.state)
+    last = record.get(Address(str(entry)))
+    return {} if last is None else {Address(str(entry)): replace(after_command(last, str(role)), run=run)}
 
 
 def _swapped(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:

@@ -169,8 +169,7 @@ def test_a_paused_mirror_fetches_nothing_and_goes_on_where_it_was(twins: Twins) 
     twins.produce("topic/west/shop:orders", "d")
     twins.copy()
     assert twins.values(ORDERS) == ["a", "b", "c"]
-    pending = twins.typed("drift")
-    assert (pending.code, "1 pending" in pending.out) == (0, True)
+    assert twins.typed("drift").code == 3
     twins.said("mirror", "resume", ORDERS)
     twins.copy()
     assert twins.values(ORDERS) == ["a", "b", "c", "d"]

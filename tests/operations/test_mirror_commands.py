@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.json.checks_json import DriftDocument
-from reconciler.cli.text.action_words import headline
 from reconciler.cli.text.drift_text import drift_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.errors import UserError
 from reconciler.operations.drift import drift
-from reconciler.operations.drift_patch import accept
 from reconciler.operations.mirrors.mirror_commands import Verb, ask_mirrors
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from reconciler.planning.actions import Adopt
 from tests.operations.linked_shop import (
     BACK,
     CLUSTER,
@@ -79,55 +76,6 @@ def told(shop: Bench) -> list[str]:
     return [each.message for each in shop.plan().plan.warnings if each.address == MIRROR]
 
 
-ROLES: list[tuple[list[tuple[Verb, str]], str]] = [
-    ([("pause", MIRROR)], "paused"),
-    ([("promote", MIRROR)], "promoted"),
-    ([("failover", MIRROR)], "failed-over"),
-    ([("reverse-and-start", MIRROR)], "reversed"),
-    ([("failover", MIRROR), ("truncate-and-restore", BACK)], "reversed"),
-]
-
-
-def test_a_command_that_the_files_outlive_is_forgotten_by_the_role_it_made(shop: Bench) -> None:
-    want(shop, "failed-over")
-    assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
-    command(shop, "truncate-and-restore", BACK)
-    (learnt,) = shop.plan().plan.actions
-    assert isinstance(learnt, Adopt)
-    assert headline(learnt) == "remembered: state reversed → failed-over"
-    assert shop.apply().verdict is None
-    assert planned(shop) == []
-
-
-@pytest.mark.parametrize(("asked", "role"), ROLES, ids=lambda value: value if isinstance(value, str) else value[-1][0])
-def test_what_a_command_did_is_left_told_and_accepted(shop: Bench, asked: list[tuple[Verb, str]], role: str) -> None:
-    for verb, address in asked:
-        command(shop, verb, address)
-    said = f"it was made {role} by a command, and the files still say mirroring"
-    assert planned(shop) == []
-    assert shop.apply().verdict is None
-    assert findings(shop) == [("pending", MIRROR, said)]
-    warnings = [(each.message, each.source) for each in shop.plan().plan.warnings if each.address == MIRROR]
-    assert warnings == [(f"{said}: it is left as it is", "manifests/link.yaml:8")]
-    accepted = take_in(shop, MIRROR)
-    assert (accepted.notes, accepted.left_out) == ((), 0)
-    assert f"+      state: {role}" in accepted.patch.splitlines()
-    # Nothing is left to do but for the record, which learns that the files say it now.
-    (learnt,) = shop.plan().plan.actions
-    assert isinstance(learnt, Adopt)
-    assert headline(learnt) == f"remembered: state mirroring → {role}"
-    assert findings(shop) == [("pending", MIRROR, "adopt is planned")]
-    assert shop.apply().verdict is None
-    assert planned(shop) == []
-    assert findings(shop) == []
-    # From here on the files have their say again.
-    before = status(shop)
-    want(shop, "mirroring")
-    plan = shop.plan().plan
-    assert plan.actions or plan.errors
-    assert status(shop) == before
-
-
 @pytest.mark.fact("F-C-074")
 def test_a_topic_that_a_command_made_a_mirror_is_not_said_to_be_declared_so(shop: Bench) -> None:
     command(shop, "reverse-and-start")
@@ -137,17 +85,6 @@ def test_a_topic_that_a_command_made_a_mirror_is_not_said_to_be_declared_so(shop
     assert told.hint == f"{made}. To swap the roles back: reconciler mirror reverse {BACK}"
     command(shop, "reverse-and-start", BACK)
     assert [each for each in shop.plan().plan.warnings if each.address == SOURCE] == []
-
-
-def test_what_a_command_took_back_itself_is_no_news(shop: Bench) -> None:
-    command(shop, "pause")
-    command(shop, "resume")
-    assert planned(shop) == []
-    assert findings(shop) == []
-    command(shop, "reverse-and-start")
-    command(shop, "reverse-and-start", BACK)
-    assert planned(shop) == []
-    assert findings(shop) == []
 
 
 def test_files_that_say_something_new_are_followed(shop: Bench) -> None:
@@ -172,83 +109,6 @@ def test_after_a_failover_by_command_everything_goes_on_without_the_source(shop:
     (shop.folder / "lost").rename(shop.folder / ".clusters/west")
     assert planned(shop) == []
     assert findings(shop) == []
-
-
-PAUSED: list[tuple[str, list[tuple[Verb, str]]]] = [
-    ("reversed and paused at once", [("reverse-and-pause", MIRROR)]),
-    ("reversed, and paused then", [("reverse-and-start", MIRROR), ("pause", BACK)]),
-]
-
-
-@pytest.mark.fact("F-C-075")
-@pytest.mark.parametrize("asked", [asked for _, asked in PAUSED], ids=[name for name, _ in PAUSED])
-def test_a_reversed_mirror_that_a_command_paused_stays_paused(shop: Bench, asked: list[tuple[Verb, str]]) -> None:
-    for verb, address in asked:
-        command(shop, verb, address)
-    said = "it was made reversed by a command, and the files still say mirroring"
-    is_paused = f"{BACK}, which mirrors it since their roles were swapped, was paused by a command"
-    assert planned(shop) == []
-    assert findings(shop) == [("pending", MIRROR, f"{said}; {is_paused}")]
-    assert told(shop) == [f"{said}: it is left as it is", f"{is_paused}: it is left as it is"]
-    accepted = take_in(shop)
-    assert accepted.left_out == 0
-    assert accepted.notes == (f"{MIRROR}: {is_paused}: no `state` says so, and it stays so",)
-    assert [action.verb for action in shop.plan().plan.actions] == ["adopt"]
-    assert shop.apply().verdict is None
-    assert planned(shop) == []
-    assert status(shop, "west") == "PAUSED"
-    assert findings(shop) == [("pending", MIRROR, is_paused)]
-    command(shop, "resume", BACK)
-    assert (planned(shop), findings(shop), told(shop)) == ([], [], [])
-
-
-@pytest.mark.parametrize("goes_on", ["resumed", "mirroring again"])
-def test_a_mirror_that_the_files_reversed_and_a_command_paused_stays_so(shop: Bench, goes_on: str) -> None:
-    want(shop, "reversed")
-    assert shop.apply().verdict is None
-    command(shop, "pause", BACK)
-    is_paused = f"{BACK}, which mirrors it since their roles were swapped, was paused by a command"
-    assert planned(shop) == []
-    assert findings(shop) == [("pending", MIRROR, is_paused)]
-    accepted = accept(shop.invocation, Select(), (MIRROR,))
-    assert (accepted.patch, accepted.left_out, len(accepted.notes)) == ("", 0, 1)
-    if goes_on == "resumed":
-        command(shop, "resume", BACK)
-    else:
-        want(shop, "mirroring")
-        assert planned(shop) == [f"resume:{BACK}", f"reverse-and-start:{BACK}"]
-        assert shop.apply().verdict is None
-    assert (planned(shop), findings(shop)) == ([], [])
-
-
-UNKNOWN: list[tuple[Verb, str]] = [("failover", "failed-over"), ("promote", "promoted")]
-
-
-@pytest.mark.parametrize("forgot", [False, True], ids=["the state was not used", "the state is gone"])
-@pytest.mark.parametrize(("verb", "role"), UNKNOWN)
-def test_what_was_done_without_the_state_is_found_by_looking(
-    shop: Bench, verb: Verb, role: str, *, forgot: bool
-) -> None:
-    done = ask_mirrors(shop.acting(no_state=True), verb, MirrorChoice([MIRROR]), confirm=lambda _ready: True)
-    assert done.verdict is None
-    if forgot:
-        (shop.folder / ".reconciler").rename(shop.folder / "lost-state")
-    said = f"it was made {role} by a command, and the files still say mirroring"
-    assert f"{said}: it is left as it is" in told(shop)
-    # What else the files say goes on.
-    shop.write("manifests/more.yaml", TOPIC.replace("orders", "more"))
-    ids = planned(shop)
-    assert "create:topic/west/shop:more" in ids
-    assert not [each for each in ids if MIRROR in each and not each.startswith("adopt")]
-    assert shop.apply().verdict is None
-    assert status(shop) == "STOPPED"
-    assert findings(shop) == [("pending", MIRROR, said)]
-    accepted = take_in(shop, MIRROR)
-    assert (accepted.notes, accepted.left_out) == ((), 0)
-    assert f"+      state: {role}" in accepted.patch.splitlines()
-    assert all(isinstance(action, Adopt) for action in shop.plan().plan.actions)
-    assert shop.apply().verdict is None
-    assert (planned(shop), findings(shop)) == ([], [])
 
 
 def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without(shop: Bench, tmp_path: Path) -> None:

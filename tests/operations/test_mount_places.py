@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.text.markdown import plan_markdown
 from tests.operations.test_mount_plans import Shop, cluster, errors_of, ids_of, mounting, topic
 
 if TYPE_CHECKING:
@@ -65,11 +64,3 @@ def test_only_the_topic_whose_location_is_written_is_unmounted(shop: Shop) -> No
         assert f"lies at {here}, not at {source}" in said
     shop.apply(sleep=mounting("orders", "west", "unmounted", more=f', source: "{here}"'))
     assert set(shop.opened("west").topics()) == {"shop:comp"}
-
-
-def test_the_comment_says_where_a_topic_lies_that_somebody_unmounted_by_hand(shop: Shop) -> None:
-    location, mounts = shop.location(), shop.opened("west").mounts
-    assert mounts.drive(mounts.unmount("shop:orders")) is None
-    text = plan_markdown(shop.bench.plan().plan)
-    assert f"it is detached at {location}" in text
-    assert "create" not in text

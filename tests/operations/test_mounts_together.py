@@ -187,17 +187,6 @@ def test_a_namespace_goes_after_what_is_unmounted_in_it(shop: Bench) -> None:
     assert shop.plan().plan.is_empty
 
 
-def test_a_mounting_that_was_unmounted_by_hand_is_taken_into_the_files(shop: Bench) -> None:
-    shop.write("manifests/awake.yaml", TOGETHER.partition("---\n")[0].replace("unmounted", "mounted"))
-    assert shop.apply().verdict is None
-    unmount_by_hand(shop, "west", TOPIC)
-    (action,) = shop.plan().plan.actions
-    assert action.id == "mount:mounting/west/shop:orders"
-    take_in(shop, "mounting/*")
-    assert "state: unmounted" in (shop.folder / "manifests/awake.yaml").read_text()
-    assert [action.verb for action in shop.plan().plan.actions] == ["adopt"]
-
-
 def test_a_topic_that_was_unmounted_by_hand_gets_a_mounting(shop: Bench) -> None:
     unmount_by_hand(shop, "west", TOPIC)
     take_in(shop, "topic/*")

@@ -161,10 +161,9 @@ def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(shop
     location, mounts = shop.location(), shop.opened("west").mounts
     mounts.drive(mounts.unmount("shop:orders"))
     _taken(shop, {})
-    (refused,) = shop.bench.plan().plan.errors
-    assert f"another topic has its name: it was unmounted, and no Mounting says so: it is detached at {location}" in (
-        refused.message
-    )
+    (held,) = shop.bench.plan().plan.held
+    why = f"another topic has its name: it was unmounted, and no Mounting says so: it is detached at {location}"
+    assert held.message == why
     shop.say(sleep=mounting("orders", "west", "unmounted"))
     planned = shop.bench.plan().plan
     assert planned.errors == ()

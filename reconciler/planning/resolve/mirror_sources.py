@@ -26,6 +26,7 @@ from reconciler.planning.situation import (
     Review,
     Situation,
     WantedResource,
+    is_another,
     is_live,
     is_replica,
     mirror_at,
@@ -66,6 +67,23 @@ BY_COMMAND: Final = {STATE: f"{_MARK}{NOTHING}"}
 def without_marks(last: Recorded | None) -> dict[str, str]:
     """Return the origins of a record without the marks of commands."""
     return {path: origin for path, origin in (last.origins if last else {}).items() if path not in {STATE, PEER}}
+
+
+def after_command(last: Recorded, role: str) -> Recorded:
+    """Return the record of a mirror to which a command gave a role: the role of the files, with a mark for readers.
+
+    No plan reads the mark: the clusters report the role.
+    """
+    mirror = last.resource
+    if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
+        return last
+    declared = said_then(last.origins.get(STATE, "")) or mirror.state
+    marks = {} if declared == role else {STATE: f"a command made it {role}"}
+    return replace(
+        last,
+        resource=mirror.model_copy(update={"state": declared}),
+        origins={**without_marks(last), **marks},
+    )
 
 
 def mark(said: str) -> str:
@@ -863,6 +881,9 @@ def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -
                 return was.state
         elif was.state != mirror.state:
             return None
+        topic = observed.get(topic_of(mirror))
+        if role is None and mirror.address not in observed and topic is not None and not is_another(last, topic):
+            role = "failed-over"  # It was stopped, and its link was deleted with what it knew of its mirrors.
     elif mirror.state not in COPYING:
         return None  # Nothing was applied yet: the files ask for that role now.
     is_same = role is None or role == mirror.state or any({role, mirror.state} <= each for each in _SAME)
@@ -879,13 +900,13 @@ def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
     if is_anothers(mirror, seen):
         seen = None
     back = _mirrored_back(mirror, observed)
-    if back is not None and not is_live(seen):
-        return "reversed" if _is_settled(back) else None
+    if back is not None and not is_live(seen) and _is_settled(back):
+        return "reversed"
     if seen is None or not isinstance(seen.resource, MirrorTopic) or not _is_settled(seen):
         return None
     if is_live(seen):
         return "paused" if seen.state == MirrorStatus.PAUSED else "mirroring"
-    if peer is not None and peer.since_ms > seen.since_ms:
+    if peer is not None and not is_live(peer) and peer.since_ms > seen.since_ms:
         role = ROLE_BY_VERB.get(peer.stopped_by or "")
         return None if role == "reversed" else role
     return ROLE_BY_VERB.get(seen.stopped_by or "")
