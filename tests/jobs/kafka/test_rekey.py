@@ -161,7 +161,7 @@ def test_what_died_in_the_middle_goes_on_and_copies_nothing_twice(
     assert 0 < part < sum(map(len, rows_in(source).values()))
     rest = rekey(engine, source, sink_of(place, source, target), until=ends_of(source))
     late = assert_rekeyed(source, place.log(target)) - part - rest.records
-    # Tasks of a job that failed in Spark may still write while they are being ended: what they wrote is not copied again.
+    # Tasks of a failed job in Spark may still write until they are ended: what they wrote is not copied again.
     assert late == 0 or (where == "in Spark" and late > 0)
 
 
