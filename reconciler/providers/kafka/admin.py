@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ from reconciler.planning.fields import CONFIGS, equal
 from reconciler.providers.kafka import admin_requests
 from reconciler.providers.kafka.admin_requests import (
     EXISTS,
-    PendingAction,
+    PendingChange,
     alter,
     asked,
     creation,
@@ -25,6 +25,7 @@ from reconciler.providers.kafka.translate import TOPIC, ConfigSeen, Naming, Topi
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Outcome, silent
 from reconciler.resources.acls import ACLS, rule_fields
+from reconciler.resources.address import cluster_of
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.runtime.retry import pause
 
@@ -61,7 +62,7 @@ def wait_until_gone(client: KafkaClient, ids: Mapping[str, str]) -> None:
     _wait(left_of, sorted(ids), "deleted topics still show")
 
 
-def wait_until_changed(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
+def wait_until_changed(client: KafkaClient, asked: Sequence[PendingChange]) -> None:
     """Return once topics show their new configs and partitions."""
     wanted = {each.name: each for each in asked}
     keys = sorted({key for each in asked for key in each.configs})
@@ -74,7 +75,7 @@ def wait_until_changed(client: KafkaClient, asked: Sequence[PendingAction]) -> N
     _wait(old, sorted(wanted), "changed topics still show what they had")
 
 
-def wait_until_bound(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
+def wait_until_bound(client: KafkaClient, asked: Sequence[PendingChange]) -> None:
     """Return once the brokers show the access rules there are to be."""
     made = {bound for each in asked for bound in each.binds}
     gone = {bound for each in asked for bound in each.unbinds} - made
@@ -86,7 +87,7 @@ def wait_until_bound(client: KafkaClient, asked: Sequence[PendingAction]) -> Non
     _wait(waiting, sorted({each.name for each in asked}), "names still show other access rules")
 
 
-def _shows(asked: PendingAction, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
+def _shows(asked: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
     if asked.partitions is not None and len(seen.replicas) < asked.partitions:
         return False
     if asked.replicas is not None and any(len(each) != asked.replicas for each in seen.replicas):
@@ -121,28 +122,29 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
+def pending(actions: Iterable[ControlAction], naming: Naming) -> Iterator[PendingChange | Failed]:
+    """Yield the change that each action makes, or why a Kafka cluster cannot make it."""
+    for action in actions:
+        try:
+            yield asked(action, naming)
+        except ReconcilerError as error:
+            yield Failed(action.id, error)
+
+
 class Batch:
-    """Actions of one call, and how far they are."""
+    """Changes of one call, and how far they are."""
 
     def __init__(
         self,
         client: KafkaClient,
         naming: Naming,
-        actions: Sequence[ControlAction],
+        changes: Iterable[PendingChange | Failed],
         may_go_on: Callable[[], None],
         warn: Callable[[str], None] = silent,
     ) -> None:
         self._client, self._naming, self._may_go_on, self._warn = client, naming, may_go_on, warn
-        self._asked: list[PendingAction] = []
-        self._found: list[PendingAction | Failed] = []
-        for action in actions:
-            try:
-                one = asked(action, naming)
-            except ReconcilerError as error:
-                self._found.append(Failed(action.id, error))
-            else:
-                self._found.append(one)
-                self._asked.append(one)
+        self._found = list(changes)
+        self._asked = [change for change in self._found if isinstance(change, PendingChange)]
 
     def outcomes(self) -> Iterator[Outcome]:
         """Do all of them and yield one outcome each, in their order.
@@ -160,11 +162,11 @@ class Batch:
             if isinstance(each, Failed):
                 yield each
             elif each.error is not None:
-                made = Done(each.action.id, each.incarnation, each.name) if each.is_made else None
-                yield Failed(each.action.id, each.error, made)
+                made = Done(each.id, each.incarnation, each.name) if each.is_made else None
+                yield Failed(each.id, each.error, made)
             else:
                 name = None if each.is_gone else each.name
-                yield Done(each.action.id, each.incarnation if not each.is_gone else None, name)
+                yield Done(each.id, each.incarnation if not each.is_gone else None, name)
 
     def _look(self) -> None:
         """Read what the actions are about, and refuse what was decided on something else."""
@@ -178,40 +180,38 @@ class Batch:
         rules = self._rules() if any(_is_about_rules(each) for each in self._asked) else {}
         for each in named:
             try:
-                self._check(each, configs.get(each.name, {}), rules.get(each.action.address, {}))
+                self._check(each, configs.get(each.name, {}), rules.get(each.address, {}))
             except ReconcilerError as error:
                 each.error = error
         for each in self._asked:
             if each.is_namespace and _is_about_rules(each):
                 try:
-                    check_unmoved(each.action.address, each.changes, rules.get(each.action.address, {}))
+                    check_unmoved(each.address, each.changes, rules.get(each.address, {}))
                 except ReconcilerError as error:
                     each.error = error
 
-    def _check(self, each: PendingAction, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+    def _check(self, each: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
         seen = self._seen(each)
         if seen is None:
             if not each.is_gone:
-                raise UserError(f"{each.action.address}: there is no topic {each.name}", hint="Plan again.")
+                raise UserError(f"{each.address}: there is no topic {each.name}", hint="Plan again.")
             return
         if seen.error:
-            raise of_code(seen.error, "", what=str(each.action.address))
+            raise of_code(seen.error, "", what=str(each.address))
         if each.is_gone:
             if each.incarnation not in {None, seen.id}:
-                message = (
-                    f"{each.action.address}: topic {each.name} was deleted and created again since it was looked at"
-                )
+                message = f"{each.address}: topic {each.name} was deleted and created again since it was looked at"
                 raise StalePlanError(message, hint="Plan again.")
             return
         each.incarnation = seen.id
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
         current |= {"partitions": len(seen.replicas), "replicationFactor": admin_requests.factor_of(seen), **rules}
-        check_unmoved(each.action.address, each.changes, current, KAFKA_CONFIGS)
+        check_unmoved(each.address, each.changes, current, KAFKA_CONFIGS)
         if each.partitions is not None and each.partitions < len(seen.replicas):
-            message = f"{each.action.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
+            message = f"{each.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
 
-    def _seen(self, each: PendingAction) -> TopicSeen | None:
+    def _seen(self, each: PendingChange) -> TopicSeen | None:
         seen = self._topics.get(each.name)
         return None if seen is None or seen.error in ABSENT else seen
 
@@ -222,7 +222,7 @@ class Batch:
             return {}
         topics = {each.name for each in self._asked if not each.is_namespace}
         found = placed(bindings, self._naming, topics)
-        cluster = self._asked[0].action.cluster
+        cluster = cluster_of(self._asked[0].address)
         return {
             **{f"namespace/{cluster}/{name}": rule_fields(rules) for name, rules in found.namespaces.items()},
             **{f"topic/{cluster}/{name}": rule_fields(rules) for name, rules in found.topics.items()},
@@ -238,7 +238,7 @@ class Batch:
             self._recognize(there)
         wait_until_made(self._client, sorted(each.name for each in open_ones(new)))
 
-    def _recognize(self, there: Sequence[PendingAction]) -> None:
+    def _recognize(self, there: Sequence[PendingChange]) -> None:
         """Take a topic that is as it was asked for as ours: an answer may have been lost, or this is done again."""
         topics = self._client.topics([each.name for each in there])
         configs = dict(self._client.configs([each.name for each in there]))
@@ -270,15 +270,15 @@ class Batch:
             admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
             wait_until_changed(self._client, open_ones(moved))
 
-    def _is_grown(self, each: PendingAction) -> bool:
+    def _is_grown(self, each: PendingChange) -> bool:
         """Tell whether a topic had its new partitions before: brokers refuse the number that a topic has already."""
         seen = self._seen(each)
         return seen is not None and len(seen.replicas) == each.partitions
 
     def _do(
         self,
-        change: Callable[[KafkaClient, Sequence[PendingAction], Callable[[], None]], None],
-        wanted: Sequence[PendingAction],
+        change: Callable[[KafkaClient, Sequence[PendingChange], Callable[[], None]], None],
+        wanted: Sequence[PendingChange],
     ) -> None:
         some = open_ones(wanted)
         if some:
@@ -303,7 +303,7 @@ class Batch:
             wait_until_bound(self._client, open_ones(bound))
 
 
-def _is_about_rules(each: PendingAction) -> bool:
+def _is_about_rules(each: PendingChange) -> bool:
     return any(change.path.startswith(ACLS) for change in each.changes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.offsets import Place
+    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Resource
 
 # Only who connects pays for the library.
@@ -34,14 +36,17 @@ T = TypeVar("T")
 
 
 @dataclass
-class PendingAction:
-    """One action in the making: what is left of it to do, and what came of it."""
+class PendingChange:
+    """One change of a topic or namespace: what is left of it to do, and its result."""
 
-    action: ControlAction
+    id: str
+    """Names it in outcomes: the id of its action."""
+    address: Address
     name: str
     """The flat name of a topic; what every name of a namespace begins with."""
     is_namespace: bool = False
-    new: Topic | None = None
+    is_creation: bool = False
+    new: TopicSpec | None = None
     is_gone: bool = False
     incarnation: str | None = None
     """Of what is deleted, as it was looked at; of what is there, once it is done."""
@@ -58,15 +63,15 @@ class PendingAction:
     @property
     def is_made(self) -> bool:
         """Whether it is there, or something of it, though its access rules were refused."""
-        return isinstance(self.action, Create) and (self.incarnation is not None or self.is_bound)
+        return self.is_creation and (self.incarnation is not None or self.is_bound)
 
     @property
     def spec(self) -> TopicSpec:
         """What a new topic is to be."""
         if self.new is None:
-            message = f"{self.action.address} makes no topic"
+            message = f"{self.address} makes no topic"
             raise BrokenInvariantError(message, hint="Please report it.")
-        return self.new.spec
+        return self.new
 
     @property
     def is_open(self) -> bool:
@@ -74,36 +79,36 @@ class PendingAction:
         return self.error is None
 
 
-def asked(action: ControlAction, naming: Naming) -> PendingAction:
+def asked(action: ControlAction, naming: Naming) -> PendingChange:
     """Return what an action on a namespace or topic asks for.
 
     Raises:
         UserError: A Kafka cluster cannot do that.
     """
+    of = partial(PendingChange, action.id, action.address)
     match action:
         case Create(after=Topic() as topic):
             name = naming.physical(topic.full_name)
-            return PendingAction(action, name, new=topic, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
+            return of(name, is_creation=True, new=topic.spec, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
         case Create(after=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
-            return PendingAction(
-                action, prefix, is_namespace=True, binds=tuple(bindings_of_namespace(prefix, namespace.spec.acls))
-            )
+            rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
+            return of(prefix, is_namespace=True, is_creation=True, binds=rules)
         case Delete(before=Topic() as topic):
             name = naming.physical(topic.full_name)
             rules = tuple(bindings_of_topic(name, topic.spec.acls))
-            return PendingAction(action, name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
+            return of(name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
         case Delete(before=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
             rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
-            return PendingAction(action, prefix, is_namespace=True, is_gone=True, unbinds=rules)
+            return of(prefix, is_namespace=True, is_gone=True, unbinds=rules)
         case Update() | Transition(after=Topic()):
             return _changed(action, action.after, naming)
         case _:
             raise cannot(action)
 
 
-def _changed(action: Update | Transition, after: Resource, naming: Naming) -> PendingAction:
+def _changed(action: Update | Transition, after: Resource, naming: Naming) -> PendingChange:
     if isinstance(after, Namespace):
         name, is_namespace = naming.prefix(after.metadata.name), True
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
@@ -118,8 +123,9 @@ def _changed(action: Update | Transition, after: Resource, naming: Naming) -> Pe
     now = {each for rule in rules for each in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
     if rules and before == now:
         raise cannot(action)  # No binding says the difference: nothing would be sent.
-    return PendingAction(
-        action,
+    return PendingChange(
+        action.id,
+        action.address,
         name,
         is_namespace,
         configs=wanted.configs,
@@ -144,7 +150,7 @@ def cannot(action: ControlAction) -> UserError:
     return UserError(message, hint="Set it back in the files, and plan again.")
 
 
-def open_ones(all_asked: Iterable[PendingAction]) -> list[PendingAction]:
+def open_ones(all_asked: Iterable[PendingChange]) -> list[PendingChange]:
     """Return those that nothing has refused yet."""
     return [each for each in all_asked if each.is_open]
 
@@ -228,12 +234,12 @@ def deletion(ids: Iterable[str]) -> Any:
 
 
 def create(
-    client: KafkaClient, asked: Sequence[PendingAction], may_go_on: Callable[[], None] = go_on
-) -> list[PendingAction]:
+    client: KafkaClient, asked: Sequence[PendingChange], may_go_on: Callable[[], None] = go_on
+) -> list[PendingChange]:
     """Make new topics; return those that are there already, for their looks tell whose they are."""
-    there: list[PendingAction] = []
+    there: list[PendingChange] = []
 
-    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = creation(
             (each.name, each.spec.partitions, each.spec.replication_factor, each.spec.configs) for each in some
         )
@@ -253,7 +259,7 @@ def create(
 
 def grow(
     client: KafkaClient,
-    asked: Sequence[PendingAction],
+    asked: Sequence[PendingChange],
     may_go_on: Callable[[], None] = go_on,
     *,
     is_trial: bool = False,
@@ -263,7 +269,7 @@ def grow(
 
     kind = CreatePartitionsRequest.CreatePartitionsTopic
 
-    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         topics = [kind(name=each.name, count=each.partitions, assignments=None) for each in some]
         request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
         answers = {each.name: each for each in client.send(request, doing="adding partitions").results}
@@ -275,14 +281,14 @@ def grow(
 
 def configure(
     client: KafkaClient,
-    asked: Sequence[PendingAction],
+    asked: Sequence[PendingChange],
     may_go_on: Callable[[], None] = go_on,
     *,
     is_trial: bool = False,
 ) -> None:
     """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
 
-    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         wanted = [(TOPIC, each.name, each.configs) for each in some]
         found = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
         answers = {each.resource_name: each for each in found}
@@ -302,11 +308,11 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
 
 
 def delete(
-    client: KafkaClient, asked: Sequence[PendingAction], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+    client: KafkaClient, asked: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
 ) -> None:
     """Delete topics by their ids: one that was made anew under the same name is another one."""
 
-    def ask(some: Sequence[PendingAction]) -> list[tuple[PendingAction, Any]]:
+    def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = deletion(ids[each.name] for each in some)
         answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
         return [(each, answers[ids[each.name]]) for each in some]
@@ -317,7 +323,7 @@ def delete(
                 each.error = _refusal(each, answer)
 
 
-def bind(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
+def bind(client: KafkaClient, asked: Sequence[PendingChange]) -> None:
     """Make and take away access rules."""
     _each_binding(client, asked, create_bindings, lambda each: each.binds)
     _each_binding(client, asked, delete_bindings, lambda each: each.unbinds)
@@ -325,9 +331,9 @@ def bind(client: KafkaClient, asked: Sequence[PendingAction]) -> None:
 
 def _each_binding(
     client: KafkaClient,
-    asked: Sequence[PendingAction],
+    asked: Sequence[PendingChange],
     do: Callable[[KafkaClient, Sequence[Binding]], list[tuple[int, str]]],
-    wanted: Callable[[PendingAction], Sequence[Binding]],
+    wanted: Callable[[PendingChange], Sequence[Binding]],
 ) -> None:
     for some in _by_records([each for each in asked if each.is_open and wanted(each)], lambda each: len(wanted(each))):
         answers = iter(do(client, [bound for each in some for bound in wanted(each)]))
@@ -336,10 +342,10 @@ def _each_binding(
                 code, message = next(answers)
                 each.is_bound |= not code
                 if code and each.error is None:
-                    each.error = of_code(code, message, what=str(each.action.address))
+                    each.error = of_code(code, message, what=str(each.address))
 
 
-def _records_of_new(each: PendingAction) -> int:
+def _records_of_new(each: PendingChange) -> int:
     return 1 + (each.spec.partitions or 1) + len(each.spec.configs)
 
 
@@ -358,7 +364,7 @@ def _by_records(asked: Iterable[T], records: Callable[[T], int]) -> Iterator[lis
         yield some
 
 
-def _refuse(answered: Iterable[tuple[PendingAction, Any]]) -> None:
+def _refuse(answered: Iterable[tuple[PendingChange, Any]]) -> None:
     for each, answer in answered:
         if answer.error_code:
             each.error = _refusal(each, answer)
@@ -368,8 +374,8 @@ def _code(answer: Any) -> int:
     return int(answer.error_code)
 
 
-def _refusal(each: PendingAction, answer: Any) -> Any:
-    return of_code(answer.error_code, answer.error_message or "", what=str(each.action.address))
+def _refusal(each: PendingChange, answer: Any) -> Any:
+    return of_code(answer.error_code, answer.error_message or "", what=str(each.address))
 
 
 # Replication factors, changed by moving replicas (6.2), throttled.
@@ -431,7 +437,7 @@ def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -
 
 def reassign(
     client: KafkaClient,
-    asked: Sequence[PendingAction],
+    asked: Sequence[PendingChange],
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = silent,
 ) -> None:
@@ -449,13 +455,11 @@ def reassign(
     loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
     for each in asked:
         if each.name not in seen:
-            each.error = UserError(f"{each.action.address}: there is no topic {each.name}", hint="Plan again.")
+            each.error = UserError(f"{each.address}: there is no topic {each.name}", hint="Plan again.")
             continue
         factor = each.replicas or 1
         if factor > len(cluster.brokers):
-            message = (
-                f"{each.action.address}: {factor} replicas need as many brokers, and {len(cluster.brokers)} are alive"
-            )
+            message = f"{each.address}: {factor} replicas need as many brokers, and {len(cluster.brokers)} are alive"
             each.error = UserError(message, hint="Set a smaller replicationFactor, or add brokers.")
             continue
         for number, replicas in enumerate(seen[each.name].replicas):
@@ -472,7 +476,7 @@ def reassign(
         left = _wait(client, {each.name for each in asked if each.is_open}, may_go_on, warn)
         for each in asked:
             if stuck := {place: of for place, of in left.items() if place[0] == each.name}:
-                message = f"{each.action.address}: nothing moved for {_STALLED_S:.0f} s: "
+                message = f"{each.address}: nothing moved for {_STALLED_S:.0f} s: "
                 each.error = RetryableError(message + _told(stuck, client.cluster().brokers), hint=_WAY_BACK)
     unthrottle(client, sorted({each.name for each in asked if each.is_open}))
 
@@ -553,7 +557,7 @@ def swept(client: KafkaClient) -> int:
     return unthrottle(client, sorted({name for name, seen in client.topics().items() if not seen.error} - moving))
 
 
-def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[Place, list[int] | None]) -> None:
+def _start(client: KafkaClient, asked: Sequence[PendingChange], wanted: Mapping[Place, list[int] | None]) -> None:
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
@@ -575,7 +579,7 @@ def _start(client: KafkaClient, asked: Sequence[PendingAction], wanted: Mapping[
     for each in asked:
         code, message = refused.get(each.name, (0, ""))
         if code and each.error is None:
-            each.error = of_code(code, message, what=str(each.action.address))
+            each.error = of_code(code, message, what=str(each.address))
 
 
 _WAY_BACK: Final = (

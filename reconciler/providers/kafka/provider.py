@@ -366,7 +366,7 @@ class KafkaProvider:
             self._look = ClusterLook(self._client)  # What was asked before is not so any more.
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.kafka.admin import Batch, pending  # noqa: PLC0415 - plans need none of it
         from reconciler.providers.kafka.mounts import carried_out as left  # noqa: PLC0415 - as above
 
         rest: list[ControlAction] = []
@@ -392,7 +392,9 @@ class KafkaProvider:
             yield from left(
                 rest,
                 lambda: self.migrations.copies,
-                lambda actions: Batch(self._client, self._naming, actions, may_go_on, self._edge.warn).outcomes(),
+                lambda actions: Batch(
+                    self._client, self._naming, pending(actions, self._naming), may_go_on, self._edge.warn
+                ).outcomes(),
                 may_go_on,
             )
 

@@ -11,9 +11,9 @@ import pytest
 from kafka.protocol.metadata import MetadataResponse
 
 from reconciler.errors import RetryableError, StalePlanError
-from reconciler.planning.actions import Change, ControlAction
+from reconciler.planning.actions import Change
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.admin_requests import PendingAction
+from reconciler.providers.kafka.admin_requests import PendingChange
 from reconciler.providers.kafka.client import _topic
 from reconciler.providers.kafka.links.link_states import KeptMirror, laid_over, link_changes, mirror_changes
 from reconciler.providers.kafka.provider import Looking
@@ -81,8 +81,7 @@ CONFIGS = {
     ],
 )
 def test_brokers_show_a_change_once_every_part_of_it_is_there(asked: dict[str, Any], *, shows: bool) -> None:
-    action = cast("ControlAction", None)  # Only what is asked of the topic counts.
-    assert admin._shows(PendingAction(action, "orders", **asked), SEEN, CONFIGS) is shows
+    assert admin._shows(PendingChange("", Address("topic/west/orders"), "orders", **asked), SEEN, CONFIGS) is shows
 
 
 def test_a_topic_is_as_it_was_asked_for_where_its_values_mean_the_same() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.planning.actions import Change, ControlAction, Create, Delete, Update
+from reconciler.planning.actions import Change
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
 from reconciler.providers.kafka.ledger import REPLICAS, TOPIC, Ledger
@@ -17,14 +17,14 @@ from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, seals_in
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.translate import ConfigSeen, Naming, TopicSeen, is_internal
-from reconciler.providers.protocol import Failed, Marked, Outcome
-from reconciler.resources.address import Address, address_of, split_name
-from reconciler.resources.base import InNamespace
+from reconciler.providers.protocol import Failed, Marked
+from reconciler.resources.address import address_of
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirrors import Offered, SourceTopic
-from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.resources.topic import TopicSpec
 
 if TYPE_CHECKING:
+    from reconciler.providers.kafka.admin_requests import PendingChange
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.resources.inventory import Capabilities
 
@@ -101,11 +101,13 @@ class Site:
 
         One that is there already and is like that is left alone.
         """
-        actions = [
-            Create(address=self._address(name), after=self._topic(name, partitions, configs))
+        specs = {
+            name: TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
             for name, (partitions, configs) in topics.items()
-        ]
-        return self._done(dict(zip(topics, actions, strict=True)), may_go_on)
+        }
+        return self._done(
+            {name: self._pending(name, is_creation=True, new=spec) for name, spec in specs.items()}, may_go_on
+        )
 
     def shape(
         self,
@@ -125,39 +127,37 @@ class Site:
             changes.append(Change("partitions", before[0], after[0]))
         if not changes:
             return
-        topic = self._topic(full_name, after[0], {})
-        action = Update(address=self._address(full_name), before=topic, after=topic, changes=tuple(changes))
-        found = self._done({full_name: action}, may_go_on)[full_name]
-        if isinstance(found, ReconcilerError):
-            raise found
+        change = self._pending(
+            full_name,
+            configs={key: after[1][key] for key in keys},
+            partitions=after[0] if after[0] != before[0] else None,
+            changes=changes,
+        )
+        outcome = self._done({full_name: change}, may_go_on)[full_name]
+        if isinstance(outcome, ReconcilerError):
+            raise outcome
 
     def remove(self, topics: Mapping[str, str], may_go_on: Callable[[], None]) -> dict[str, str | ReconcilerError]:
         """Delete topics, by full name with their ids, and return why some could not be."""
-        actions = {
-            name: Delete(address=self._address(name), before=self._topic(name, 1, {}), incarnation=topic_id)
-            for name, topic_id in topics.items()
-        }
-        return self._done(actions, may_go_on)
+        gone = {name: self._pending(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()}
+        return self._done(gone, may_go_on)
 
     def _done(
-        self, actions: Mapping[str, ControlAction], may_go_on: Callable[[], None]
+        self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
         from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - who looks needs none of it
 
-        asked: Sequence[ControlAction] = list(actions.values())
-        outcomes: Iterable[Outcome] = Batch(self.client, self.naming, asked, may_go_on).outcomes()
+        outcomes = Batch(self.client, self.naming, changes.values(), may_go_on).outcomes()
         return {
-            name: found.error if isinstance(found, Failed) else found.incarnation or ""
-            for name, found in zip(actions, outcomes, strict=True)
+            name: outcome.error if isinstance(outcome, Failed) else outcome.incarnation or ""
+            for name, outcome in zip(changes, outcomes, strict=True)
         }
 
-    def _address(self, full_name: str) -> Address:
-        return address_of("mirror", self.cluster, full_name)
+    def _pending(self, full_name: str, **asked: Any) -> PendingChange:
+        from reconciler.providers.kafka.admin_requests import PendingChange  # noqa: PLC0415 - as above
 
-    def _topic(self, full_name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        namespace, name = split_name(full_name)
-        spec = TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
-        return Topic(metadata=InNamespace(name=name, namespace=namespace, cluster=self.cluster), spec=spec)
+        address = address_of("mirror", self.cluster, full_name)
+        return PendingChange(full_name, address, self.naming.physical(full_name), **asked)
 
 
 def make_ledger(client: KafkaClient) -> None:
