@@ -104,6 +104,7 @@ _LINK: Final = (
     _command(
         "Commands", "describe", "links: fields, tasks, mirrors by state, what may be asked", "mirror", group="link"
     ),
+    _command("Commands", "alter", "change fields of links now; for emergencies", "mirror", group="link"),
     _command("Commands", "pause", "stop all mirrors of links from fetching", "mirror", group="link"),
     _command("Commands", "resume", "let paused links go on", "mirror", group="link"),
     _command(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl
     from reconciler.resources.address import Address
+    from reconciler.resources.mirror_link import MirrorLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,40 @@ class DeleteTopicOrder:
     topic: Address
 
 
+@dataclass(frozen=True, slots=True)
+class CreateLinkOrder:
+    """Create a link without mirrors, and its other half if it has two."""
+
+    resource: MirrorLink
+
+
+@dataclass(frozen=True, slots=True)
+class AlterLinkOrder:
+    """Give fields of a link values; `None` resets one."""
+
+    link: Address
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class PauseLinkOrder:
+    """Pause or resume a link. One that a pattern chose, and that is so already, is left as it is."""
+
+    link: Address
+    is_paused: bool
+    is_named: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLinkOrder:
+    """Delete a link; `is_forced`: fail its mirrors over first."""
+
+    link: Address
+    is_forced: bool = False
+
+
+LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder
+
 Order: TypeAlias = (
     ForgetOrder
     | ReaddressOrder
@@ -108,4 +143,5 @@ Order: TypeAlias = (
     | CreateTopicOrder
     | AlterTopicOrder
     | DeleteTopicOrder
+    | LinkOrder
 )

@@ -16,6 +16,7 @@ from reconciler.planning.allowances import allowances, commit_applied
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
 from reconciler.planning.checks.guards import guard, guard_ordered, warnings_of_unmountable
+from reconciler.planning.checks.mirror_checks import check_links
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
@@ -83,7 +84,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
     decision = Decision()
     wanted, trusted = ordered_resources(request.orders, decision), frozenset(request.capabilities)
     situation = Situation(wanted, recorded, observed, request, declared_clusters(desired), trusted)
-    decision.errors += check_resources(situation)
+    decision.errors += [*check_resources(situation), *check_links(situation)]
     decide_ordered(situation, decision)
     return Draft(desired, situation, decision)
 

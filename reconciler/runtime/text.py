@@ -96,6 +96,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "literal_error": "is not {expected}",
     "union_tag_invalid": "is of none of the kinds there are",
     "union_tag_not_found": "does not say of which kind it is",
+    "refused": "{message}",
     "value_error": "{error}",
 }
 
@@ -105,7 +106,7 @@ def refusal(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     said = _SENTENCES.get(first["type"], "is not valid").format(**first.get("ctx", {}))
-    if first["type"] == "value_error":
+    if first["type"] in {"value_error", "refused"}:
         return f"{field}: {said}" if field else said
     return f"{field or 'it'} {said}"
 

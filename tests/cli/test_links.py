@@ -1,7 +1,8 @@
-"""`link list|describe|create|pause|resume|delete`: what they name, refuse and do, and what the next plan says."""
+"""`link list|describe|create|alter|pause|resume|delete`: what they name, refuse and do, and what the next plan says."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -50,9 +51,9 @@ UNNAMED = [
     (("describe", "link/north/*"), 1, "there is no cluster 'north'"),
     (("delete", LINK), 7, "has mirrors that are not stopped: 2 ACTIVE"),
     (("create", "link/east/*", "--source", "west"), 64, "is a pattern"),
-    (("create", LINK, "--source", "west"), 1, "A cluster link already exists with the provided link name"),
+    (("create", LINK, "--source", "west"), 1, f"{LINK} exists already"),
     (("create", EXTRA, "--source", "east"), 1, "a link cannot mirror cluster east to itself"),
-    (("create", EXTRA, "--source", "wst"), 1, "Did you mean west?"),
+    (("create", EXTRA, "--source", "wst"), 1, "there is no cluster 'wst'"),
     (("create", "link/east/a/b", "--source", "west"), 1, "is not a name"),
     (("create", EXTRA, "--source", "west", "--set", "autoCreate={enabled: ["), 64, "--set autoCreate"),
     (
@@ -62,8 +63,15 @@ UNNAMED = [
     ),
     (("create", EXTRA, "--source", "west", "--set", "mode=source"), 64, "has an option of its own"),
     (("create", EXTRA, "--source", "west", "--set", "nix=1"), 1, "nix: is not a field here"),
-    (("create", EXTRA, "--source", "west", "--set", "mirrorTopics=[]"), 64, "a command makes the link alone"),
+    (("create", EXTRA, "--source", "west", "--set", "mirrorTopics=[]"), 64, "a command changes the link alone"),
     (("create", EXTRA, "--source", "west", "--set", "paused=perhaps"), 1, "paused: wants true or false"),
+    (("alter", LINK), 64, "there is nothing to alter"),
+    (("alter", LINK, "--set", "nix=1"), 1, "nix: is not a field here"),
+    (("alter", LINK, "--set", "retryTimeout=soon"), 1, "retryTimeout: "),
+    (("alter", LINK, "--delete", "retryTimeuot"), 1, "Did you mean retryTimeout?"),
+    (("alter", LINK, "--delete", "source"), 64, "no command resets it"),
+    (("alter", LINK, "--set", "prefix=w."), 1, "prefix of a link never changes"),
+    (("alter", LINK, "--delete", "mode"), 1, "mode of a link never changes"),
 ]
 
 
@@ -87,9 +95,9 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
 
 @pytest.mark.fact("F-C-062")
 def test_a_paused_link_is_drift_that_can_be_accepted_or_set_back(twins: Twins) -> None:
-    said = twins.said("link", "pause", LINK)
-    assert said.splitlines()[0] == f"✓ {LINK}  pause: ACTIVE → PAUSED"
-    assert f"reconciler drift --accept {LINK} takes it into them" in said
+    done = twins.typed("link", "pause", LINK)
+    assert f"✓ {LINK}  paused: PAUSED" in done.out.splitlines()
+    assert f"To write it into the files: reconciler drift --accept {LINK}" in done.err
     assert (twins.status(ORDERS), twins.status(CLICKS)) == ("LINK_PAUSED", "LINK_PAUSED")
     assert drift(twins) == [("drift", LINK)]
     assert planned(twins) == [f"update:{LINK}"]
@@ -108,37 +116,52 @@ def test_one_that_cannot_stops_no_other_and_a_pattern_leaves_what_is_so_already(
     again = twins.typed("link", "pause", LINK)
     assert (again.code, f"{LINK} is paused already" in again.err) == (1, True)
     said = twins.said("link", "pause", "link/*").splitlines()
-    assert said[0] == f"· {LINK}  pause: PAUSED already, left as it is"
-    assert said[-1] == "pause: 1 done, 1 left as they were"
-    mixed = twins.printed("link-answers", "link", "resume", "link/east/none", LINK, HALF, code=8)
-    assert [(each["address"], each["after"]) for each in mixed["links"]] == [
-        ("link/east/none", None),
-        (LINK, "ACTIVE"),
-        (HALF, "ACTIVE"),
-    ]
+    assert said[-2:] == [f"· {LINK}  unchanged: PAUSED already", f"✓ {HALF}  paused: PAUSED"]
+    done = twins.typed("link", "resume", "link/east/none", LINK, HALF, "--format", "json")
+    result = next(line for line in map(json.loads, done.out.splitlines()) if line["event"] == "result")
+    assert (done.code, [(each["address"], each["state"]) for each in result["resources"]]) == (
+        8,
+        [("link/east/none", None), (LINK, "ACTIVE"), (HALF, "ACTIVE")],
+    )
     assert (planned(twins), drift(twins)) == ([], [])
 
 
-def test_a_rehearsal_changes_nothing_and_takes_no_lease(twins: Twins) -> None:
+def test_fields_of_a_link_are_altered_reset_and_set_back_by_the_files(twins: Twins) -> None:
+    done = twins.typed("link", "alter", LINK, "--set", "retryTimeout=10m", "--set", "startOffset=latest")
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"✓ {LINK}  altered: ACTIVE"), done.err
+    assert spec_of(twins) == ("latest", 600_000)
+    assert drift(twins) == [("drift", LINK), ("drift", LINK)]
+    twins.said("link", "alter", LINK, "--delete", "startOffset")
+    assert spec_of(twins) == ("earliest", 600_000)
+    assert twins.said("link", "alter", LINK, "--set", "retryTimeout=10m").splitlines() == [
+        f"· {LINK}  unchanged: ACTIVE already"
+    ]
+    twins.said("apply", "--yes")
+    assert spec_of(twins) == ("earliest", 300_000)
+
+
+def spec_of(twins: Twins) -> tuple[str, int]:
+    (link,) = twins.printed("link-description", "link", "describe", LINK)["links"]
+    return link["spec"]["startOffset"], link["spec"]["retryTimeout"]
+
+
+def test_a_dry_run_changes_nothing_and_takes_no_lease(twins: Twins) -> None:
     before = twins.said("state", "history")
-    printed = twins.printed("link-answers", "link", "pause", "link/*", "--dry-run")
-    assert (printed["is_rehearsal"], len(printed["links"])) == (True, 2)
-    assert "not stopped: shop:clicks, shop:orders" in twins.said("link", "pause", LINK, "--dry-run")
+    plan = twins.printed("plan", "link", "pause", "link/*", "--dry-run")
+    assert [action["address"] for action in plan["actions"]] == [LINK, HALF]
     forced = twins.said("link", "delete", LINK, "--force", "--dry-run")
-    assert "not stopped: shop:clicks, shop:orders" in forced
-    assert (
-        f"its mirrors are failed over first, and what they lack is lost; see: reconciler mirror failover --link {LINK}"
-        in forced
-    )
+    assert [name in forced for name in (ORDERS, CLICKS)] == [True, True]
+    refused = twins.typed("link", "delete", LINK, "--dry-run")
+    assert (refused.code, "2 ACTIVE" in refused.out) == (7, True)
     assert (states(twins), twins.said("state", "history")) == ({LINK: "ACTIVE", HALF: "ACTIVE"}, before)
 
 
 @pytest.mark.fact("F-C-091")
 def test_a_link_goes_once_its_mirrors_are_stopped_and_their_topics_stay(twins: Twins) -> None:
     assert "there is no terminal to confirm on" in twins.typed("link", "delete", LINK, "--force").err
-    said = twins.said("link", "delete", LINK, "--force", "--yes")
-    assert f"✓ {LINK}  delete: ACTIVE → ABSENT" in said
-    assert f"its half on the other cluster stays: reconciler link delete {HALF}" in said
+    done = twins.typed("link", "delete", LINK, "--force", "--yes")
+    assert f"✓ {LINK}  deleted" in done.out.splitlines()
+    assert f"To delete it too: reconciler link delete {HALF}" in done.err
     assert states(twins) == {HALF: "ACTIVE"}
     assert twins.values("topic/east/shop:orders") == ["a", "b", "c"]
     twins.produce("topic/east/shop:orders", "own")
@@ -150,7 +173,7 @@ def test_a_link_goes_once_its_mirrors_are_stopped_and_their_topics_stay(twins: T
 def test_what_a_command_made_is_left_told_and_accepted_with_its_mirrors(twins: Twins) -> None:
     twins.said("link", "create", EXTRA, "--source", "west", "--prefix", "w.", "--set", "retryTimeout=10m")
     second = twins.typed("link", "create", "link/east/third", "--source", "west", "--prefix", "w.")
-    assert (second.code, "prefix already exists" in second.err) == (1, True)
+    assert (second.code, "has the prefix 'w.', too" in second.err) == (1, True)
     twins.said("mirror", "create", "mirror/east/shop:w.orders", "--link", "extra")
     twins.copy()
     assert twins.values("topic/east/shop:w.orders") == ["a", "b", "c"]
@@ -165,8 +188,7 @@ def test_what_a_command_made_is_left_told_and_accepted_with_its_mirrors(twins: T
 
 
 def test_a_bidirectional_link_is_made_with_its_other_half(twins: Twins) -> None:
-    said = twins.said("link", "create", EXTRA, "--source", "west", "--mode", "bidirectional")
-    assert "its half link/west/extra was made, too" in said
+    twins.said("link", "create", EXTRA, "--source", "west", "--mode", "bidirectional")
     assert {EXTRA, "link/west/extra"} <= states(twins).keys()
     twins.said("mirror", "create", "mirror/east/shop:views", "--link", "extra")
     assert twins.typed("mirror", "failover", "mirror/east/shop:views", "--yes").code == 0

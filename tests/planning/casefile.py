@@ -23,15 +23,19 @@ from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.orders import (
+    AlterLinkOrder,
     AlterNamespaceOrder,
     AlterTopicOrder,
+    CreateLinkOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
+    DeleteLinkOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
     MoveTopicsOrder,
     Order,
+    PauseLinkOrder,
     ReaddressOrder,
 )
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, Selection
@@ -49,7 +53,7 @@ from reconciler.resources.mount import MountSource, Recoverable
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import plain
-from tests.planning.short import declared, observed, recorded
+from tests.planning.short import declared, observed, recorded, resource
 from tests.planning.world import World
 
 FOLDER = Path(__file__).parent.parent / "cases"
@@ -351,6 +355,10 @@ _ORDERS: dict[str, type[Any]] = {
     "create_topic": CreateTopicOrder,
     "alter_topic": AlterTopicOrder,
     "delete_topic": DeleteTopicOrder,
+    "create_link": CreateLinkOrder,
+    "alter_link": AlterLinkOrder,
+    "pause_link": PauseLinkOrder,
+    "delete_link": DeleteLinkOrder,
 }
 
 
@@ -359,6 +367,8 @@ def _order(order: str, **said: Any) -> Order:
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     for name in fields.keys() & {"acls", "removed_acls"}:
         fields[name] = tuple(map(NamespaceAcl.model_validate, fields[name]))
+    if "resource" in fields:
+        fields["resource"] = resource(fields["resource"])
     made: Order = _ORDERS[order](**fields)
     return made
 

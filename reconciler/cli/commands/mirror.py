@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
@@ -19,7 +18,6 @@ from reconciler.cli.options import (
     pairs,
 )
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.show import approved
 from reconciler.cli.verbs import (
     Addresses,
     Choice,
@@ -29,12 +27,10 @@ from reconciler.cli.verbs import (
     asked,
     choice_of,
     show,
-    without_failures,
 )
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.operations.mirrors.link_commands import LinkAnswers, LinkVerb
     from reconciler.operations.mirrors.mirror_preview import Verb
 
 
@@ -269,6 +265,43 @@ LinkAddresses = Annotated[
 ]
 
 
+SetFields = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="FIELD=YAML",
+        help="Give a field of a MirrorLink a value, such as 'autoCreate={enabled: true, filters: [{name: \"*\"}]}'.",
+        show_default=False,
+    ),
+]
+
+
+@bundled
+def link_alter_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: LinkAddresses = None,
+    set_: SetFields = None,
+    delete: Annotated[
+        list[str] | None,
+        Option("--delete", metavar="FIELD", help="Reset a field to its default.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Change fields of links now. For emergencies: the next drift shows what the files do not say."""
+    fields = pairs("--set", set_)
+    if not fields and not delete:
+        raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
+    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.operations.mirrors.link_orders import alter_links, typed_fields
+
+    values, resets = typed_fields(fields), tuple(delete or ())
+    with ordering(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
+        show_ordered(alter_links(emergency, addresses or (), values, resets, is_dry_run=dry_run), "altered", form)
+
+
 @bundled
 def link_create_command(
     files: Files,
@@ -285,28 +318,21 @@ def link_create_command(
     prefix: Annotated[
         str, Option("--prefix", metavar="PREFIX", help="Goes before each mirror's own name.", show_default=False)
     ] = "",
-    set_: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            metavar="FIELD=YAML",
-            help="Another field of a MirrorLink, such as 'autoCreate={enabled: true, filters: [{name: \"*\"}]}'.",
-            show_default=False,
-        ),
-    ] = None,
+    set_: SetFields = None,
+    dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Make links now, without mirrors. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.operations.mirrors.link_commands import NewLinks, create_links
+    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.operations.mirrors.link_orders import create_links, typed_fields
 
     fields = pairs("--set", set_)
     for key, option in (("source", "--source"), ("mode", "--mode"), ("prefix", "--prefix")):
         if key in fields:
             raise UsageError(f"--set {key} has an option of its own", hint=f"Give it with {option}.")
-    new = NewLinks(source=source, mode=mode, prefix=prefix, fields=fields)
-    with acting.emergency(files, place, "link create") as emergency:
-        answers = create_links(emergency, addresses or (), new)
-    _show_links(answers, form)
+    spec = {"source": source, "mode": mode, "prefix": prefix, **typed_fields(fields)}
+    with ordering(acting, files, place, "link create", form, is_dry_run=dry_run) as emergency:
+        show_ordered(create_links(emergency, addresses or (), spec, is_dry_run=dry_run), "created", form)
 
 
 @bundled
@@ -323,7 +349,13 @@ def link_delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete links; the topics of their stopped mirrors stay. Refused while mirrors follow, unless that is forced."""
-    _ask_links(acting, files, place, "delete", addresses, dry_run=dry_run, yes=yes, force=force, form=form)
+    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.operations.mirrors.link_orders import delete_links
+
+    confirm = confirmation("delete", "links", yes=yes, form=form)
+    with ordering(acting, files, place, "link delete", form, is_dry_run=dry_run) as emergency:
+        result = delete_links(emergency, addresses or (), confirm=confirm, is_forced=force, is_dry_run=dry_run)
+        show_ordered(result, "deleted", form)
 
 
 @bundled
@@ -337,7 +369,7 @@ def link_describe_command(
     """Show links: state, fields, tasks, mirrors by their states, what is wrong, what may be asked for."""
     from reconciler.cli.json.mirrors_json import LinkDescriptionDocument
     from reconciler.cli.text.mirrors_text import described_links_text
-    from reconciler.operations.mirrors.link_commands import describe_links
+    from reconciler.operations.mirrors.link_views import describe_links
 
     rows = describe_links(by_state.reach(files, place), addresses or ())
     present(form, lambda: described_links_text(rows), lambda: LinkDescriptionDocument.of(rows))
@@ -357,7 +389,7 @@ def link_list_command(
     """List the links of clusters, with their states and how many mirrors each has."""
     from reconciler.cli.json.mirrors_json import LinksDocument
     from reconciler.cli.text.mirrors_text import links_text
-    from reconciler.operations.mirrors.link_commands import list_links
+    from reconciler.operations.mirrors.link_views import list_links
 
     found = list_links(by_state.reach(files, place), clusters or ())
     present(form, lambda: links_text(found), lambda: LinksDocument.of(found))
@@ -374,7 +406,7 @@ def link_pause_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop all mirrors of links from fetching, and what the links sync; mirrors keep what they have."""
-    _ask_links(acting, files, place, "pause", addresses, dry_run=dry_run, form=form)
+    _pause_links(acting, files, place, addresses, is_paused=True, is_dry_run=dry_run, form=form)
 
 
 @bundled
@@ -387,49 +419,23 @@ def link_resume_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let paused links go on; mirrors that were paused themselves stay so."""
-    _ask_links(acting, files, place, "resume", addresses, dry_run=dry_run, form=form)
+    _pause_links(acting, files, place, addresses, is_paused=False, is_dry_run=dry_run, form=form)
 
 
-def _ask_links(
+def _pause_links(
     acting: Acting,
     files: Files,
     place: Place,
-    verb: LinkVerb,
     addresses: list[str] | None,
     *,
+    is_paused: bool,
+    is_dry_run: bool,
     form: TextOrJson,
-    yes: bool | None = None,
-    dry_run: bool = False,
-    force: bool = False,
 ) -> None:
-    """Ask a verb of links and show what came of each.
+    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.operations.mirrors.link_orders import pause_links
 
-    `yes`: `--yes` was typed; `None`: the verb needs no confirmation.
-    """
-    from reconciler.cli.text.mirrors_text import asking_links_text
-    from reconciler.operations.mirrors.link_commands import ask_links
-
-    def confirm(foreseen: LinkAnswers) -> bool:
-        ready = sum(answer.row is not None for answer in foreseen.each)
-        question = f"{verb.capitalize()} {'it' if ready == 1 else f'these {ready} links'}?"
-        return approved(asking_links_text(foreseen), question, yes=bool(yes), form=form)
-
-    with acting.emergency(files, place, f"link {verb}") as emergency:
-        answers = ask_links(
-            replace(emergency, report=without_failures(emergency.report)),
-            verb,
-            addresses or (),
-            confirm=None if yes is None else confirm,
-            is_forced=force,
-            is_rehearsal=dry_run,
-        )
-    _show_links(answers, form)
-
-
-def _show_links(answers: LinkAnswers, form: TextOrJson) -> None:
-    """Show what came of each link, and leave with the verdict on all."""
-    from reconciler.cli.json.mirrors_json import LinkAnswersDocument
-    from reconciler.cli.text.mirrors_text import link_answers_text
-
-    present(form, lambda: link_answers_text(answers), lambda: LinkAnswersDocument.of(answers))
-    raise_verdict(answers.verdict)
+    command, done = ("link pause", "paused") if is_paused else ("link resume", "resumed")
+    with ordering(acting, files, place, command, form, is_dry_run=is_dry_run) as emergency:
+        result = pause_links(emergency, addresses or (), is_paused=is_paused, is_dry_run=is_dry_run)
+        show_ordered(result, done, form)

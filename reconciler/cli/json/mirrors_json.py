@@ -12,7 +12,7 @@ from reconciler.cli.json.mounts_json import UnreadPart, unread_parts
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 
 if TYPE_CHECKING:
-    from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
+    from reconciler.operations.mirrors.link_views import LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers
     from reconciler.operations.mirrors.mirror_views import (
         MirrorError,
@@ -290,41 +290,3 @@ class LinkDescriptionDocument(Document):
     def of(cls, rows: Iterable[LinkRow]) -> LinkDescriptionDocument:
         """Say everything."""
         return cls(links=tuple(map(LinkDescriptionPart.whole, rows)))
-
-
-class LinkAnswerPart(Part):
-    """What came of one link."""
-
-    address: str
-    before: LinkStatus | None = Field(description="Null: it was not there, or not looked at.")
-    after: LinkStatus | None = Field(description="Null: it is not known.")
-    error_message: str | None = Field(description="Null: it is done.")
-    hint: Hint | None
-    is_left: bool = Field(description="Named by a pattern, and as the verb would leave it: nothing was done.")
-    mirrors: Mapping[MirrorStatus, int] = Field(description="How many of its mirrors were in which state.")
-    notes: tuple[str, ...] = Field(description="What else there is to know: of the files, its mirrors, its other half.")
-
-    @classmethod
-    def of(cls, answer: LinkAnswer) -> LinkAnswerPart:
-        """Say all of it."""
-        error = answer.error
-        return cls.from_record(
-            answer,
-            error_message=None if error is None else error.message,
-            hint=None if error is None else error.hint,
-            mirrors={} if answer.row is None else answer.row.mirrors,
-        )
-
-
-class LinkAnswersDocument(Document):
-    """What came of asking a verb of links, in the order in which they were named."""
-
-    format: Literal["reconciler.link-answers/1"] = "reconciler.link-answers/1"
-    verb: str
-    is_rehearsal: bool = Field(description="Nothing was done: it says what would be.")
-    links: tuple[LinkAnswerPart, ...]
-
-    @classmethod
-    def of(cls, answers: LinkAnswers) -> LinkAnswersDocument:
-        """Say everything."""
-        return cls.from_record(answers, links=tuple(map(LinkAnswerPart.of, answers.each)))

@@ -30,7 +30,6 @@ from reconciler.cli.json.clusters_json import (
 from reconciler.cli.json.exports_json import ExportDocument, ImportDocument
 from reconciler.cli.json.inventory_json import ExplainDocument, GraphDocument, ShowDocument
 from reconciler.cli.json.mirrors_json import (
-    LinkAnswersDocument,
     LinkDescriptionDocument,
     LinksDocument,
     MirrorAnswersDocument,
@@ -86,7 +85,6 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "import": ImportDocument,
     "metrics": MetricsDocument,
     "migration": MigrationDocument,
-    "link-answers": LinkAnswersDocument,
     "link-description": LinkDescriptionDocument,
     "link-verification": LinkVerificationDocument,
     "links": LinksDocument,

@@ -24,7 +24,7 @@ from reconciler.resources.mirrors import RESTORE
 from reconciler.runtime.text import count_text, counted, first_few
 
 if TYPE_CHECKING:
-    from reconciler.operations.mirrors.link_commands import LinkAnswer, LinkAnswers, LinkList, LinkRow
+    from reconciler.operations.mirrors.link_views import LinkList, LinkRow
     from reconciler.operations.mirrors.mirror_commands import Answer, Answers
     from reconciler.planning.actions import RoleCost
 
@@ -288,7 +288,7 @@ def _asked(ready: Ready) -> Iterator[Line]:
 def _followed(ready: Ready) -> Iterator[Line]:
     """Yield the mirrors that have records which a restore cuts off their source."""
     if ready.followers and ready.lost_records:
-        names = first_few(ready.followers, _NAMED)
+        names = first_few(ready.followers, 20)
         yield line("    ", Span(f"{ready.address} is the source of {names}: where it is cut they fail", Tone.DANGER))
 
 
@@ -344,18 +344,10 @@ def _then(answer: Answer) -> str:
     return "; it takes records"
 
 
-# Links, and what is asked of them, as text.
+# Links as text.
 
 
 _LINKED: Final = ("Cluster", "Link Name", "Source Cluster", "Mode", "Prefix", "Link State", "Mirrors")
-_LOSS: Final = "reconciler mirror failover --link {} --dry-run"
-_NAMED: Final = 20
-"""Mirrors of a link that a question names; `mirror list` has the others."""
-_LINK_MEANINGS: Final = {
-    "pause": "none of its mirrors fetches, and it syncs nothing, until it is resumed",
-    "resume": "its mirrors go on from where they stopped",
-    "delete": "it is gone, and with it what is known of its stopped mirrors; their topics stay",
-}
 
 
 def links_text(found: LinkList) -> list[Line]:
@@ -403,54 +395,3 @@ def _described_link(row: LinkRow) -> Iterator[Line]:
     for task, trouble in sorted(seen.tasks.items()):
         yield line("  ", Span(f"task {task}: ", Tone.QUIET), f"{trouble.code}: {trouble.message}")
     yield line("  ", Span("may be asked: ", Tone.QUIET), ", ".join(row.legal))
-
-
-def asking_links_text(foreseen: LinkAnswers) -> list[Line]:
-    """Return what is about to happen to links."""
-    lines = [line(Span("» ", Tone.MOVE), Span(f"{foreseen.verb}: ", Tone.STRONG), _LINK_MEANINGS[foreseen.verb])]
-    for answer in foreseen.each:
-        if answer.row is not None:
-            said = (
-                f"  {answer.before}, from {answer.row.seen.declared.spec.source}, mirrors: {_mirror_states(answer.row)}"
-            )
-            lines.append(line("  ", Span(answer.address, Tone.STRONG), said))
-            if answer.row.names:
-                lines.append(line("    ", f"not stopped: {first_few(answer.row.names, _NAMED)}"))
-            if answer.row.live and foreseen.verb == "delete":
-                loss = f"its mirrors are failed over first, and what they lack is lost; see: {_LOSS}"
-                lines.append(line("    ", Span(loss.format(answer.address), Tone.DANGER)))
-            lines += [line("    ", Span(note, Tone.QUIET)) for note in answer.notes]
-        else:
-            lines += _link_answered(foreseen, answer)
-    return lines
-
-
-def link_answers_text(answers: LinkAnswers) -> list[Line]:
-    """Return what came of each link, and of several together; of a rehearsal what would come of them."""
-    if answers.is_rehearsal:
-        return asking_links_text(answers)
-    lines = [each for answer in answers.each for each in _link_answered(answers, answer)]
-    if len(answers.each) == 1:
-        return lines
-    failed, left = (sum(map(bool, each)) for each in zip(*((a.error, a.is_left) for a in answers.each), strict=True))
-    counts = {"done": len(answers.each) - failed - left, "left as they were": left, "refused or failed": failed}
-    said = ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count)
-    return [*lines, line(Span(f"{answers.verb}: ", Tone.STRONG), said)]
-
-
-def _link_answered(answers: LinkAnswers, answer: LinkAnswer) -> Iterator[Line]:
-    address = answer.address
-    if answer.error is not None:
-        if len(answers.each) == 1:
-            return  # It is what the command ends with.
-        message = answer.error.message.removeprefix(f"{address}: ")
-        yield line(Span("✗ ", Tone.DANGER), Span(address, Tone.STRONG), f"  {answers.verb}: {message}")
-        yield line("    ", Span("hint: ", Tone.QUIET), answer.error.hint)
-    elif answer.is_left:
-        said = f"  {answers.verb}: {answer.after} already, left as it is"
-        yield line(Span("· ", Tone.QUIET), Span(address, Tone.STRONG), said)
-    else:
-        moved = f"  {answers.verb}: {answer.before} → {answer.after or '?'}"
-        yield line(Span("✓ ", Tone.ADD), Span(address, Tone.STRONG), moved)
-        for note in answer.notes:
-            yield line("    ", Span(note, Tone.QUIET))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,15 +16,20 @@ from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update
 from reconciler.planning.allowances import at_once
 from reconciler.planning.orders import (
+    AlterLinkOrder,
     AlterNamespaceOrder,
     AlterTopicOrder,
+    CreateLinkOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
+    DeleteLinkOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     MoveTopicsOrder,
+    PauseLinkOrder,
 )
 from reconciler.planning.plan import Plan, PlanInput, Selection
+from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
@@ -73,6 +80,7 @@ def plan_orders(
         _given(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
         selection=Selection(allow=tuple(allow)),
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
+        identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
         has_state=record is not None,
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
@@ -83,6 +91,11 @@ def plan_orders(
     cuts = planner.to_measure(draft)
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
     return planner.judge(draft, measures)
+
+
+def _is_for_links(orders: Sequence[Order]) -> bool:
+    """Tell whether links are created: whether a link may lead from one cluster to another depends on who these are."""
+    return any(isinstance(order, CreateLinkOrder) for order in orders)
 
 
 def require_executable(plan: Plan) -> Plan:
@@ -118,8 +131,9 @@ def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mappin
 _WAYS_ON: Final[Mapping[str, str]] = {
     "protected": "Apply once with protect: false.",
     "nested": "Delete those first, or all of it: --recursive",
+    "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
 }
-"""Hints for guards that no `--allow` lifts, by their names."""
+"""Hints for guards that no `--allow` lifts, by their names; `{}`: the address."""
 
 _WITH_STATES: Final = frozenset({"mirror", "link"})
 """The kinds whose state after an order is shown."""
@@ -189,7 +203,7 @@ class OrderRun:
         """
         failed = {**self.refused, **self._without_cluster()}
         plan = self._plan(self.emergency.recorded(self.site), failed)
-        ready = {action.id: action for action in plan.actions if self._named(action.address) not in failed}
+        ready = {action.id: action for action in self._executable(plan, failed)}
         if self.is_dry_run or not ready:
             return self._result(plan, failed)
         require_confirmation(self.confirm is None or self.confirm(plan))
@@ -203,17 +217,21 @@ class OrderRun:
                     failed.update(dict.fromkeys(self._named_on(cluster), error))
             again = self._plan(None if snapshot is None else snapshot.record, failed)
             failed.update((self._named(address), error) for address, error in _losing_more(again, ready))
-            return [action for action in again.actions if self._named(action.address) not in failed]
+            return self._executable(again, failed)
 
         undone = self.emergency.carry_out_each(self.site, clusters, decide)
         for name, error in undone.items():
             address = ready[name].address if name in ready else Address(name.partition(":")[2])
-            failed.setdefault(self._named(address), error)
+            needed = next((need for need in ready[name].depends_on if need in undone), None) if name in ready else None
+            cause = error if needed is None else _without(address, needed, undone[needed])
+            failed.setdefault(self._named(address), cause)
         return self._result(plan, failed)
 
     def _without_cluster(self) -> dict[Address, ReconcilerError]:
         """Return why resources cannot be reached: their cluster does not answer, or is another."""
-        clusters = sorted({cluster_of(address) or "" for address in self.orders})
+        clusters = sorted(
+            {cluster_of(at) or "" for named, order in self.orders.items() for at in _changed(named, order)}
+        )
 
         def check(cluster: str) -> ReconcilerError | None:
             try:
@@ -228,16 +246,32 @@ class OrderRun:
 
     def _named(self, address: Address) -> Address:
         """Return the resource that was named for an action; a single order is done as a whole or not at all."""
-        return address if address in self.orders or len(self.orders) > 1 else next(iter(self.orders), address)
+        if address in self.orders or len(self.orders) == 1:
+            return address if address in self.orders else next(iter(self.orders))
+        return next((named for named, order in self.orders.items() if address in _changed(named, order)), address)
+
+    def _executable(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
+        """Return the actions of a plan without those of orders that failed, and without what only these need."""
+        refused = [action for action in plan.actions if self._named(action.address) in failed]
+        left_out = {action.id for action in refused}.union(*(action.depends_on for action in refused))
+        return [action for action in plan.actions if action.id not in left_out]
 
     def _named_on(self, cluster: str) -> list[Address]:
-        return [address for address in self.orders if cluster_of(address) == cluster]
+        return [
+            named
+            for named, order in self.orders.items()
+            if any(cluster_of(at) == cluster for at in _changed(named, order))
+        ]
 
     def _plan(self, record: Record | None, failed: dict[Address, ReconcilerError]) -> Plan:
         """Plan the orders that did not fail yet, and add to `failed` those that are refused."""
         orders = {address: order for address, order in self.orders.items() if address not in failed}
         observed, unread = observe_orders(self.site, list(orders.values()))
-        failed.update((address, unread[name]) for address in orders if (name := cluster_of(address) or "") in unread)
+        failed.update(
+            (named, unread[name])
+            for named, order in orders.items()
+            for name in sorted(_needed(named, order) & unread.keys())
+        )
         rest = [order for address, order in orders.items() if address not in failed]
         if not rest:
             return Plan(
@@ -266,9 +300,28 @@ class OrderRun:
         )
 
 
+def _without(address: Address, needed: str, cause: ReconcilerError) -> ReconcilerError:
+    return UserError(f"{address} stays as it is: {needed}: {cause.message}", hint=cause.hint)
+
+
+def _changed(named: Address, order: Order) -> tuple[Address, ...]:
+    """Return what an order changes: the named resource, and the other half of a new link."""
+    if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
+        return (named, half_at(order.resource))
+    return (named,)
+
+
+def _needed(named: Address, order: Order) -> AbstractSet[str]:
+    """Return the clusters without which an order cannot be decided."""
+    source = {order.resource.spec.source} if isinstance(order, CreateLinkOrder) else set()
+    return {cluster_of(named) or ""} | source
+
+
 def observe_orders(site: Site, orders: Sequence[Order]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
-    """Observe what orders are about, by one request to each cluster; return also why clusters could not be read."""
-    observed, unread = _observe(site, dict.fromkeys(address for order in orders for address in _scope(order)))
+    """Observe what orders are about; return also why clusters could not be read."""
+    deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
+    lost = _mirrors_over(site, deleted) if deleted else ()
+    observed, unread = _observe(site, dict.fromkeys([*(at for order in orders for at in _scope(order)), *lost]))
     altered = (mirror_at(order.topic) for order in orders if isinstance(order, AlterTopicOrder))
     mirrors = (observed[address].resource for address in altered if address in observed)
     links = [address_of("link", each.cluster, each.link) for each in mirrors if isinstance(each, MirrorTopic)]
@@ -276,6 +329,15 @@ def observe_orders(site: Site, orders: Sequence[Order]) -> tuple[Inventory, Mapp
         seen, more = _observe(site, links)
         observed, unread = {**observed, **seen}, {**unread, **more}
     return observed, unread
+
+
+def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
+    """Yield the mirrors of links, on clusters that answer."""
+    for cluster in sorted({cluster_of(link) or "" for link in links}):
+        with suppress(ReconcilerError):  # The cluster is observed next, and that says why it cannot be read.
+            for mirror in site.providers[cluster].links.mirrors():
+                if address_of("link", cluster, mirror.link) in links:
+                    yield address_of("mirror", cluster, mirror.name)
 
 
 def _scope(order: Order) -> Iterator[Address]:
@@ -296,6 +358,14 @@ def _scope(order: Order) -> Iterator[Address]:
         case MoveTopicsOrder(cluster=cluster):
             yield cluster_address(cluster)
             yield from (Address(f"{kind}/{cluster}/*") for kind in ("namespace", "topic", "mirror"))
+        case CreateLinkOrder():
+            link = order.resource
+            yield from (cluster_address(link.cluster), _links_on(link.cluster), cluster_address(link.spec.source))
+            if has_two_halves(link):
+                yield _links_on(link.spec.source)
+        case AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
+            cluster = cluster_of(order.link) or ""
+            yield from (cluster_address(cluster), _links_on(cluster))
         case _:
             message = f"{order} names no resource of its own to observe"
             raise TypeError(message)
@@ -303,6 +373,10 @@ def _scope(order: Order) -> Iterator[Address]:
 
 def _below(cluster: str, name: str) -> Iterator[Address]:
     yield from (Address(f"{kind}/{cluster}/{name}:*") for kind in ("namespace", "topic", "mirror"))
+
+
+def _links_on(cluster: str) -> Address:
+    return address_of("link", cluster, "*")
 
 
 def _observe(site: Site, addresses: Collection[Address]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
@@ -349,6 +423,10 @@ def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
             yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
 
 
+def _way_on(guard: str, address: Address) -> str:
+    return _WAYS_ON.get(guard, "Nothing was done.").format(address)
+
+
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
     """Yield why orders are refused. The hint of one that is done as a whole lifts all blocks at once."""
     allows = at_once([action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow])
@@ -357,7 +435,7 @@ def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, Reconcil
             allow, guard = action.blocked.allow, action.blocked.guard
             options = " ".join(f"--allow '{each}'" if "*" in each else f"--allow {each}" for each in allows)
             lifted = options if is_whole else f"--allow {allow}"
-            hint = f"Allow it once with: {lifted}" if allow else _WAYS_ON.get(guard, "Nothing was done.")
+            hint = f"Allow it once with: {lifted}" if allow else _way_on(guard, action.address)
             yield action.address, BlockedError(f"{action.address}: {action.blocked.message}", hint=hint)
     for error in plan.errors:
         if error.address is not None:

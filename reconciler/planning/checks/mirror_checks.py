@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost, RunJob, Transition
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
-from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Finding
-from reconciler.planning.resolve.limits import beyond
+from reconciler.planning.resolve.limits import beyond, beyond_platform, beyond_protection
 from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, protected_from, topics_on
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
-from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.measures import agreed_ends, cut_off, lacking, last_fetched
 from reconciler.resources.mirror_link import (
     MirrorLink,
@@ -42,7 +41,7 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.text import did_you_mean, first_few, nearest
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Capabilities, ClusterIdentity
+    from reconciler.resources.inventory import ClusterIdentity
     from reconciler.resources.measures import Measure
 
 
@@ -268,7 +267,7 @@ def warnings_of_links(review: Review) -> Iterator[Finding]:
         if not isinstance(link, MirrorLink) or not situation.is_decidable(address):
             continue
         if wanted.marks:
-            for message, hint in _beyond_protection(link, situation.capabilities(link.cluster)):
+            for message, hint in beyond_protection(link, situation.capabilities(link.cluster)):
                 yield Finding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
@@ -425,41 +424,16 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
     if not capabilities.links:
         yield beyond(capabilities, "mirror topics over a link")
         return
-    if cluster_address(spec.source) not in situation.wanted:
-        yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
+    if spec.source not in situation.clusters:
+        declare = f"Declare a Cluster named {spec.source}."
+        near = did_you_mean(nearest(spec.source, situation.clusters), otherwise=declare)
+        yield f"its source, cluster {spec.source}, is not declared", near
     here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
     if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
         platforms = f"{link.cluster} is of platform {here.spec.provider} and {spec.source} of {there.spec.provider}"
         yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     is_derived = bool(situation.wanted[link.address].marks)
     yield from beyond_platform(link, capabilities, is_derived=is_derived)
-
-
-def beyond_platform(
-    link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
-) -> Iterator[tuple[str, str]]:
-    """Yield what is asked of a link that its platform cannot do; that a derived half cannot protect is a warning."""
-    spec = link.spec
-    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
-        yield beyond(capabilities, f"have a link of mode {spec.mode}")
-    if not is_derived:
-        yield from _beyond_protection(link, capabilities)
-    defaults = type(spec)(source=spec.source)
-    for field in sorted(type(spec).model_fields):
-        alias = type(spec).model_fields[field].alias or field
-        feature = LINK_FEATURES.get(alias)
-        if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
-            yield beyond(capabilities, f"have {alias} on a link")
-
-
-def _beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    if link.spec.protect != "acl" or capabilities.mirrors_read_only:
-        return
-    if not capabilities.acls:
-        yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
-    elif capabilities.principal is None:
-        message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
-        yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
 
 
 def check_links(situation: Situation) -> Iterator[Finding]:
@@ -507,7 +481,8 @@ def _check_half(address: Address, wanted: WantedResource, link: MirrorLink, situ
         yield Finding(
             address,
             wanted.source,
-            f"its half {half_at(link)} is declared at {other.source} as {half.mode} from {half.source}, "
+            f"its half {half_at(link)} is {f'declared at {other.source}' if other.source else 'ordered'} "
+            f"as {half.mode} from {half.source}, "
             f"and not as {link.spec.mode} from {link.cluster}",
             "Both halves of a link have one name and one mode: correct it, or leave it out, and it is derived.",
             ((address, ("spec", "mode")),),
@@ -521,7 +496,7 @@ def _check_prefix(
         return
     for other in sorted({*situation.observed, *situation.wanted}):
         item = situation.wanted.get(other) or situation.observed[other]
-        is_gone = other not in situation.wanted and other in situation.recorded
+        is_gone = not situation.given.orders and other not in situation.wanted and other in situation.recorded
         if other == address or is_gone or not isinstance(item.resource, MirrorLink):
             continue
         if (item.resource.cluster, item.resource.spec.prefix) != (link.cluster, link.spec.prefix):

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
+from reconciler.planning.diff.link_orders import decide_link, ordered_links
 from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
 from reconciler.planning.orders import (
+    AlterLinkOrder,
     AlterNamespaceOrder,
     AlterTopicOrder,
+    CreateLinkOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
+    DeleteLinkOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
     MoveTopicsOrder,
+    PauseLinkOrder,
     ReaddressOrder,
 )
 from reconciler.resources.address import (
@@ -70,6 +75,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 alter_topic(order, situation, decision)
             case DeleteTopicOrder():
                 delete_topic(order, situation, decision)
+            case CreateLinkOrder() | AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
+                decide_link(order, situation, decision)
             case _:
                 assert_never(order)
     decision.actions += [
@@ -81,7 +88,10 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
 def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
     """Return what orders want that does not exist yet, for the checks that files pass too."""
     topics = {order.topic: ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)}
-    return {address: wanted for address, wanted in topics.items() if wanted is not None}
+    return {
+        **{address: wanted for address, wanted in topics.items() if wanted is not None},
+        **ordered_links([order for order in orders if isinstance(order, CreateLinkOrder)]),
+    }
 
 
 # Orders that change the record alone.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.fields import READ_REPLICA
+from reconciler.planning.fields import LINK_FEATURES, READ_REPLICA
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
-from reconciler.resources.address import Address, full_name_of, split_name
+from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
     from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.mirror_link import MirrorLink
 
 
 # Access rules where any denial wins: what a rule cannot bring about is told before somebody relies on it (F-K-033).
@@ -220,6 +221,34 @@ def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iter
     if partitions is not None and partitions > capabilities.max_partitions:
         most = f"{capabilities.max_partitions:,}"
         yield f"{partitions:,} partitions are more than the {most} a topic can have there", "Lower spec.partitions."
+
+
+def beyond_platform(
+    link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield what is asked of a link that its platform cannot do; that a derived half cannot protect is a warning."""
+    spec = link.spec
+    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
+        yield beyond(capabilities, f"have a link of mode {spec.mode}")
+    if not is_derived:
+        yield from beyond_protection(link, capabilities)
+    defaults = type(spec)(source=spec.source)
+    for field in sorted(type(spec).model_fields):
+        alias = type(spec).model_fields[field].alias or field
+        feature = LINK_FEATURES.get(alias)
+        if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
+            yield beyond(capabilities, f"have {alias} on a link")
+
+
+def beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield why a platform cannot keep other writers out of mirrors of a link that asks for it."""
+    if link.spec.protect != "acl" or capabilities.mirrors_read_only:
+        return
+    if not capabilities.acls:
+        yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
+    elif capabilities.principal is None:
+        message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
+        yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
 
 
 def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.inventory import Observed, RemoteLegacy
-from reconciler.resources.mirrors import status_of
+from reconciler.resources.mirrors import link_status, status_of
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
 from reconciler.resources.topic import FOLLOWING, Topic, TopicSpec
@@ -86,7 +86,10 @@ def observed_in(
     yield from _topics(catalog, cluster, legacies, models)
     links = {entry.id: (name, entry) for name, entry in catalog.links.items()}
     for name, link in links.values():
-        yield address_of("link", cluster, name), Observed(link_in(name, cluster, link), link.id)
+        yield (
+            address_of("link", cluster, name),
+            Observed(link_in(name, cluster, link), link.id, state=link_status(link)),
+        )
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
             resource = mirror_in(

@@ -150,8 +150,8 @@ class Looking:
 
     def _names(self) -> list[str] | None:
         """Return the topics that are asked for, where none is by a pattern; `None`: all."""
-        patterns = self.scope.patterns
-        if not patterns or any("*" in pattern for pattern in patterns):
+        patterns = [each for each in self.scope.patterns if not each.startswith("link/")]  # The ledger has every link.
+        if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]

@@ -26,6 +26,7 @@ from reconciler.resources.mirrors import (
     Named,
     Operation,
     SourceTopic,
+    link_status,
     status_of,
     synced_configs,
 )
@@ -318,7 +319,7 @@ def observed_links(
     """
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     found = {
-        address_of("link", cluster, name): Observed(link_in(name, cluster, link), link.id)
+        address_of("link", cluster, name): Observed(link_in(name, cluster, link), link.id, state=link_status(link))
         for name, link in sorted(states.links.items())
     }
     for topic, kept in sorted(states.mirrors.items()):

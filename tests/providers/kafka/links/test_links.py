@@ -20,6 +20,7 @@ from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import Trouble
+from tests.planning.short import resource
 from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked, provider_of
 from tests.servers.kafka import Kafka
 
@@ -360,7 +361,9 @@ def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_s
 
 
 def test_a_seal_that_brokers_do_not_lift_in_time_fails_alone(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
-    sealed, fresh = linked.site._topic(linked.topic, 2, {}), linked.site._topic(f"{linked.topic}-new", 1, {})
+    cluster = linked.site.cluster
+    sealed = resource({"topic": linked.topic, "where": cluster, "partitions": 2})
+    fresh = resource({"topic": f"{linked.topic}-new", "where": cluster})
     Seals(linked.site.client, linked.site.ledger).put(linked.topic, linked.site.seen()[linked.topic].id, lambda: None)
     unseal = Update(address=sealed.address, before=sealed, after=sealed, changes=(UNSEAL,))
     with monkeypatch.context() as lagging:

@@ -1,0 +1,201 @@
+"""Decide orders about links: create one, change its fields, pause or resume it, delete it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from pydantic import ValidationError
+
+from reconciler.lifecycles import MIRROR, MirrorStatus
+from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
+from reconciler.planning.diff.converge import AddressView, compare, deletion, state_precondition, update
+from reconciler.planning.fields import fields_of
+from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, PauseLinkOrder
+from reconciler.planning.resolve.limits import beyond_platform, check_changes
+from reconciler.planning.resolve.mirror_sources import link_of, peer_of
+from reconciler.planning.selection import half_at, half_of, has_two_halves
+from reconciler.planning.situation import WantedResource, is_live
+from reconciler.resources.address import Address, cluster_of, kind_of
+from reconciler.resources.inventory import Observed, Recorded
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
+from reconciler.resources.mirrors import FAILOVER
+from reconciler.runtime.text import counted, did_you_mean, nearest, refusal
+
+if TYPE_CHECKING:
+    from reconciler.planning.diff.converge import Decision
+    from reconciler.planning.orders import LinkOrder
+    from reconciler.planning.situation import Situation
+
+
+_ENDS: Final = ("source", "mode")
+"""The fields by which two halves belong together."""
+_MAKE: Final = "Correct its location. A cluster that was never created is created by: reconciler apply"
+
+
+def ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
+    """Return the links that are ordered, with the other half of each that has two."""
+    wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
+    for order in orders:
+        if has_two_halves(order.resource):
+            wanted.setdefault(half_at(order.resource), half_of(order.resource, ""))
+    return wanted
+
+
+def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> None:
+    """Add the actions of an order about a link, or why it is refused."""
+    match order:
+        case CreateLinkOrder():
+            _create_link(order, situation, decision)
+        case AlterLinkOrder():
+            _alter_link(order, situation, decision)
+        case PauseLinkOrder():
+            _pause_link(order, situation, decision)
+        case DeleteLinkOrder():
+            _delete_link(order, situation, decision)
+        case _:
+            assert_never(order)
+
+
+def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
+    """Create a link and its other half, as far as an interrupted command has not created them."""
+    link = order.resource
+    halves = (link.address, half_at(link)) if has_two_halves(link) else (link.address,)
+    if problems := [finding for finding in decision.errors if finding.address in halves]:
+        if all(finding.address != link.address for finding in problems):
+            decision.errors += [replace(finding, address=link.address) for finding in problems]
+        return
+    if absent := next((name for name in (link.cluster, link.spec.source) if name not in situation.trusted), None):
+        decision.refuse(link.address, None, f"{link.address}: cluster {absent} does not exist", _MAKE)
+        return
+    new = [at for at in halves if at not in situation.observed]
+    for at in halves:
+        is_left = bool(new) and _is_alike(situation.wanted[at], situation.observed.get(at), whole=at == link.address)
+        if at not in new and not is_left:
+            decision.refuse(link.address, None, f"{at} exists already", f"Look at it: reconciler link describe {at}")
+            return
+    planned = {action.address for action in decision.actions}
+    decision.actions += [_creation(situation.wanted[at]) for at in new if at not in planned]
+
+
+def _creation(wanted: WantedResource) -> Create:
+    return Create(address=wanted.resource.address, after=wanted.resource, reasons=(Reason.BY_COMMAND,))
+
+
+def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:
+    """Tell whether an observed half is the one that is wanted; `whole`: in every field."""
+    if seen is None:
+        return False
+    want, live = fields_of(wanted.resource), fields_of(seen.resource)
+    return all(want.get(path) == live.get(path) for path in ({*want, *live} if whole else _ENDS))
+
+
+def _alter_link(order: AlterLinkOrder, situation: Situation, decision: Decision) -> None:
+    """Change fields of a link; the record keeps what was applied, so the next plan shows the change as drift."""
+    seen = _observed(order.link, situation, decision)
+    if seen is None or not isinstance(link := seen.resource, MirrorLink):
+        return
+    fields = {**link.spec.to_json(), **order.fields}
+    try:
+        spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})
+    except ValidationError as error:
+        decision.refuse(order.link, None, f"{order.link}: {refusal(error)}", "See the fields with: reconciler schema")
+        return
+    _change(seen, link, spec, situation, decision)
+
+
+def _pause_link(order: PauseLinkOrder, situation: Situation, decision: Decision) -> None:
+    seen = _observed(order.link, situation, decision)
+    if seen is None or not isinstance(link := seen.resource, MirrorLink):
+        return
+    if link.spec.paused != order.is_paused:
+        _change(seen, link, link.spec.model_copy(update={"paused": order.is_paused}), situation, decision)
+    elif order.is_named:
+        message = f"{order.link} is {'paused already' if order.is_paused else 'not paused'}"
+        other = "resume" if order.is_paused else "pause"
+        decision.refuse(order.link, None, message, f"Possible now: reconciler link {other} {order.link}")
+
+
+def _change(seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: Situation, decision: Decision) -> None:
+    """Change what differs between a link and what it is to be, or say why that cannot change."""
+    address, limits = link.address, situation.capabilities(link.cluster)
+    after = link.model_copy(update={"spec": spec})
+    sides = AddressView(address, WantedResource(after, None), Recorded(link, incarnation=seen.incarnation), seen)
+    differing = compare(sides, seen, situation)
+    problems = [*check_changes(differing.changes, limits)]
+    problems += [
+        problem for problem in beyond_platform(after, limits) if problem not in {*beyond_platform(link, limits)}
+    ]
+    if not problems and has_two_halves(after) and not has_two_halves(link):
+        declare = f"Declare it with mode: {spec.mode}, and apply."
+        problems = [(f"with mode {spec.mode} it needs a half on cluster {spec.source}, which no command adds", declare)]
+    for message, hint in problems:
+        decision.refuse(address, None, f"{address}: {message}", hint)
+    if problems or not differing.changes:
+        return
+    risk = Risk.DISRUPTIVE if spec.paused and not link.spec.paused else Risk.NONE
+    decision.actions.append(replace(update(sides, seen, differing), reasons=(Reason.BY_COMMAND,), risk=risk))
+    last = situation.recorded.get(address)
+    if last is not None and fields_of(last.resource) != fields_of(after):
+        hint = f"To write it into the files: reconciler drift --accept {address}"
+        decision.warn(address, None, "the next apply sets it back unless the files say it", hint)
+
+
+def _delete_link(order: DeleteLinkOrder, situation: Situation, decision: Decision) -> None:
+    """Delete a link, whose mirrors are stopped or, if that is forced, are failed over before."""
+    seen = _observed(order.link, situation, decision)
+    if seen is None or not isinstance(link := seen.resource, MirrorLink):
+        return
+    mirrors = {at: situation.observed[at] for at, mirror in situation.mirrors.items() if link_of(mirror) == order.link}
+    live = sorted(at for at, mirror in mirrors.items() if is_live(mirror))
+    delete = replace(deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)
+    if live and not order.is_forced:
+        states = Counter(mirror.state for mirror in mirrors.values())
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=str))
+        message = f"it has mirrors that are not stopped: {counts}"
+        decision.actions.append(replace(delete, blocked=Block("mirroring", message, None)))
+        return
+    stops = [_failover(at, situation) for at in live]
+    decision.actions += [*stops, replace(delete, depends_on=tuple(stop.id for stop in stops))]
+    if order.link in situation.recorded:
+        hint = f"To delete it in the files: reconciler drift --accept {order.link}"
+        decision.warn(order.link, None, "the next apply creates it again if the files declare it", hint)
+    if stopped := len(mirrors) - len(live):
+        what = counted(stopped, "stopped mirror forgets its source", "stopped mirrors forget their sources")
+        decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
+    ordered = {other.link for other in situation.given.orders if isinstance(other, DeleteLinkOrder)}
+    if has_two_halves(link) and half_at(link) not in ordered:
+        stays = f"its half on cluster {link.spec.source} stays"
+        decision.warn(order.link, None, stays, f"To delete it too: reconciler link delete {half_at(link)}")
+
+
+def _failover(address: Address, situation: Situation) -> Transition:
+    mirror, seen = situation.mirrors[address], situation.observed[address]
+    status, peer = MirrorStatus(seen.state or ""), peer_of(mirror).address
+    is_entry = address not in situation.recorded and peer in situation.recorded
+    return Transition(
+        address=address,
+        machine=MIRROR.name,
+        verb=FAILOVER,
+        from_state=status.value,
+        to_state=MIRROR.step(status, FAILOVER).value,
+        after=mirror.model_copy(update={"state": "failed-over"}),
+        parameters={"entry": peer, "role": "failed-over"} if is_entry else {},
+        risk=Risk.DATA_LOSS,
+        reasons=(Reason.BY_COMMAND,),
+        precondition=state_precondition(address, seen),
+    )
+
+
+def _observed(link: Address, situation: Situation, decision: Decision) -> Observed | None:
+    """Return an existing link; `None`: it does not exist, which is an error of the plan."""
+    seen = situation.observed.get(link)
+    if cluster_of(link) not in situation.trusted:
+        decision.refuse(link, None, f"{link}: cluster {cluster_of(link)} does not exist", _MAKE)
+    elif seen is None:
+        near = nearest(link, (address for address in situation.observed if kind_of(address) == "link"))
+        hint = did_you_mean(near, otherwise="See the links with: reconciler link list")
+        decision.refuse(link, None, f"{link}: there is no such link", hint)
+    return seen
