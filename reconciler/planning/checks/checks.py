@@ -57,7 +57,7 @@ from reconciler.planning.resolve.limits import (
     check_topic,
     warnings_of_denials,
 )
-from reconciler.planning.resolve.mirror_sources import check_mirror, warnings_of_stopped
+from reconciler.planning.resolve.mirror_sources import check_mirror
 from reconciler.planning.resolve.physical_names import check_flat_names, check_shared_names
 from reconciler.planning.selection import check_left_out, check_targets, warnings_of_selection
 from reconciler.planning.situation import Review, Situation, WantedResource
@@ -123,7 +123,6 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_tiered_topics,
     warnings_of_copying_off,
     warnings_of_lost,
-    warnings_of_stopped,
     warnings_of_links,
     warnings_of_restores,
     warnings_of_denials,

@@ -35,7 +35,6 @@ from reconciler.planning.resolve.mirror_sources import (
     is_anothers,
     is_left,
     is_link_paused,
-    is_marked,
     link_of,
     made_by_link,
     peer_of,
@@ -203,7 +202,7 @@ def _go(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation,
         case Waited():
             decision.waiting.append(Waiting(way.address, way.state))
         case Refused():
-            _refuse(sides, way.message, f"{_pending(sides, mirror)}{way.hint}", decision)
+            _refuse(sides, way.message, way.hint, decision)
         case LeftOut():
             _warn(sides, way.message, way.hint, decision)
         case VerbsToRole():
@@ -224,7 +223,8 @@ def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: S
             decision.actions.append(_catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
         asked = _transition(step, sides, mirror, seen)
-        decision.actions.append(_set_back(asked, sides, mirror, decision) if len(way.steps) == 1 else asked)
+        if len(way.steps) > 1 or not _is_pause_set_back(asked, sides, mirror, situation, decision):
+            decision.actions.append(asked)
     if (
         before is not None
         and _is_to_be_copied(mirror, before, way, situation)
@@ -237,15 +237,20 @@ _PAUSES: Final = {"pause": ("mirroring", "paused"), "resume": ("paused", "mirror
 """The verbs that change a value of a mirror: what it is before and after."""
 
 
-def _set_back(asked: Transition, sides: AddressView, mirror: MirrorTopic, decision: Decision) -> Transition:
-    """Return the verb as one that sets a pause back, if the files name the role that is recorded."""
+def _is_pause_set_back(
+    asked: Transition, sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision
+) -> bool:
+    """Set a pause back as drift, unless a rule ignores it; `False`: the files ask for it."""
     last = sides.last.resource if sides.last is not None else None
     if asked.verb not in _PAUSES or not isinstance(last, MirrorTopic) or last.state != mirror.state:
-        return asked
+        return False
     before, after = _PAUSES[asked.verb]
-    decision.drift.append(drifted(asked.address, STATE, after, before))
-    changes = (Change(STATE, before, after, drift=True),)
-    return replace(asked, changes=changes, reasons=(*asked.reasons, Reason.DRIFTED))
+    rule = situation.ignored(asked.address, STATE)
+    decision.drift.append(replace(drifted(asked.address, STATE, after, before), ignored=rule))
+    if rule is None:
+        changes = (Change(STATE, before, after, drift=True),)
+        decision.actions.append(replace(asked, changes=changes, reasons=(*asked.reasons, Reason.DRIFTED)))
+    return True
 
 
 def _own(sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
@@ -287,17 +292,17 @@ def _protect(
 
 
 def _remember(sides: AddressView, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
-    """Let the record learn of a role that was brought about by hand."""
+    """Let the record learn of a role that a command gave, once the files name it."""
     last = sides.last.resource if sides.last is not None else None
-    is_told = STATE in sides.wanted.origins
-    is_told_now = is_marked(sides.last) and not is_told
-    is_changed = isinstance(last, MirrorTopic) and last.state != mirror.state and not is_told
-    if isinstance(last, MirrorTopic) and (is_changed or is_told_now):
-        said = said_then(sides.last.origins[STATE]) if is_told_now and sides.last is not None else last.state
-        said = last.state if said == mirror.state else said  # The files say what they said: the command is forgotten.
-        found = Differences(record_changes=(Change("state", None if said == NOTHING else said, mirror.state),))
-        if not any(action.address == sides.address for action in decision.actions):
-            decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
+    if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
+        return
+    declared = said_then(sides.last.origins.get(STATE, ""))  # Older versions recorded the role that a command gave.
+    is_learnt = declared is None and last.state == mirror.state
+    if is_learnt or any(action.address == sides.address for action in decision.actions):
+        return
+    was = last.state if declared in {None, mirror.state} else declared
+    change = Change(STATE, None if was == NOTHING else was, mirror.state)
+    decision.actions.append(adopt(sides, before, Differences(record_changes=(change,)), Reason.RECORD_ONLY))
 
 
 def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole, situation: Situation) -> bool:
@@ -358,15 +363,6 @@ def first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
         declared_at=sides.wanted.source,
         precondition=precondition(sides.address, sides.before),
     )
-
-
-def _pending(sides: AddressView, mirror: MirrorTopic) -> str:
-    """Say what the files do not say yet: somebody changed the role by a command, and that is recorded."""
-    last = sides.last.resource if sides.last is not None else None
-    is_by_command = is_marked(sides.last)  # What was applied became so by the files, and is no secret of theirs.
-    if not is_by_command or not isinstance(last, MirrorTopic) or last.state in {*COPYING, mirror.state}:
-        return ""
-    return f"It was made {last.state} by a command: write that into the files (reconciler drift --accept). "
 
 
 def _refuse(sides: AddressView, message: str, hint: str, decision: Decision) -> None:

@@ -18,12 +18,11 @@ from reconciler.lifecycles import (
     Wait,
     towards,
 )
-from reconciler.planning.plan import Finding, Held
+from reconciler.planning.plan import Held
 from reconciler.planning.resolve.limits import beyond, check_configs
 from reconciler.planning.resolve.physical_names import physical_name, prefix_of
 from reconciler.planning.situation import (
     COPYING,
-    Review,
     Situation,
     WantedResource,
     is_another,
@@ -94,11 +93,6 @@ def mark(said: str) -> str:
 def said_then(origin: str) -> str | None:
     """Return what the files said when a command gave a mirror its role; `None`: none did."""
     return origin.removeprefix(_MARK) if origin.startswith(_MARK) else None
-
-
-def is_marked(last: Recorded | None) -> bool:
-    """Tell whether a record says that a command gave a mirror its role."""
-    return last is not None and last.origins.get(STATE, "").startswith(_MARK)
 
 
 def is_made_by_command(last: Recorded | None) -> bool:
@@ -782,7 +776,6 @@ ROLE_BY_VERB: Final[Mapping[str, Role]] = {
 }
 """The role of a stopped mirror by the verb that stopped it."""
 _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
-_UNNAMED: Final = "it was made by a command, and the files do not name it"
 
 
 def with_held_roles(
@@ -827,49 +820,36 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
             peer = peer_of(mirror).address
             message = f"{peer}, which mirrors it since their roles were swapped, was paused by a command"
             yield Held(address, item.source, message, f"To resume it: reconciler mirror resume {peer}", "", item.marks)
-    for address in sorted(situation.observed.keys() - situation.wanted.keys()):
-        mirror = situation.observed[address].resource
-        if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
+    for address, mirror in sorted(situation.mirrors.items()):
+        if address in situation.wanted or not situation.is_decidable(address):
             continue
+        link, role = link_of(mirror), role_now(mirror, situation.observed) or "mirroring"
         if _is_made_by_command(address, mirror, situation):
-            link = link_of(mirror)
-            written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
-            hint = f"Write it into the files: reconciler drift --accept {written}"
-            yield Held(address, None, _UNNAMED, hint, role_now(mirror, situation.observed) or "mirroring")
+            message = "it was made by a command, and the files do not name it"
+        elif _is_stopped_by_command(address, mirror, role, situation):
+            message = f"it was made {role} by a command, and follows its source no more: no file says that"
+        else:
+            continue
+        written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
+        yield Held(address, None, message, f"Write it into the files: reconciler drift --accept {written}", role)
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether a mirror over a link of the files was made by a command, and not by its link or by a reversal."""
     if address in situation.recorded:
         return is_left(address, situation)
-    seen, link = situation.observed[address], link_of(mirror)
-    is_of_files = link in situation.wanted and not situation.given.options.is_destroy
-    is_new = is_live(seen) and not seen.is_automatic and made_by_link(mirror.cluster, mirror.name, situation) is None
-    return is_of_files and is_new and _is_first(mirror, situation)
-
-
-def _is_first(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether a mirror exists for itself, and not because roles were swapped."""
-    peer = peer_of(mirror).address
-    topic = topic_of(mirror)
+    seen, topic, peer = situation.observed[address], topic_of(mirror), peer_of(mirror).address
     known = (situation.wanted, situation.recorded, situation.observed)
-    return not any(peer in inventory for inventory in known) and topic not in situation.recorded
+    is_reversed = topic in situation.recorded or any(peer in inventory for inventory in known)
+    is_automatic = seen.is_automatic or made_by_link(mirror.cluster, mirror.name, situation) is not None
+    return link_of(mirror) in situation.wanted and is_live(seen) and not (is_reversed or is_automatic)
 
 
-def warnings_of_stopped(review: Review) -> Iterator[Finding]:
-    """Yield the mirrors that a link made by itself and that were promoted or failed over: no file says that."""
-    situation = review.situation
-    named = situation.wanted.keys() | situation.recorded.keys()
-    for address, mirror in sorted(situation.mirrors.items()):
-        seen, link = situation.observed[address], link_of(mirror)
-        role = ROLE_BY_VERB.get(seen.stopped_by or "")
-        if role not in _STOPPED_ROLES or is_live(seen) or address in named or not situation.is_decidable(address):
-            continue
-        made = made_by_link(mirror.cluster, mirror.name, situation)
-        is_its = made is not None and link_of(made) == link
-        if is_its and mirrored_back(mirror, situation) is None and topic_of(mirror) not in situation.wanted:
-            message = f"it was made {role} by a command, and follows its source no more: no file says that"
-            hint = f"Name {mirror.source} in mirrorTopics of {link}, with state {role}; or exclude it by its filters."
-            yield Finding(address, situation.wanted[link].source, message, hint)
+def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, situation: Situation) -> bool:
+    """Tell whether a command promoted or failed over a mirror that its link made by itself."""
+    made = made_by_link(mirror.cluster, mirror.name, situation)
+    is_named = address in situation.recorded or topic_of(mirror) in situation.wanted
+    return role in _STOPPED_ROLES and made is not None and link_of(made) == link_of(mirror) and not is_named
 
 
 def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
@@ -877,7 +857,7 @@ def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -
     role, was = role_now(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == mark(mirror.state):
-            if role == was.state or (role is None and not _is_taken_back(was, mirror, observed.get(mirror.address))):
+            if role in {None, was.state}:
                 return was.state
         elif was.state != mirror.state:
             return None
@@ -915,10 +895,3 @@ def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
 def _is_settled(seen: Observed) -> bool:
     status = status_of(seen)
     return status is not None and not status.startswith("PENDING_")
-
-
-def _is_taken_back(done: MirrorTopic, said: MirrorTopic, seen: Observed | None) -> bool:
-    """Tell whether a mirror has the role in the files again."""
-    status = None if seen is None else status_of(seen)
-    is_as_said = status is not None and isinstance(towards(said.state, status), InRole)
-    return is_as_said and status is not None and not isinstance(towards(done.state, status), InRole)
