@@ -1,19 +1,14 @@
-"""Run a plan under the lease, stop it from outside, spool what the state cannot take; emergency runs."""
+"""Run a plan under the lease, stop it from outside; emergency runs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
-
-import orjson
-from pydantic import TypeAdapter, ValidationError
 
 from reconciler.applying.engine import RunResult
 from reconciler.applying.events import ActionFailed, Detached, Event, Summary
@@ -31,7 +26,6 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.manifests.load import Loaded, explain_origin
-from reconciler.objectstore.directory import write_whole
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
 from reconciler.operations.steps.recorded import check_state, read_state
@@ -51,119 +45,16 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.owners import OwnerChange, ResourceOwner, owned_as
-from reconciler.runtime.text import no_json, refusal
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.journal import AnyEntry, Entry
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Terms
+from reconciler.state.spool import LocalSpool
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.resources.inventory import Record
     from reconciler.state.snapshots import Snapshot
-
-
-# What a run knows and cannot write to its state: kept in `.reconciler/spool/<run>.json` beside the manifests.
-
-
-FORMAT: Final = "reconciler.spool/1"
-
-
-class LocalSpool:
-    """A folder of this machine."""
-
-    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
-        """Nothing is made until something has to be kept; `tell` is given one line where it cannot be used."""
-        self._folder = folder / ".reconciler" / "spool"
-        self._tell = tell
-
-    def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Keep entries, and return where.
-
-        Raises:
-            UserError: They cannot be kept.
-        """
-        path = self._path(run)
-        told = [entry.model_dump(mode="json") for entry in entries]
-        body = {"format": FORMAT, "run": run, "sha256": _digest(told), "entries": told}
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
-        except OSError as error:
-            raise UserError(
-                f"{path}: {(error.strerror or str(error)).lower()}",
-                hint="Nothing is lost: the next run looks at the clusters.",
-            ) from error
-        return str(path)
-
-    def kept(self, run: str) -> Sequence[Entry]:
-        """Return what is kept of a run; what cannot be used is set aside, for its run can be looked at as well."""
-        path = self._path(run)
-        try:
-            return _entries(path.read_bytes(), run)
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            self._set_aside(path, (error.strerror or str(error)).lower())
-        except ValueError as error:
-            self._set_aside(path, str(error))
-        return ()
-
-    def runs(self) -> Sequence[str]:
-        """Return the runs of which something is kept."""
-        return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
-
-    def forget(self, run: str) -> None:
-        """Drop what is kept of a run, and the folders that were made for it; what cannot be dropped is told."""
-        path = self._path(run)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            self._tell(f"{path} is of no use any more and cannot be removed: {(error.strerror or str(error)).lower()}")
-            return
-        with suppress(OSError):  # something else is in there
-            self._folder.rmdir()
-            self._folder.parent.rmdir()
-
-    def _set_aside(self, path: Path, why: str) -> None:
-        damaged = path.with_suffix(".damaged")
-        try:
-            path.replace(damaged)
-        except OSError as error:
-            where = f"it stays where it is ({(error.strerror or str(error)).lower()})"
-        else:
-            where = f"set aside as {damaged.name}"
-        self._tell(f"{path} cannot be used: {why}; {where}, and what its run did is found by looking")
-
-    def _path(self, run: str) -> Path:
-        return self._folder / f"{run}.json"
-
-
-def _entries(body: bytes, run: str) -> Sequence[Entry]:
-    """Return what a file holds.
-
-    Raises:
-        ValueError: It is not what was kept of this run, in words for people.
-    """
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(no_json(error, body)) from error
-    if not isinstance(found, dict) or (found.get("format"), found.get("run")) != (FORMAT, run):
-        message = "it is of another run or format"
-        raise ValueError(message)
-    if found.get("sha256") != _digest(found.get("entries")):
-        message = "it was changed after it was written"
-        raise ValueError(message)
-    try:
-        return TypeAdapter(tuple[AnyEntry, ...]).validate_json(orjson.dumps(found["entries"]))
-    except ValidationError as error:
-        raise ValueError(refusal(error)) from error
-
-
-def _digest(entries: object) -> str:
-    return sha256(orjson.dumps(entries)).hexdigest()
 
 
 def run_under_lease(
