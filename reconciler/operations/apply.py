@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.engine import RunResult, is_archived
-from reconciler.applying.events import Approval, Event
+from reconciler.applying.events import ActionFailed, Approval, Event
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
-from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
+from reconciler.errors import ReconcilerError, StalePlanError, UsageError
 from reconciler.lifecycles import UNMOUNT
+from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.operations.plan import (
     BlockedPlanError,
     Decided,
@@ -40,7 +41,7 @@ from reconciler.operations.steps.approval import (
 )
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of, workspace_folder
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.runner import Placing, Stop, run_under_lease
+from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
 from reconciler.operations.steps.workspace import Work, open_state, open_work
 from reconciler.planning.plan import PlanOptions
@@ -48,7 +49,16 @@ from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
 from reconciler.planning.settle import scope_of
-from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+    split_name,
+    tiers_of,
+)
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 
@@ -211,7 +221,7 @@ class _Applying:
         self._options = options
         self._hooks = hooks
         self._wanted = wanted
-        self._placing = Placing(work.loaded)
+        self._places = RefusalPlaces(work.loaded)
 
     def ask_and_run(self) -> Applied:
         """Plan without a lock, ask once, and do the same or less under the lease."""
@@ -229,7 +239,7 @@ class _Applying:
         if not self._options.leaves_jobs:
             site = self._work
             SparkJobs(site.providers, site.spark, site.invocation).check(planned.plan.actions)
-        self._confirm(planned)
+        require_confirmation(self._hooks.confirm(planned))
         return self.run(Approved(planned.document), is_confirmed=True)
 
     def run(self, approved: Approved | ApprovedDigest | None, *, is_confirmed: bool = False) -> Applied:
@@ -260,7 +270,7 @@ class _Applying:
             _check_blocked(planned)
             self._check_approvers(planned, before)
             if not is_confirmed and not planned.plan.is_empty:
-                self._confirm(planned)
+                require_confirmation(self._hooks.confirm(planned))
             return self._to_do(planned, decided)
 
         wish = RunRequest(
@@ -269,10 +279,10 @@ class _Applying:
             drives=self._drives,
             gives_up=lambda address: cluster_of(address) not in self._work.to_read,
         )
-        report = self._placing.reporting(self._hooks.report)
+        report = self._places.reporting(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
         planned, held = found[-1]
-        verdict = verdict_of(result, self._placing.told)
+        verdict = verdict_of(result, self._places.placed)
         if result is not None and result.is_stopped and verdict is not None:
             told = halted_of(self._work.providers, planned.plan.actions, result.not_started)
             verdict.message = "; ".join([verdict.message, *(each.message for each in told)])
@@ -331,10 +341,6 @@ class _Applying:
         decided = decide(self._work, snapshot, self._wanted)
         return decided, show_decided(self._work, decided, started_ms)
 
-    def _confirm(self, planned: Planned) -> None:
-        if not self._hooks.confirm(planned):
-            raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
-
     def _check_approvers(self, planned: Planned, before: Sequence[str] = ()) -> None:
         """Refuse what too few approved. Who approved the run that this one finishes, approved its rest."""
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
@@ -358,6 +364,63 @@ def _limited(planned: Planned, agreed: Sequence[Action]) -> Planned:
 def _check_blocked(planned: Planned) -> None:
     if planned.plan.blocked or planned.plan.is_of_older_files:
         raise BlockedPlanError(planned)
+
+
+# Refusals by platforms, with the line of the files that they are about.
+
+
+_MOST_READ: Final = 50
+"""Addresses whose files are read again: a person reads the first few refusals."""
+_KEYED: Final = ("spec.configs.", "spec.properties.")
+
+
+@dataclass
+class RefusalPlaces:
+    """Lines of the loaded files that set a config or property which a refusal names."""
+
+    loaded: Loaded
+    _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
+
+    def placed(self, address: Address, message: str) -> str:
+        """Return a refusal with its line before it, or unchanged if it names no key of the files."""
+        for layer in _layers(address):
+            for key, place in self._keys_of(layer).items():
+                if key in message:
+                    return f"{place}: {message}"
+        return message
+
+    def reporting(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Return a `report` that adds the line to each failure."""
+
+        def report_placed(event: Event) -> None:
+            if isinstance(event, ActionFailed):
+                event = replace(event, error=self.placed(event.address, event.error))
+            report(event)
+
+        return report_placed
+
+    def _keys_of(self, layer: Address) -> dict[str, str]:
+        """Return the keys in the files of an address with their lines, longest names first."""
+        if layer not in self._keys:
+            if layer not in self.loaded.places or len(self._keys) >= _MOST_READ:
+                return {}
+            keys = {
+                path.removeprefix(group): place
+                for path, place in explain_origin(self.loaded, layer).items()
+                for group in _KEYED
+                if path.startswith(group)
+            }
+            self._keys[layer] = dict(sorted(keys.items(), key=lambda item: (-len(item[0]), item[0])))
+        return self._keys[layer]
+
+
+def _layers(address: Address) -> Iterator[Address]:
+    """Yield an address and what it inherits configs from, the nearest first."""
+    yield address
+    if kind_of(address) == "topic":
+        namespace, _ = split_name(full_name_of(address))
+        for tier in reversed(list(tiers_of(namespace))):
+            yield address_of("namespace", cluster_of(address) or "", tier)
 
 
 # `destroy`: plan and apply the removal of what we created; what was adopted is forgotten.

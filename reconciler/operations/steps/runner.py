@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.engine import RunResult
-from reconciler.applying.events import ActionFailed, Detached, Event, Summary
+from reconciler.applying.events import Detached, Event, Summary
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Decide, Ended, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import (
@@ -20,31 +20,19 @@ from reconciler.errors import (
     LeaseError,
     PartialError,
     ReconcilerError,
-    RetryableError,
-    StalePlanError,
-    UnansweredError,
     UserError,
 )
-from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
+from reconciler.operations.steps.ownership import Ownership
 from reconciler.operations.steps.recorded import check_state, read_state
 from reconciler.operations.steps.workspace import Site, Work, open_at, open_site, open_work
-from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Action
 from reconciler.planning.plan_rows import digest
-from reconciler.planning.record import owned_keys
-from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import (
     Address,
-    address_of,
-    cluster_address,
     cluster_of,
-    full_name_of,
-    kind_of,
-    split_name,
-    tiers_of,
 )
-from reconciler.resources.owners import OwnerChange, ResourceOwner, owned_as
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Terms
@@ -77,7 +65,7 @@ def run_under_lease(
         IncompleteError: What an earlier run left in doubt cannot be settled, or the state can no longer be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
-    owning = _Owning(site)
+    ownership = Ownership(site)
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.ends(effects.hurry):
             setting = Setting(
@@ -88,130 +76,12 @@ def run_under_lease(
                 report=report,
                 stop=stop,
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
-                settle=owning.settle,
+                settle=ownership.settle,
             )
             caller = _caller(site, Terms() if keeps_state else _UNENDING)
-            return _ended(Run(setting, caller, wish).run(owning.deciding(decide)))
+            return _ended(Run(setting, caller, wish).run(ownership.taking(decide)))
     finally:
         effects.close()
-
-
-class _Owning:
-    """Tells clusters what a run owns: what it is about to change before it begins, and at its end what that came to."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._basis: Basis | None = None
-        self._is_planned = False
-        self._said: dict[str, frozenset[str]] = {}
-        """The clusters that a run acts on, each with what it says of us as far as we know."""
-        self._warned: set[str] = set()
-
-    def deciding(self, decide: Decide) -> Decide:
-        """Return what decides the same, and takes what is to be changed.
-
-        Raises:
-            StalePlanError: Another workspace owns some of it since it was planned.
-            RetryableError: A cluster does not answer. Nothing was done, and nothing stays taken.
-        """
-
-        def decide_and_take(basis: Basis) -> ToDo:
-            todo = decide(basis)
-            self._basis, self._is_planned = basis, todo.plan is not None
-            clusters = sorted({action.cluster for action in todo.actions if action.cluster is not None})
-            made = {action.cluster for action in todo.actions if isinstance(action, Create) and _is_cluster(action)}
-            self._said = {
-                name: frozenset() if name in made else self._recorded(basis.snapshot.record, name) for name in clusters
-            }
-            if todo.plan is not None:
-                taken = {**{name: {} for name in made if name is not None}, **_taken(todo)}
-                try:  # Clusters are made last: what another took is known by then.
-                    for cluster, keys in sorted(taken.items(), key=lambda each: (each[0] in made, each[0])):
-                        self._take(cluster, keys, basis.snapshot.record, makes=cluster in made)
-                except ReconcilerError:
-                    self.settle(basis.snapshot.record)
-                    raise
-            return todo
-
-        return decide_and_take
-
-    def settle(self, record: Record) -> None:
-        """Let clusters say that all that is recorded is ours, and that the rest of what was ours is free."""
-        for cluster, said in self._said.items():
-            keys = self._recorded(record, cluster)
-            if keys == said or cluster in self._warned:
-                continue
-            try:
-                if self._is_planned or self._is_known(cluster):
-                    self._own(cluster, {}, keys)
-            except ReconcilerError as error:
-                self._warn(cluster, error)
-
-    def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool) -> None:
-        keep = self._recorded(record, cluster)
-        self._said[cluster] = keep | keys.keys()  # also where a write has no answer
-        try:
-            refused = self._own(cluster, keys, keep, makes=makes)
-        except UnansweredError:
-            raise
-        except RetryableError:
-            self._said[cluster] = keep  # Nothing was written: a cluster that is down is not waited for once more.
-            raise
-        except UserError as error:
-            if makes:  # The action that makes the cluster fails by the same, and says so.
-                self._said[cluster] = keep
-            else:
-                self._warn(cluster, error)
-            return
-        for key, owner in refused.items():
-            kind, _, name = key.partition("/")
-            raise StalePlanError(
-                f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
-                hint="Nothing was done. Look what is left to do with: reconciler plan",
-            )
-
-    def _own(
-        self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str], *, makes: bool = False
-    ) -> Mapping[str, ResourceOwner]:
-        lineage = "" if self._basis is None else self._basis.snapshot.lineage
-        return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep, makes))
-
-    def _recorded(self, record: Record, cluster: str) -> frozenset[str]:
-        return frozenset(owned_keys(record, cluster))
-
-    def _is_known(self, cluster: str) -> bool:
-        """Tell whether the cluster that answers is the one the state is about."""
-        last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
-        identity = None if last is None else self._site.providers[cluster].identify()
-        return identity is not None and last is not None and last.incarnation == identity.cluster_id
-
-    def _warn(self, cluster: str, error: ReconcilerError) -> None:
-        if cluster not in self._warned:
-            self._warned.add(cluster)
-            self._site.invocation.warn(
-                f"cluster {cluster} was not told what this workspace owns: {error.message}. "
-                "Nothing else depends on it, but other workspaces do not see who owns it."
-            )
-
-
-def _taken(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
-    """Return what a plan changes, by cluster and key, each with the other owner from whom it may be taken."""
-    taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
-    for action in todo.actions:
-        match action:
-            case Create() | Update() | Adopt() | Transition():
-                key = None if IMPLIED in action.origins else owned_as(action.address, action.after)
-                if key is not None and action.cluster is not None:
-                    taken.setdefault(action.cluster, {})[key] = action.owner
-            case Delete() | Forget() | RunJob():
-                pass
-            case _:
-                assert_never(action)
-    return taken
-
-
-def _is_cluster(action: Action) -> bool:
-    return kind_of(action.address) == "cluster"
 
 
 def _ended(run: Coroutine[object, object, Ended]) -> Ended:
@@ -251,63 +121,6 @@ def _caller(site: Site, terms: Terms) -> Caller:
         tell=lambda waiting: invocation.warn(str(waiting)),
         new_run=invocation.new_run,
     )
-
-
-# Refusals of platforms with the line of the files that they are about.
-
-
-_MOST: Final = 50
-"""Addresses whose files are read again: a person reads the first few refusals."""
-_KEYED: Final = ("spec.configs.", "spec.properties.")
-
-
-@dataclass
-class Placing:
-    """Where in the files that were loaded a config or property is written that a platform names in its refusal."""
-
-    loaded: Loaded
-    _written: dict[Address, dict[str, str]] = field(default_factory=dict)
-
-    def told(self, address: Address, message: str) -> str:
-        """Return a refusal with its line before it, or as it is where it names nothing that is written."""
-        for owner in _owners(address):
-            for key, place in self._keys(owner).items():
-                if key in message:
-                    return f"{place}: {message}"
-        return message
-
-    def reporting(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return what reports the same events, failures with their lines."""
-
-        def say(event: Event) -> None:
-            if isinstance(event, ActionFailed):
-                event = replace(event, error=self.told(event.address, event.error))
-            report(event)
-
-        return say
-
-    def _keys(self, owner: Address) -> dict[str, str]:
-        """Return the keys that are written for an address with their places, those with the longest names first."""
-        if owner not in self._written:
-            if owner not in self.loaded.places or len(self._written) >= _MOST:
-                return {}
-            found = {
-                path.removeprefix(group): place
-                for path, place in explain_origin(self.loaded, owner).items()
-                for group in _KEYED
-                if path.startswith(group)
-            }
-            self._written[owner] = dict(sorted(found.items(), key=lambda each: (-len(each[0]), each[0])))
-        return self._written[owner]
-
-
-def _owners(address: Address) -> Iterator[Address]:
-    """Yield what may say a config of an address, the nearest first."""
-    yield address
-    if kind_of(address) == "topic":
-        namespace, _ = split_name(full_name_of(address))
-        for tier in reversed(list(tiers_of(namespace))):
-            yield address_of("namespace", cluster_of(address) or "", tier)
 
 
 # Stopping a run from outside: a signal asks, the run ends by itself at the next safe point.
