@@ -15,7 +15,7 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 128_900,
+    "lines of the package": 128_700,
     "lines of the tests": 119_600,
     "actions made outside planning": 10,
     "methods of platforms": 115,
@@ -29,9 +29,9 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of Capabilities": 42,
     "words of prose": 237_400,
     "idioms per 1,000 words": 11.1,
-    "vague locals": 2_880,
+    "vague locals": 2_866,
     "vague parameters": 677,
-    "classes that are a participle": 188,
+    "classes that are a participle": 185,
     "modules with three or more sections": 102,
 }
 TRACED: Final[Mapping[str, float]] = {

@@ -14,14 +14,7 @@ from reconciler.applying.engine import RunResult
 from reconciler.applying.events import Detached, Event, Summary
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Basis, Caller, Decide, Ended, Run, RunOptions, RunRequest, ToDo
-from reconciler.errors import (
-    IncompleteError,
-    InterruptedRunError,
-    LeaseError,
-    PartialError,
-    ReconcilerError,
-    UserError,
-)
+from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, PartialError, ReconcilerError, UserError
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
 from reconciler.operations.steps.ownership import Ownership
@@ -29,10 +22,7 @@ from reconciler.operations.steps.recorded import check_state, read_state
 from reconciler.operations.steps.workspace import Site, Work, open_at, open_site, open_work
 from reconciler.planning.actions import Action
 from reconciler.planning.plan_rows import digest
-from reconciler.resources.address import (
-    Address,
-    cluster_of,
-)
+from reconciler.resources.address import Address, cluster_of
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Terms
