@@ -141,7 +141,6 @@ COMMANDS: Final = (
     _command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
     _command("Look", "verify", "compare two topic logs record for record", "inspect"),
     _command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
-    _command("Look", "man", "the manual page of a command", "manual"),
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),

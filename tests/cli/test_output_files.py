@@ -27,7 +27,7 @@ WRITING: Final = {
     ("topic consume", "--output"): ("topic", "consume", TOPIC, "--output", "FILE"),
 }
 """Every option that writes one file, and a command that would."""
-OF_FOLDERS: Final = {("schema", "--out"), ("man", "--out"), ("import", "--out"), ("export", "--out")}
+OF_FOLDERS: Final = {("schema", "--out"), ("import", "--out"), ("export", "--out")}
 VICTIMS: Final = {
     "the workspace file": "reconciler.yaml",
     "a manifest": "manifests/shop.yaml",

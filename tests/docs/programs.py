@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from reconciler import errors
-from reconciler.cli.commands.manual import EXIT_CODES
 from reconciler.cli.errors import EXPLANATIONS
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
@@ -22,6 +21,30 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import LinkSeen, MirrorSeen
 
 HEAD: Final = "Written by `make schemas` from the code; do not edit."
+
+EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
+    0: ("Done, or nothing to do.", "Nothing."),
+    1: (
+        "An error: the files, the command or a cluster is wrong.",
+        "Read the message: it says where, why and what to do.",
+    ),
+    2: ("Changes are pending. Only with `--detailed-exitcode` or `--fail-on`.", "Review the plan and apply it."),
+    3: (
+        "Drift: a cluster has moved away from the files.",
+        "Set it back with `apply --only-drift`, or accept it with `drift --accept`.",
+    ),
+    4: ("Incomplete: work is left.", "Run the same command again, or `apply --resume`."),
+    5: ("The lease is held by another run, or was lost.", "Wait, or look at `state unlock`."),
+    6: ("The saved plan does not match the clusters any more.", "Plan again and have the new plan approved."),
+    7: ("A guard blocks the plan.", "Allow the action by name, or change the files."),
+    8: ("Some actions failed, the others are done.", "Read which failed, then run the same command again."),
+    64: ("The command was called wrongly.", "See `--help`."),
+    130: (
+        "Interrupted before anything started, or a second time.",
+        "Run the command again: it continues as after a crash.",
+    ),
+}
+"""Exit code → its meaning, and what to do next."""
 
 ENVIRONMENT: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "Set by you": (
