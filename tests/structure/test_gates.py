@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 128_700,
-    "lines of the tests": 119_600,
+    "lines of the package": 128_480,
+    "lines of the tests": 119_540,
     "actions made outside planning": 10,
     "methods of platforms": 115,
     "methods of platforms by jobs": 0,
