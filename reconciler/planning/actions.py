@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from reconciler.resources.address import Address, cluster_of
+from reconciler.lifecycles import MOUNT, UNMOUNT
+from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirrors import Stretch, length_of
 from reconciler.resources.owners import ResourceOwner
@@ -366,6 +367,11 @@ class RunJob(_Step):
     declared_at: str | None = None
 
     @property
+    def is_migration(self) -> bool:
+        """Whether it is a mount or unmount that a command asks for."""
+        return self.job in {MOUNT.name, UNMOUNT.name}
+
+    @property
     def verb(self) -> str:
         """The word before its address."""
         return self.job
@@ -382,6 +388,14 @@ Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | Run
 def is_dangerous(action: Action) -> bool:
     """Tell whether a reader must look at an action before agreeing."""
     return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
+
+
+def addresses_of(action: Action) -> tuple[Address, ...]:
+    """Return the resources that an action changes: of topics that are mounted or unmounted together, all."""
+    topics = action.parameters["topics"] if isinstance(action, RunJob) and action.is_migration else None
+    if not isinstance(topics, Mapping):
+        return (action.address,)
+    return tuple(address_of("topic", action.cluster or "", name) for name in topics)
 
 
 ControlAction: TypeAlias = Create | Update | Delete | Transition

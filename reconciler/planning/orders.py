@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl
     from reconciler.resources.address import Address
     from reconciler.resources.mirror_link import MirrorLink
+    from reconciler.resources.mount import Direction, MountSource, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,26 @@ class DeleteLinkOrder:
 
 LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOrder:
+    """Mount a topic on its cluster, or unmount it, as far as `phase` says.
+
+    Topics of one cluster are one migration where the cluster does that by itself.
+    """
+
+    topic: Address
+    direction: Direction
+    source: MountSource
+    """Where it is stored, or will be."""
+    phase: Phase = "whole"
+
+    @property
+    def needs_mirrors(self) -> bool:
+        """Whether it takes a topic away that mirrors on other clusters may follow."""
+        return self.direction == "outbound" and self.phase != "finish"
+
+
 Order: TypeAlias = (
     ForgetOrder
     | ReaddressOrder
@@ -144,4 +165,5 @@ Order: TypeAlias = (
     | AlterTopicOrder
     | DeleteTopicOrder
     | LinkOrder
+    | MountOrder
 )

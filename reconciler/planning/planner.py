@@ -144,10 +144,12 @@ def judge(draft: Draft, measures: Measures) -> Plan:
 
 def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     """Return the plan of orders: naming an address and confirming it allows what that costs."""
+    from reconciler.planning.diff.mount_orders import joined  # noqa: PLC0415 - few plans need it
+
     situation, decision, given = draft.situation, draft.decision, draft.situation.given
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(given.guards, given.selection)
-    actions = guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed)
+    actions = joined(guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed))
     return Plan(
         workspace=given.workspace,
         environment=given.environment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +11,13 @@ import pytest
 
 from reconciler.cli.environment import invocation
 from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.mounts_text import mount_asking_text, mountables_text
+from reconciler.cli.text.mounts_text import mountables_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError, StalePlanError
-from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers, Moving
 from reconciler.operations.clusters.mounts import MountList, MountRow, ask_migration
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.resources.address import Address
 from reconciler.resources.mount import HandMigration
 from tests.cli.sample_workspaces import CLUSTER, Shop, follows
 from tests.cli.sample_workspaces import MOUNTED_ORDERS as ORDERS
@@ -41,13 +40,6 @@ def test_name_namespace_and_location_are_listed_of_what_can_be_mounted_and_of_wh
     assert (row["name"], row["namespace"], row["location"]) == ("bought", "", location)
     told = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert [each["namespace"] for one in told if one["direction"] == "inbound" for each in one["topics"]] == [""]
-
-
-def test_an_unmount_says_that_who_reads_a_topic_cannot_be_told() -> None:
-    topic = Address("topic/west/shop:orders")
-    answer = MountAnswer(address=topic, moving=Moving(address=topic, location="", groups=None))
-    foreseen = MountAnswers(verb="unmount", phase="whole", each=(answer,))
-    assert text_of(mount_asking_text(foreseen)).splitlines()[-1] == "    who is reading it cannot be told"
 
 
 @pytest.mark.fact("F-R-116")
@@ -677,8 +669,11 @@ def test_one_of_several_of_a_name_is_mounted_by_its_place_and_what_is_mounted_is
         said = shop.typed("topic", "mount", f"topic/east/{first}", others, "--yes")
         assert (said.code, first in said.err, second in said.err) == (1, True, True)
     assert not shop.cluster("east").topics()
-    printed = follows("mount-answers", shop.typed("topic", "mount", f"topic/east/{first}", "--yes", "--format", "json"))
-    assert [(each["address"], each["namespace"]) for each in printed["topics"]] == [(f"topic/east/{ORDERS}", "shop")]
+    lines = shop.said("topic", "mount", f"topic/east/{first}", "--yes", "--format", "json").splitlines()
+    printed = json.loads(lines[-1])
+    assert printed["resources"] == [
+        {"address": f"topic/east/{ORDERS}", "changed": True, "state": first, "error": None, "hint": None}
+    ]
     again = shop.typed("topic", "mount", f"topic/west/{first}", "--yes")
     assert (again.code, "it is mounted on cluster" in again.err) == (1, True)
 
@@ -694,17 +689,6 @@ def test_without_an_answer_nothing_is_unmounted_and_without_the_files_it_is(shop
     assert "mounted" in shop.said("topic", "mount", f"topic/east/{ORDERS}", "--yes", "--state", state, "--no-state")
 
 
-def test_a_mount_says_what_of_it_the_next_run_deletes(shop: Shop) -> None:
-    configs = {"remote.write": "true", "remote.read": "true", "retention.ms": "1000"}
-    shop.cluster("west").create_topic("shop:old", configs=configs)
-    with shop.cluster("west").producer() as producer:
-        producer.send("shop:old", b"v", timestamp_ms=1)
-    shop.said("topic", "unmount", "topic/west/shop:old", "--yes")
-    said = shop.said("topic", "mount", "topic/west/shop:old", "--dry-run")
-    assert "all of it is older than retention.ms (1s), and expires with the next run" in said
-    assert "apply a longer retention.ms of the topic before that" in said
-
-
 @pytest.mark.parametrize("verb", ["unmount", "mount"])
 def test_a_finish_that_names_a_part_of_a_migration_moves_nothing_and_names_the_whole(shop: Shop, verb: str) -> None:
     cluster = "west" if verb == "unmount" else "east"
@@ -712,7 +696,7 @@ def test_a_finish_that_names_a_part_of_a_migration_moves_nothing_and_names_the_w
     if verb == "mount":
         shop.said("topic", "unmount", "topic/west/*", "--yes")
     whole = f"topic/{cluster}/shop:next", f"topic/{cluster}/{ORDERS}"
-    prepared = shop.said("topic", verb, *whole, "--prepare", "--yes")
+    prepared = shop.typed("topic", verb, *whole, "--prepare", "--yes").err
     (migration,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     command = f"reconciler topic {verb} --finish {' '.join(whole)}"
     assert command in prepared
@@ -725,7 +709,8 @@ def test_a_finish_that_names_a_part_of_a_migration_moves_nothing_and_names_the_w
         (after,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
         assert after == migration
     shown = shop.said("topic", verb, "--finish", *whole, "--dry-run")
-    assert all(address in shown for address in whole)
+    assert "finish, 2 topics as one migration" in shown
+    assert ORDERS in shown
     shop.said("topic", verb, "--finish", f"topic/{cluster}/shop:*", "--yes")
     assert shop.said("mount", "status") == "No migration is under way.\n"
     assert sorted(shop.cluster(cluster).topics()) == (["shop:next", ORDERS] if verb == "mount" else [])

@@ -33,6 +33,7 @@ from reconciler.planning.orders import (
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
+    MountOrder,
     MoveTopicsOrder,
     Order,
     PauseLinkOrder,
@@ -359,11 +360,15 @@ _ORDERS: dict[str, type[Any]] = {
     "alter_link": AlterLinkOrder,
     "pause_link": PauseLinkOrder,
     "delete_link": DeleteLinkOrder,
+    "mount": MountOrder,
 }
 
 
 def _order(order: str, **said: Any) -> Order:
     """Read an order as a case says it: its kind, and its fields."""
+    if order == "mount":
+        found, location = said.pop("found", None), said.pop("location")
+        said["source"] = MountSource(location, None if found is None else Recoverable(location, "a", **found))
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     for name in fields.keys() & {"acls", "removed_acls"}:
         fields[name] = tuple(map(NamespaceAcl.model_validate, fields[name]))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import out
+from reconciler.cli.console import err, out
 from reconciler.cli.options import (
     Acting,
     ByState,
@@ -23,14 +22,15 @@ from reconciler.cli.options import (
     Yes,
     bundled,
 )
+from reconciler.cli.orders import confirmation, ordering, show_ordered
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
-from reconciler.cli.verbs import MigrationId, ask_migration, without_failures
+from reconciler.cli.text.lines import Line, line
+from reconciler.cli.verbs import MigrationId, ask_migration
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.cli.text.lines import Line
-    from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, MountVerb
+    from reconciler.operations.clusters.mount_orders import MountRequest, MountVerb
     from reconciler.operations.clusters.mounts import MigrationVerb, Release, Underway
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.resources.mount import Phase
@@ -219,7 +219,7 @@ def topic_unmount_command(
 def _request(
     verb: MountVerb, addresses: list[str] | None, *, prepare: bool, finish: bool, to: str | None = None
 ) -> MountRequest:
-    from reconciler.operations.clusters.mount_commands import MountRequest
+    from reconciler.operations.clusters.mount_orders import MountRequest
 
     if prepare and finish:
         raise UsageError("--prepare and --finish are two phases", hint="Give --prepare first, and --finish later.")
@@ -237,18 +237,14 @@ def _migrate(
     yes: bool,
     form: Literal["text", "json"],
 ) -> None:
-    """Mount or unmount topics, once that is confirmed, and show what came of each."""
-    from reconciler.cli.json.mounts_json import MountAnswersDocument
-    from reconciler.cli.text.mounts_text import mount_answers_text, mount_asking_text
-    from reconciler.operations.clusters.mount_commands import migrate_topics
+    """Mount or unmount topics, once that is confirmed, and show what became of each."""
+    from reconciler.operations.clusters.mount_orders import migrate_topics
 
-    def confirm(foreseen: MountAnswers) -> bool:
-        ready = sum(answer.error is None for answer in foreseen.each)
-        question = f"{request.verb.capitalize()} {'it' if ready == 1 else f'these {ready} topics'}?"
-        return approved(mount_asking_text(foreseen), question, yes=yes, form=form)
-
-    with acting.emergency(files, place, f"topic {request.verb}") as emergency:
-        acts = replace(emergency, report=without_failures(emergency.report))
-        answers = migrate_topics(acts, request, confirm=confirm, is_rehearsal=dry_run)
-    present(form, lambda: mount_answers_text(answers), lambda: MountAnswersDocument.of(answers))
-    raise_verdict(answers.verdict)
+    is_prepared = request.phase == "prepare"
+    with ordering(acting, files, place, f"topic {request.verb}", form, is_dry_run=dry_run) as emergency:
+        confirm = confirmation(request.verb, "topics", yes=yes, form=form)
+        result = migrate_topics(emergency, request, confirm=confirm, is_dry_run=dry_run)
+        prepared = [address for address in result.addresses if address not in result.failed]
+        if is_prepared and prepared and form == "text" and not dry_run:
+            err().show([line(f"To continue: reconciler topic {request.verb} --finish {' '.join(prepared)}")])
+        show_ordered(result, "prepared" if is_prepared else f"{request.verb}ed", form)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Hint, Part
+from reconciler.cli.json.base import Document, Part
 from reconciler.lifecycles import MigrationState
 from reconciler.operations.clusters.mounts import (
     DamagedRegister,
@@ -18,12 +18,11 @@ from reconciler.operations.clusters.mounts import (
     Release,
     Underway,
 )
-from reconciler.resources.address import full_name_of, split_name
-from reconciler.resources.mount import Direction, Migrant, Phase
+from reconciler.resources.address import split_name
+from reconciler.resources.mount import Direction, Migrant
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
-    from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers
 
 
 _NAMESPACE = "That of its name. Empty: the default namespace."
@@ -196,65 +195,6 @@ class MountReleaseDocument(Document):
     def of(cls, release: Release) -> MountReleaseDocument:
         """Say what there is."""
         return cls.from_record(release.topic, owner=release.owner, clusters=release.clusters)
-
-
-class MountAnswerPart(Part):
-    """What came of one topic."""
-
-    address: str
-    namespace: str = Field(description=_NAMESPACE)
-    location: str | None = Field(description="Where it lies or shall lie. Null: not known.")
-    partitions: int | None
-    records: int | None = Field(description="Null: not measured.")
-    bytes: int | None = Field(description="Null: not measured.")
-    groups: tuple[str, ...] | None = Field(description="Those that were reading it. Null: cannot be told.")
-    notes: tuple[str, ...] = Field(description="What the files of this workspace have to do with it.")
-    error_message: str | None = Field(description="Null: it is done.")
-    hint: Hint | None
-
-    @classmethod
-    def of(cls, answer: MountAnswer) -> MountAnswerPart:
-        """Say all of it."""
-        moving, error = answer.moving, answer.error
-        return cls(
-            address=answer.address,
-            namespace=split_name(full_name_of(answer.address))[0],
-            location=None if moving is None else moving.location or None,
-            partitions=None if moving is None else moving.partitions,
-            records=None if moving is None else moving.records,
-            bytes=None if moving is None else moving.bytes,
-            groups=() if moving is None else moving.groups,
-            notes=() if moving is None else moving.notes,
-            error_message=None if error is None else error.message,
-            hint=None if error is None else error.hint,
-        )
-
-
-class PreparedPart(Part):
-    """A migration that waits to be finished."""
-
-    cluster: str
-    id: int
-
-
-class MountAnswersDocument(Document):
-    """What came of mounting or unmounting topics by a command, by address."""
-
-    format: Literal["reconciler.mount-answers/1"] = "reconciler.mount-answers/1"
-    verb: Literal["mount", "unmount"]
-    phase: Phase
-    is_rehearsal: bool = Field(description="Nothing was done: it says what would be.")
-    topics: tuple[MountAnswerPart, ...]
-    migrations: tuple[PreparedPart, ...] = Field(description="Those that are prepared, and wait to be finished.")
-
-    @classmethod
-    def of(cls, answers: MountAnswers) -> MountAnswersDocument:
-        """Say everything."""
-        return cls.from_record(
-            answers,
-            topics=tuple(map(MountAnswerPart.of, answers.each)),
-            migrations=tuple(PreparedPart(cluster=cluster, id=number) for cluster, number in answers.migrations),
-        )
 
 
 def unread_parts(lost: Mapping[str, ReconcilerError]) -> tuple[UnreadPart, ...]:

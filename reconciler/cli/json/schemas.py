@@ -39,7 +39,6 @@ from reconciler.cli.json.mirrors_json import (
 )
 from reconciler.cli.json.mounts_json import (
     MigrationDocument,
-    MountAnswersDocument,
     MountReleaseDocument,
     MountsDocument,
     MountStatusDocument,
@@ -92,7 +91,6 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "mirror-description": MirrorDescriptionDocument,
     "mirror-errors": MirrorErrorsDocument,
     "mirrors": MirrorsDocument,
-    "mount-answers": MountAnswersDocument,
     "mount-release": MountReleaseDocument,
     "mount-status": MountStatusDocument,
     "mounts": MountsDocument,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from reconciler.cli.text.amounts import (
@@ -71,7 +71,7 @@ def _unmeasured(action: Action) -> str:
         return "size unknown"
     if action.estimate.role is not None:
         return ""  # `role_notes` say why
-    if isinstance(action, Transition) and action.machine == UNMOUNT.name:
+    if action.verb == UNMOUNT.name:
         return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:
         return "cannot tell what becomes unreadable"
@@ -323,7 +323,20 @@ def _engine_words(estimate: Estimate) -> Iterator[str]:
         yield estimate.engine
 
 
-def mount_notes(action: Transition) -> Iterator[str]:
+def _migration_lines(action: RunJob) -> list[str]:
+    """Return where topics that a command mounts or unmounts are stored: one line for each if they are several."""
+    topics = action.parameters["topics"]
+    places = {str(name): str(place) for name, place in topics.items()} if isinstance(topics, Mapping) else {}
+    way = "to" if _is_unmount(action) else "from"
+    lines = [f"{way} {place}" if place else "" for place in places.values()]
+    phase = {"prepare": "prepare only", "finish": "finish"}.get(str(action.parameters["phase"]), "")
+    if len(places) == 1:
+        return [" ".join(filter(None, (phase, *lines)))]
+    named = [f"{name} {place}".rstrip() for name, place in zip(places, lines, strict=True)]
+    return [", ".join(filter(None, (phase, f"{counted(len(places), 'topic')} as one migration"))), *named]
+
+
+def mount_notes(action: Transition | RunJob) -> Iterator[str]:
     """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while.
 
     Jobs copy and compare all of it, and shut producers out before the last of it.
@@ -339,11 +352,12 @@ def mount_notes(action: Transition) -> Iterator[str]:
         yield from _engine_words(found)
     elif not is_unmeasured(action):
         yield f"{bytes_text(found.uploads)} to flush"
-        yield f"{about(found.no_writes_seconds)} without writes"
+        if found.no_writes_seconds:
+            yield f"{about(found.no_writes_seconds)} without writes"
     yield _readers_words(found)
 
 
-def is_unmeasured(action: Transition) -> bool:
+def is_unmeasured(action: Action) -> bool:
     """Tell whether nobody knows what a topic holds."""
     return Reason.UNMEASURED in action.reasons
 
@@ -389,8 +403,8 @@ def _size_words(found: Estimate) -> str:
     return f"{counted(found.partitions, 'partition')}, {records}, {bytes_text(found.bytes)}"
 
 
-def _is_unmount(action: Transition) -> bool:
-    return action.machine == UNMOUNT.name
+def _is_unmount(action: Transition | RunJob) -> bool:
+    return action.verb == UNMOUNT.name
 
 
 _FEW = 3
@@ -447,6 +461,8 @@ def headline(action: Action) -> str:
             return ", ".join(
                 filter(None, ("until nothing lags behind its source", patience_text(action.estimate.role)))
             )
+        case RunJob() if action.is_migration:
+            return ", ".join(_migration_lines(action))
         case RunJob():
             return amount(action.estimate)
         case _:
@@ -462,6 +478,8 @@ def headlines(action: Action) -> list[str]:
     if isinstance(action, Adopt) and action.changes:
         first, *more = _moves(action.changes)
         return [f"remembered: {first}", *more]
+    if isinstance(action, RunJob) and action.is_migration:
+        return _migration_lines(action)
     return [headline(action)]
 
 
@@ -522,7 +540,9 @@ def _values(path: str, value: Value) -> Iterator[str]:
 def note(action: Action) -> str:
     """Return what an action costs, or why it is planned where that is not plain from the line."""
     says = [text for reason in action.reasons if (text := reason_text(reason, action))]
-    if isinstance(action, Transition) and isinstance(action.after, Mounting):
+    if (isinstance(action, RunJob) and action.is_migration) or (
+        isinstance(action, Transition) and isinstance(action.after, Mounting)
+    ):
         says += mount_notes(action)
     if isinstance(action, Transition) and isinstance(action.after, MirrorTopic):
         says += [said for said, _ in role_notes(action.verb, action.after, action.estimate)]

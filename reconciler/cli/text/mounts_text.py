@@ -13,7 +13,6 @@ from reconciler.resources.address import split_name
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.clusters.mount_commands import MountAnswer, MountAnswers
     from reconciler.operations.clusters.mounts import MountList, MountRow, Release, Underway
 
 
@@ -216,80 +215,3 @@ def _kept(release: Release) -> str:
     topic = release.topic
     amounts = counted(topic.partitions, "partition"), counted(topic.records, "record"), bytes_text(topic.bytes)
     return ", ".join(amounts)
-
-
-# `topic mount` and `unmount`, as text.
-
-
-_MEANINGS: Final = {
-    ("unmount", "whole"): "it leaves the cluster with all its records, and lies in object storage, mountable",
-    ("unmount", "prepare"): "what it has is uploaded; it takes and gives records as before, until it is finished",
-    ("unmount", "finish"): "it leaves the cluster with all its records, and lies in object storage, mountable",
-    ("mount", "whole"): "it comes to the cluster with all its records, and no other can mount it",
-    ("mount", "prepare"): "it is made ready, and takes and gives no records until that is finished",
-    ("mount", "finish"): "it is the cluster's own, and takes and gives records",
-}
-_DONE: Final = {"mount": "mounted", "unmount": "unmounted"}
-
-
-def mount_asking_text(foreseen: MountAnswers) -> list[Line]:
-    """Return what is about to be mounted or unmounted, and what cannot be."""
-    meaning = _MEANINGS[foreseen.verb, foreseen.phase]
-    lines = [line(Span("» ", Tone.MOVE), Span(f"{foreseen.verb}: ", Tone.STRONG), meaning)]
-    for answer in foreseen.each:
-        lines += _mount_asked(foreseen, answer)
-    return lines
-
-
-def _mount_asked(foreseen: MountAnswers, answer: MountAnswer) -> Iterator[Line]:
-    moving = answer.moving
-    if answer.error is not None or moving is None:
-        yield from _mount_refused(foreseen, answer)
-        return
-    amounts = [] if moving.partitions is None else [counted(moving.partitions, "partition")]
-    if moving.records is not None and moving.bytes is not None:
-        amounts += [counted(moving.records, "record"), bytes_text(moving.bytes)]
-    way = "to" if foreseen.verb == "unmount" else "from"
-    place = f"  {way} {moving.location}" if moving.location else ""
-    yield line("  ", Span(answer.address, Tone.STRONG), place, Span(f"  {', '.join(amounts)}", Tone.QUIET))
-    if moving.groups is None:
-        yield line("    ", Span("who is reading it cannot be told", Tone.DANGER))
-    elif moving.groups:
-        readers = f"{counted(len(moving.groups), 'group')} reading it: {', '.join(moving.groups)}"
-        yield line("    ", Span(readers, Tone.DANGER))
-    for note in moving.notes:
-        yield line("    ", Span(note, Tone.QUIET))
-
-
-def _mount_refused(answers: MountAnswers, answer: MountAnswer) -> Iterator[Line]:
-    if answer.error is None or (len(answers.each) == 1 and not answers.is_rehearsal):
-        return  # It is what the command ends with.
-    message = answer.error.message.removeprefix(f"{answer.address}: ")
-    yield line(Span("✗ ", Tone.DANGER), Span(answer.address, Tone.STRONG), f"  {answers.verb}: {message}")
-    yield line("    ", Span("hint: ", Tone.QUIET), answer.error.hint)
-
-
-def mount_answers_text(answers: MountAnswers) -> list[Line]:
-    """Return what came of each topic, and of several together; of a rehearsal what would come of them."""
-    if answers.is_rehearsal:
-        return mount_asking_text(answers)
-    done = "prepared" if answers.phase == "prepare" else _DONE[answers.verb]
-    lines: list[Line] = []
-    for answer in answers.each:
-        if answer.error is not None:
-            lines += _mount_refused(answers, answer)
-            continue
-        place = answer.moving.location if answer.moving is not None else ""
-        told = f"  {done}: {place}" if place else f"  {done}"
-        lines.append(line(Span("✓ ", Tone.ADD), Span(answer.address, Tone.STRONG), told))
-        notes = answer.moving.notes if answer.moving is not None else ()
-        lines += [line("    ", Span(note, Tone.QUIET)) for note in notes]
-    prepared = [f"migration {number} of {cluster}" for cluster, number in answers.migrations]
-    if prepared:
-        named = " ".join(answer.address for answer in answers.each if answer.error is None)
-        lines.append(line(f"Prepared: {', '.join(prepared)}"))
-        lines.append(line("  ", Span("go on: ", Tone.QUIET), f"reconciler topic {answers.verb} --finish {named}"))
-    failed = sum(answer.error is not None for answer in answers.each)
-    counts = {done: len(answers.each) - failed, "refused or failed": failed}
-    said = ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count)
-    return lines if len(answers.each) == 1 else [*lines, line(Span(f"{answers.verb}: ", Tone.STRONG), said)]

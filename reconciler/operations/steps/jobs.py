@@ -109,7 +109,8 @@ class SparkJobs:
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
         # What is expected to be little and turns out to be much fails by itself, and says so (`Engine.spark`).
-        if any(isinstance(action, RunJob) and self._is_for_spark(action.estimate) for action in actions):
+        copying = (action for action in actions if isinstance(action, RunJob) and not action.is_migration)
+        if any(self._is_for_spark(action.estimate) for action in copying):
             from reconciler.jobs.session import check_ready
 
             check_ready(self._spec, environ=self._environ)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.observe import measure, refuse_another_cluster
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
-from reconciler.planning.actions import Delete, Risk, Transition, Update
+from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
 from reconciler.planning.allowances import at_once
 from reconciler.planning.orders import (
     AlterLinkOrder,
@@ -25,10 +26,11 @@ from reconciler.planning.orders import (
     DeleteLinkOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
+    MountOrder,
     MoveTopicsOrder,
     PauseLinkOrder,
 )
-from reconciler.planning.plan import Plan, PlanInput, Selection
+from reconciler.planning.plan import Finding, Plan, PlanInput, Selection
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at
 from reconciler.providers.protocol import Scope
@@ -42,7 +44,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.inventory import Declared
+from reconciler.resources.inventory import Declared, Observed
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import RESTORE
 from reconciler.runtime.threads import side_by_side
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
     from reconciler.planning.actions import Action
     from reconciler.planning.orders import Order
-    from reconciler.resources.inventory import Capabilities, Inventory, Observed, Record
+    from reconciler.resources.inventory import Capabilities, Inventory, Record
+    from reconciler.resources.mirrors import MirrorSeen
     from reconciler.state.snapshots import Snapshot
 
 
@@ -166,7 +169,7 @@ class OrderResult:
     @property
     def unchanged(self) -> frozenset[Address]:
         """The resources that are already as their orders want them."""
-        changed = {action.address for action in self.plan.actions}
+        changed = {address for action in self.plan.actions for address in addresses_of(action)}
         return frozenset(self.addresses) - changed - self.failed.keys()
 
 
@@ -202,7 +205,8 @@ class OrderRun:
             LeaseError: Someone else is applying.
         """
         failed = {**self.refused, **self._without_cluster()}
-        plan = self._plan(self.emergency.recorded(self.site), failed)
+        refused = tuple(failed.items())
+        plan = _with_errors(self._plan(self.emergency.recorded(self.site), failed), refused)
         ready = {action.id: action for action in self._executable(plan, failed)}
         if self.is_dry_run or not ready:
             return self._result(plan, failed)
@@ -217,14 +221,17 @@ class OrderRun:
                     failed.update(dict.fromkeys(self._named_on(cluster), error))
             again = self._plan(None if snapshot is None else snapshot.record, failed)
             failed.update((self._named(address), error) for address, error in _losing_more(again, ready))
+            ready.update((action.id, action) for action in again.actions)
             return self._executable(again, failed)
 
         undone = self.emergency.carry_out_each(self.site, clusters, decide)
         for name, error in undone.items():
-            address = ready[name].address if name in ready else Address(name.partition(":")[2])
-            needed = next((need for need in ready[name].depends_on if need in undone), None) if name in ready else None
-            cause = error if needed is None else _without(address, needed, undone[needed])
-            failed.setdefault(self._named(address), cause)
+            action = ready.get(name)
+            addresses = (Address(name.partition(":")[2]),) if action is None else addresses_of(action)
+            needed = next((need for need in action.depends_on if need in undone), None) if action is not None else None
+            for address in addresses:
+                cause = error if needed is None else _without(address, needed, undone[needed])
+                failed.setdefault(self._named(address), cause)
         return self._result(plan, failed)
 
     def _without_cluster(self) -> dict[Address, ReconcilerError]:
@@ -328,6 +335,8 @@ def observe_orders(site: Site, orders: Sequence[Order]) -> tuple[Inventory, Mapp
     if links:  # They say which configs their mirrors copy.
         seen, more = _observe(site, links)
         observed, unread = {**observed, **seen}, {**unread, **more}
+    if any(isinstance(order, MountOrder) and order.needs_mirrors for order in orders):
+        observed = {**_live_mirrors(site), **observed}
     return observed, unread
 
 
@@ -340,10 +349,35 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
                     yield address_of("mirror", cluster, mirror.name)
 
 
+def _live_mirrors(site: Site) -> Inventory:
+    """Return the mirrors that follow a source, on all clusters that answer."""
+
+    def read(cluster: str) -> Sequence[MirrorSeen]:
+        try:
+            provider = site.providers[cluster]
+            return provider.links.mirrors() if provider.identify() is not None else ()
+        except ReconcilerError:
+            return ()
+
+    mirrors: dict[Address, Observed] = {}
+    for cluster, answer in zip(site.clusters, side_by_side(read, list(site.clusters), name="mirrors"), strict=True):
+        for seen in answer:
+            if seen.status is not MirrorStatus.STOPPED and seen.source_cluster:
+                mirror = MirrorTopic(
+                    cluster=cluster,
+                    link=seen.link,
+                    source_cluster=seen.source_cluster,
+                    source=seen.source,
+                    name=seen.name,
+                )
+                mirrors[mirror.address] = Observed(mirror, state=seen.status.value)
+    return mirrors
+
+
 def _scope(order: Order) -> Iterator[Address]:
     """Yield what has to be observed to decide an order."""
     match order:
-        case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder():
+        case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
             yield from (cluster_address(cluster), order.topic, mirror_at(order.topic))
             levels = tiers_of(split_name(full_name_of(order.topic))[0])
@@ -425,6 +459,12 @@ def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
 
 def _way_on(guard: str, address: Address) -> str:
     return _WAYS_ON.get(guard, "Nothing was done.").format(address)
+
+
+def _with_errors(plan: Plan, refused: Sequence[tuple[Address, ReconcilerError]]) -> Plan:
+    """Return a plan that also says what was refused before it was made."""
+    more = (Finding(at, None, error.message.removeprefix(f"{at}: "), error.hint) for at, error in refused)
+    return replace(plan, errors=(*plan.errors, *more))
 
 
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:

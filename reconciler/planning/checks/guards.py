@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never, get_args
 
+from reconciler.lifecycles import UNMOUNT
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -161,10 +162,15 @@ def guard_ordered(
     protected by its record or its file: without a state only the file is known.
     """
 
-    def protected_by_file(action: Action, _situation: Situation) -> Block | None:
+    def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None
-        if isinstance(action, Delete) and isinstance(declared, Topic) and declared.spec.protect:
+        protect = declared.spec.protect if isinstance(declared, Topic) else None
+        if isinstance(action, Delete) and protect:
             return Block("protected", "its file protects it: protect: true", None)
+        if isinstance(action, RunJob) and action.job == UNMOUNT.name and action.parameters["phase"] != "finish":
+            last = situation.recorded.get(action.address)
+            if protect if protect is not None else last is not None and last.protect:
+                return Block("protected", "it is protected, and unmounting takes it off the cluster", None)
         return None
 
     def loss_by_move(action: Action, situation: Situation) -> Block | None:
@@ -175,7 +181,7 @@ def guard_ordered(
         what = f"{counted(offsets, 'offset')} in object storage" if offsets else f"about {bytes_text(stored)}"
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
-    guards: tuple[Guard, ...] = (_protected, protected_by_file, _only, _deletion_protection, loss_by_move)
+    guards: tuple[Guard, ...] = (_protected, protected, _only, _deletion_protection, loss_by_move)
     return tuple(_judge(action, guards, situation, allowed) for action in actions)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.errors import UserError
 from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
-from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable
+from reconciler.planning.actions import Estimate, Reason, RunJob, Transition, Unreadable
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
@@ -44,6 +44,8 @@ BYTES_A_SECOND: Final = 50 * 2**20
 _PARTITIONS_A_SECOND: Final = 40
 """As cautious a guess at how many are sealed, looked at and handed over: a few requests each, sixteen at once."""
 
+Migrating = TypeVar("Migrating", Transition, RunJob)
+
 _AT_LEAST_SECONDS: Final = 2
 """The states themselves: a handful of commits, one after the other."""
 
@@ -54,8 +56,15 @@ def detached(action: Transition, situation: Situation, measure: Callable[[Addres
         return action
     if action.machine != UNMOUNT.name:
         return _with_engine(replace(action, estimate=_mount(action.address, situation, measure)), situation)
-    topic = mounted_by(action.after)
+    return unmounted(action, mounted_by(action.after), situation, measure)
+
+
+def unmounted(
+    action: Migrating, topic: Address, situation: Situation, measure: Callable[[Address], Measure | None]
+) -> Migrating:
+    """Return an unmount with what it moves, and for how long nothing can be written."""
     found, known = measure(topic), _known_of(topic, situation)
+    known = replace(known, location=known.location or action.estimate.location)
     if found is None:
         reasons = (*action.reasons, Reason.UNMEASURED)
         return replace(action, reasons=reasons, estimate=replace(known, groups=None))
@@ -67,12 +76,12 @@ def detached(action: Transition, situation: Situation, measure: Callable[[Addres
         seconds=seconds + found.local_only_bytes // BYTES_A_SECOND,
         groups=found.groups,
         uploads=found.local_only_bytes,
-        no_writes_seconds=seconds,
+        no_writes_seconds=0 if action.parameters.get("phase") == "prepare" else seconds,
     )
     return _with_engine(replace(action, estimate=estimate), situation)
 
 
-def _with_engine(action: Transition, situation: Situation) -> Transition:
+def _with_engine(action: Migrating, situation: Situation) -> Migrating:
     """Return a mount or unmount with where its records are copied; where none are, as it is."""
     if action.parameters.get("by") != BY_JOBS:
         return action

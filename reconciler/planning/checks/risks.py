@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from reconciler.lifecycles import UNMOUNT
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -23,7 +24,14 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_lag
-from reconciler.planning.checks.mount_checks import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
+from reconciler.planning.checks.mount_checks import (
+    BYTES_A_SECOND,
+    brought_by,
+    detached,
+    size_of,
+    unmounted,
+    unreadable_of,
+)
 from reconciler.planning.checks.tiering_checks import Cost, Switching
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
 from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, Side, config_at, loss, reason_of
@@ -372,6 +380,8 @@ class Impact:
         if action.job == SWITCH_GROUPS:
             measure = self.measure(action.source, is_wish=True)
             return replace(action, estimate=Estimate(groups=None if measure is None else measure.groups))
+        if action.job == UNMOUNT.name and action.address in self._situation.observed:
+            return unmounted(action, action.address, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
             return action  # what lags behind is all that it copies
         source = action.source

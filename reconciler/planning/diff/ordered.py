@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.diff.link_orders import decide_link, ordered_links
+from reconciler.planning.diff.mount_orders import migrate_topic
 from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
 from reconciler.planning.orders import (
@@ -22,6 +23,7 @@ from reconciler.planning.orders import (
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
+    MountOrder,
     MoveTopicsOrder,
     PauseLinkOrder,
     ReaddressOrder,
@@ -69,12 +71,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 delete_namespace(order, situation, decision)
             case MoveTopicsOrder():
                 move_topics(order, situation, decision)
-            case CreateTopicOrder():
-                create_topic(order, situation, decision)
-            case AlterTopicOrder():
-                alter_topic(order, situation, decision)
-            case DeleteTopicOrder():
-                delete_topic(order, situation, decision)
+            case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
+                _decide_topic(order, situation, decision)
             case CreateLinkOrder() | AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
                 decide_link(order, situation, decision)
             case _:
@@ -83,6 +81,22 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
         for address in sorted(forgotten, key=rank, reverse=True)  # what is in a namespace before the namespace
     ]
+
+
+def _decide_topic(
+    order: CreateTopicOrder | AlterTopicOrder | DeleteTopicOrder | MountOrder, situation: Situation, decision: Decision
+) -> None:
+    match order:
+        case CreateTopicOrder():
+            create_topic(order, situation, decision)
+        case AlterTopicOrder():
+            alter_topic(order, situation, decision)
+        case DeleteTopicOrder():
+            delete_topic(order, situation, decision)
+        case MountOrder():
+            migrate_topic(order, situation, decision)
+        case _:
+            assert_never(order)
 
 
 def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:

@@ -106,27 +106,15 @@ class KafkaMigrations:
         self._undo(move, may_go_on)
         return replace(_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
-    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return why topics cannot be moved: one that is gone, a name that is taken, a move that is under way."""
-        here = self.storage_moves
-        moves = {move.topic: move for move in moves_in(here.ledger.read(*KINDS))}
-        found: dict[str, ReconcilerError] = {}
-        for name in topics:
-            try:
-                move, there = moves.get(name), here.client.topic(here.naming.physical(name))
-            except ReconcilerError as error:
-                found[name] = error
-                continue
-            if move is not None:
-                message = f"topic {name} is undergoing data migration {move.at_ms}"
-                found[name] = UserError(message, hint="See how far it is: reconciler mount status")
-            elif direction == "outbound" and there is None:
-                hint = "List what is with: reconciler topic list"
-                found[name] = UserError(f"topic {name} does not exist (Topic does not exists)", hint=hint)
-            elif direction == "inbound" and there is not None:
-                hint = "Choose another name with --to, or delete the topic that is there first."
-                found[name] = UserError(f"topic {name} exists: The topic has already been created", hint=hint)
-        return found
+    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
+        """Return the topics that are being mounted or unmounted already."""
+        moves = {move.topic: move for move in moves_in(self.storage_moves.ledger.read(*KINDS))}
+        hint = "See how far it is: reconciler mount status"
+        return {
+            name: UserError(f"topic {name} is undergoing data migration {moves[name].at_ms}", hint=hint)
+            for name in topics
+            if name in moves
+        }
 
     def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:  # noqa: ARG002 - as above
         """Refuse: jobs do it."""

@@ -11,12 +11,13 @@ import pytest
 
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.mounts_text import cancelled_text
-from reconciler.errors import PartialError, UsageError, UserError
+from reconciler.errors import BlockedError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
-from reconciler.operations.clusters.mount_commands import MountAnswers, MountRequest, migrate_topics
+from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import ask_migration, list_mounts, mount_status
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.orders import OrderResult
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.steps.workspace import open_state, open_work
 from reconciler.records.log import OffsetRange
@@ -95,14 +96,14 @@ class Home:
         found = open_work(self.bench.invocation, Select()).providers[self.cluster].overview().topics
         return sorted(each.address for each in found if f"/{self.prefix}:" in each.address)
 
-    def asked(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> MountAnswers:
+    def asked(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> OrderResult:
         request = MountRequest(verb=verb, texts=texts, to=to, phase=phase)  # type: ignore[arg-type]  # words of it
-        return migrate_topics(self.bench.acting(f"topic {verb}"), request, confirm=lambda _foreseen: True)
+        return migrate_topics(self.bench.acting(f"topic {verb}"), request, confirm=lambda _plan: True)
 
-    def done(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> MountAnswers:
-        answers = self.asked(verb, *texts, phase=phase, to=to)
-        assert answers.verdict is None, answers.verdict
-        return answers
+    def done(self, verb: str, *texts: str, phase: str = "whole", to: str | None = None) -> OrderResult:
+        result = self.asked(verb, *texts, phase=phase, to=to)
+        assert result.verdict is None, result.verdict
+        return result
 
     @property
     def reach(self) -> SiteOptions:
@@ -169,24 +170,18 @@ def home(request: pytest.FixtureRequest, bench: Bench) -> Home:
 
 @pytest.mark.fact("F-R-102", "F-R-103", "F-R-109", "F-R-113", "F-R-114", "F-R-116")
 def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home) -> None:
-    answers = home.done("unmount", home.address("c*"))
-    assert [answer.address for answer in answers.each] == [home.address("carts"), home.address("clicks")]
+    places = home.done("unmount", home.address("c*")).states
+    assert list(places) == [home.address("carts"), home.address("clicks")]
     assert home.listed("mountable") == [("carts", "mountable"), ("clicks", "mountable")]
     rows = {row.name: row.location for row in list_mounts(home.reach, (home.cluster,), ("mountable",)).rows}
-    for answer in answers.each:
-        name = full_name_of(answer.address)
-        assert answer.moving is not None
-        assert rows[name] == answer.moving.location
-        assert re.fullmatch(rf"{name}/[0-9a-f-]{{36}}/\d+", rows[name])
+    assert rows == {full_name_of(address): place for address, place in places.items()}
+    assert all(re.fullmatch(rf"{name}/[0-9a-f-]{{36}}/\d+", place) for name, place in rows.items())
     assert not {home.address("carts"), home.address("clicks")} & set(home.names())
-    refused = [finding.message for finding in home.bench.plan().plan.errors]
-    assert len(refused) == 2
-    assert all("it is detached at" in message for message in refused)
+    held = [finding.message for finding in home.bench.plan().plan.warnings]
+    assert len(held) == 2
+    assert all("it is detached at" in message for message in held)
     home.done("mount", home.address("carts"), to=f"{home.prefix}:old-carts")
-    place = next(
-        each.moving.location for each in answers.each if each.moving and each.address == home.address("clicks")
-    )
-    home.done("mount", f"topic/{home.cluster}/{place}")
+    home.done("mount", f"topic/{home.cluster}/{places[address_of('topic', home.cluster, f'{home.prefix}:clicks')]}")
     assert (home.read("old-carts"), home.read("clicks")) == (["carts-1", "carts-2"], ["clicks-1", "clicks-2"])
     home.write("old-carts", "carts-3")
     assert home.read("old-carts") == ["carts-1", "carts-2", "carts-3"]
@@ -194,8 +189,7 @@ def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home)
 
 @pytest.mark.fact("F-R-106", "F-R-114", "F-R-119")
 def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
-    prepared = home.done("unmount", home.address("carts"), phase="prepare")
-    assert [cluster for cluster, _ in prepared.migrations] == [home.cluster]
+    home.done("unmount", home.address("carts"), phase="prepare")
     (found,) = mount_status(home.reach, cluster=home.cluster).migrations
     assert (found.migration.state, found.migration.topics[0].mounting) == ("prepared", None)
     assert mount_status(home.reach, found.migration.id, home.cluster).migrations == (found,)
@@ -257,8 +251,8 @@ def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_
         assert isinstance(taken, UserError)
         assert f"it is being mounted on cluster {home.cluster} as {home.prefix}:carts" in taken.message
         assert taken.hint == (
-            f"Go on with it: reconciler topic mount --finish {home.address('carts')}. "
-            f"Or give it up: reconciler mount cancel {found.migration.id} --cluster {home.cluster}"
+            f"Continue it: reconciler topic mount --finish {home.address('carts')}. "
+            f"Or cancel it: reconciler mount cancel {found.migration.id} --cluster {home.cluster}"
         )
     home.done("mount", home.address("carts"), phase="finish")
     held = home.asked("mount", home.address("carts")).verdict
@@ -269,18 +263,16 @@ def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_
 
 @pytest.mark.fact("F-R-117")
 def test_one_that_cannot_go_stops_no_other_and_a_pattern_of_none_is_an_error(home: Home) -> None:
-    home.bench.write(
-        "manifests/kept.yaml",
-        TOPICS.format(name="kept", prefix=home.prefix, cluster=home.cluster, configs="").replace(
-            "spec: {", "spec: {protect: true, "
-        ),
-    )
+    configs = TIERED if home.cluster == "cold" else ""
+    kept = TOPICS.format(name="kept", prefix=home.prefix, cluster=home.cluster, configs=configs)
+    home.bench.write("manifests/kept.yaml", kept.replace("spec: {", "spec: {protect: true, "))
     assert home.bench.apply().verdict is None
-    answers = home.asked("unmount", home.address("kept"), home.address("carts"), home.address("nix"))
-    assert isinstance(answers.verdict, PartialError)
-    errors = {answer.address.rpartition(":")[2]: str(answer.error) for answer in answers.each if answer.error}
+    result = home.asked("unmount", home.address("kept"), home.address("carts"), home.address("nix"))
+    assert isinstance(result.verdict, PartialError)
+    errors = {address.rpartition(":")[2]: error for address, error in result.failed.items()}
     assert errors.keys() == {"kept", "nix"}
-    assert "does not exist" in errors["nix"]
+    assert isinstance(errors["kept"], BlockedError)
+    assert "does not exist" in str(errors["nix"])
     assert home.listed("mountable") == [("carts", "mountable")]
     with pytest.raises(UserError, match=r"no topic matches .*none.*: nothing was done"):
         home.asked("unmount", home.address("clicks"), home.address("none*"))
@@ -291,12 +283,12 @@ def test_one_that_cannot_go_stops_no_other_and_a_pattern_of_none_is_an_error(hom
     assert home.read("clicks") == ["clicks-1", "clicks-2"]
 
 
-def test_a_rehearsal_says_what_would_go_and_changes_nothing(home: Home) -> None:
+def test_a_dry_run_plans_what_would_go_and_changes_nothing(home: Home) -> None:
     before = home.names()
     request = MountRequest(verb="unmount", texts=(home.address("c*"),))
-    foreseen = migrate_topics(home.bench.acting("topic unmount"), request, is_rehearsal=True)
-    assert (foreseen.is_rehearsal, len(foreseen.each)) == (True, 2)
-    assert all(answer.moving and answer.moving.partitions == 2 and answer.moving.notes for answer in foreseen.each)
+    result = migrate_topics(home.bench.acting("topic unmount"), request, is_dry_run=True)
+    estimates = [action.estimate for action in result.plan.actions]
+    assert [sum(each.partitions for each in estimates), sum(each.records for each in estimates)] == [4, 4]
     assert (home.names(), home.listed(), mount_status(home.reach).migrations) == (before, [], ())
 
 

@@ -1,0 +1,359 @@
+"""`topic mount` and `topic unmount`: which topics are meant, and the orders to mount or unmount them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from reconciler.errors import OwnershipLostError, ReconcilerError, UsageError, UserError
+from reconciler.lifecycles import is_under_way
+from reconciler.operations.clusters.mounts import Underway, ask_each, cluster_ids, name_clusters, storage_of
+from reconciler.operations.steps.orders import OrderResult, OrderRun
+from reconciler.operations.steps.workspace import Site, clusters_meant
+from reconciler.planning.orders import MountOrder
+from reconciler.planning.resolve.limits import beyond
+from reconciler.providers.protocol import Scope
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    check_full_name,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+)
+from reconciler.resources.mount import Direction, Mountable, MountSource, Phase, Recoverable
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from reconciler.operations.steps.runner import Emergency
+    from reconciler.planning.plan import Plan
+
+
+MountVerb: TypeAlias = Literal["mount", "unmount"]
+
+_ANY: Final = "*"
+_HELD: Final = {
+    "claimed": "it is being mounted on cluster {} as {}",
+    "mounted": "it is mounted on cluster {} as {}",
+}
+"""Why a topic in object storage cannot be mounted, by the state of its register."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountRequest:
+    """The topics to mount or unmount, as they were typed."""
+
+    verb: MountVerb
+    texts: Sequence[str]
+    """Addresses and patterns of topics."""
+    to: str | None = None
+    """Another full name for the one topic that is mounted."""
+    phase: Phase = "whole"
+
+    @property
+    def direction(self) -> Direction:
+        """The direction of its migrations."""
+        return "inbound" if self.verb == "mount" else "outbound"
+
+    def check(self) -> None:
+        """Return if all that was typed may be topics.
+
+        Raises:
+            UsageError: It is not, or another name is given for several.
+        """
+        if not self.texts:
+            hint = "For example topic/west/shop:eu:orders, or 'topic/west/shop:*'."
+            raise UsageError("no topics were named", hint=hint)
+        for text in self.texts:
+            address = Address(text)
+            is_whole = _ANY in text or (text.count("/") > 1 and full_name_of(address))
+            if kind_of(address) != "topic" or not is_whole:
+                raise UsageError(
+                    f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders."
+                )
+        if self.to is None:
+            return
+        if len(self.texts) > 1 or _ANY in self.texts[0]:
+            raise _several_named()
+        try:
+            check_full_name(self.to)
+        except ValueError as error:
+            raise UsageError(f"--to {self.to!r} is {error}", hint="Example: shop:eu:orders.") from error
+
+
+def migrate_topics(
+    emergency: Emergency,
+    request: MountRequest,
+    *,
+    confirm: Callable[[Plan], bool] | None = None,
+    is_dry_run: bool = False,
+) -> OrderResult:
+    """Mount or unmount topics now; one that is refused stops no other.
+
+    Raises:
+        UsageError: What was typed is no topic, or another name is given for several.
+        UserError: A cluster cannot do it, a pattern matches nothing, or it was not confirmed.
+        LeaseError: Someone else is applying.
+    """
+    request.check()
+    site = emergency.open()
+    choice = _Choice(emergency, site, request)
+    orders = choice.orders()
+    result = OrderRun(
+        emergency=emergency,
+        site=site,
+        command=f"topic {request.verb}",
+        noun="topics",
+        orders=orders,
+        refused=choice.refused,
+        confirm=confirm,
+        is_dry_run=is_dry_run,
+    ).carry_out()
+    locations = {address: order.source.location for address, order in orders.items() if address not in result.failed}
+    failed = {address: choice.explained(orders.get(address), error) for address, error in result.failed.items()}
+    return replace(result, failed=failed, states={} if is_dry_run else locations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A topic that a text may name."""
+
+    address: Address
+    """Its address on the cluster, now or afterwards."""
+    location: str
+    register: Mountable | None = None
+    """Its register in object storage, of a topic to be mounted."""
+    members: tuple[Address, ...] = ()
+    """Topics of the migration that is to be finished: they are finished together."""
+
+    @property
+    def is_free(self) -> bool:
+        return self.register is None or self.register.state == "detached"
+
+    def is_named_by(self, text: str) -> bool:
+        """Tell whether an address or pattern names it, or its location."""
+        place = address_of("topic", cluster_of(self.address) or "", self.location)
+        return matches(text, self.address) or matches(text, place)
+
+
+@dataclass
+class _Choice:
+    """The topics that a request means, and why some cannot be mounted or unmounted."""
+
+    emergency: Emergency
+    site: Site
+    request: MountRequest
+    refused: dict[Address, ReconcilerError] = field(default_factory=dict)
+
+    def orders(self) -> dict[Address, MountOrder]:
+        """Return the orders, and refuse all that needs no plan for it.
+
+        Raises:
+            UsageError: Another name is given for several topics.
+            UserError: A cluster does not exist or cannot do that, or a pattern matches nothing.
+            RetryableError: A cluster cannot be reached.
+        """
+        chosen = self._without_parts(self._chosen())
+        if self.request.to is not None:
+            if len(chosen) + len(self.refused) > 1:
+                raise _several_named()
+            chosen = {
+                name: replace(candidate, address=name)
+                for address, candidate in chosen.items()
+                for name in [address_of("topic", cluster_of(address) or "", self.request.to)]
+            }
+        orders: dict[Address, MountOrder] = {}
+        for cluster in sorted({cluster_of(address) or "" for address in chosen}):
+            here = {address: each for address, each in chosen.items() if cluster_of(address) == cluster}
+            orders |= self._orders_on(cluster, here)
+        return orders
+
+    def explained(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
+        """Return an error; if another cluster owns the topic, with the name of that, and how to cancel the mount."""
+        if order is None or not isinstance(error, OwnershipLostError):
+            return error
+        begun = self._mount_of(order.source.location, [cluster_of(order.topic) or ""])
+        hint = error.hint
+        if begun is not None and "cancel" in begun.legal:
+            hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
+        return OwnershipLostError(name_clusters(self.site, error.message), hint=hint)
+
+    # Which topics the texts name.
+
+    def _chosen(self) -> dict[Address, _Candidate]:
+        chosen: dict[Address, dict[str, _Candidate]] = {}
+        matched: set[str] = set()
+        for cluster in self._clusters():
+            candidates = self._candidates(cluster)
+            for text in self.request.texts:
+                named = [candidate for candidate in candidates if candidate.is_named_by(text)]
+                free = [candidate for candidate in named if candidate.is_free]
+                if _ANY in text and free:
+                    matched.add(text)
+                elif _ANY not in text and cluster_of(Address(text)) == cluster and len(free) != 1:
+                    free = self._unclear(Address(text), free or named)
+                for candidate in free:
+                    chosen.setdefault(candidate.address, {})[candidate.location] = candidate
+        for text in self.request.texts:
+            if _ANY in text and text not in matched:
+                hint = f"See what exists: reconciler {'mount list' if self.request.verb == 'mount' else 'topic list'}"
+                raise UserError(f"no topic matches {text}: nothing was done", hint=hint)
+        several = {address: list(places.values()) for address, places in chosen.items() if len(places) > 1}
+        self.refused |= {address: self._not_one(address, candidates) for address, candidates in several.items()}
+        return {
+            address: candidate
+            for address, places in chosen.items()
+            if address not in self.refused
+            for candidate in places.values()
+        }
+
+    def _unclear(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        """Refuse an address that names no topic, or several; a topic to be unmounted is left to the plan."""
+        if self.request.verb == "unmount" and self.request.phase != "finish" and address not in self.refused:
+            return [_Candidate(address=address, location="")]
+        self.refused.setdefault(address, self._not_one(address, candidates))
+        return []
+
+    def _clusters(self) -> Iterator[str]:
+        """Yield the clusters that are meant, if they can mount; by a pattern only those with object storage."""
+        named = {cluster_of(Address(text)) for text in self.request.texts}
+        for name in clusters_meant(self.site, self.request.texts):
+            if name not in named and self.site.clusters[name].spec.object_storage is None:
+                continue
+            self.emergency.check(self.site, name)
+            provider = self.site.providers[name]
+            if provider.identify() is None:
+                raise UserError(f"cluster {name} is not there yet", hint="Create it with: reconciler apply")
+            if not provider.capabilities.mountings:
+                message, hint = beyond(provider.capabilities, "mount or unmount topics")
+                raise UserError(f"{cluster_address(name)}: {message}", hint=hint)
+            storage_of(self.site, name)
+            yield name
+
+    def _candidates(self, cluster: str) -> list[_Candidate]:
+        if self.request.phase == "finish":
+            return list(self._under_way(cluster))
+        if self.request.verb == "unmount":
+            return list(self._attached(cluster))
+        return [
+            _Candidate(
+                address=address_of("topic", cluster, register.full_name), location=register.location, register=register
+            )
+            for register in self.site.providers[cluster].mountable()
+        ]
+
+    def _under_way(self, cluster: str) -> Iterator[_Candidate]:
+        for migration in self.site.providers[cluster].migrations.under_way(is_measured=False):
+            if migration.direction != self.request.direction or not is_under_way(migration.state):
+                continue
+            members = tuple(address_of("topic", cluster, topic.full_name) for topic in migration.topics)
+            for address, topic in zip(members, migration.topics, strict=True):
+                if topic.mounting is None:
+                    yield _Candidate(address=address, location=topic.location, members=members)
+
+    def _attached(self, cluster: str) -> Iterator[_Candidate]:
+        provider = self.site.providers[cluster]
+        patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
+        by_jobs = provider.migrations.by_jobs
+        for address, seen in sorted(provider.observe(Scope(tuple(patterns))).items()):
+            if not isinstance(seen.resource, Topic) or kind_of(address) != "topic" or seen.is_internal:
+                continue
+            if seen.hidden is not None:
+                self.refused[address] = seen.hidden
+                continue
+            place = by_jobs.place(full_name_of(address)) if by_jobs is not None else ""
+            yield _Candidate(address=address, location=seen.legacy.location if seen.legacy is not None else place)
+
+    # Why topics cannot be mounted or unmounted.
+
+    def _without_parts(self, chosen: Mapping[Address, _Candidate]) -> dict[Address, _Candidate]:
+        """Refuse to finish a migration of which only some topics are named; return the others."""
+        verb, whole = self.request.verb, dict(chosen)
+        for address, candidate in chosen.items():
+            missing = [member for member in candidate.members if member not in chosen]
+            if missing:
+                message = f"{address}: its {verb} is one migration with {', '.join(missing)}"
+                hint = f"Name all of them: reconciler topic {verb} --finish {' '.join(candidate.members)}"
+                self.refused[address] = UserError(f"{message}, and finishing it moves them together", hint=hint)
+                del whole[address]
+        return whole
+
+    def _orders_on(self, cluster: str, chosen: Mapping[Address, _Candidate]) -> dict[Address, MountOrder]:
+        """Return the orders for what the platform may mount or unmount as things are now."""
+        provider, request = self.site.providers[cluster], self.request
+        sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
+        if request.phase != "finish":
+            topics = {full_name_of(address): source.location for address, source in sources.items()}
+            for name, error in provider.migrations.unfit(request.direction, topics).items():
+                address = address_of("topic", cluster, name)
+                self.refused[address] = error
+                del sources[address]
+            if request.verb == "mount":
+                stored = provider.recoverable({address: source.location for address, source in sources.items()})
+                for address, answer in stored.items():
+                    if isinstance(answer, Recoverable):
+                        sources[address] = MountSource(sources[address].location, answer)
+        return {
+            address: MountOrder(topic=address, direction=request.direction, source=source, phase=request.phase)
+            for address, source in sorted(sources.items())
+        }
+
+    def _not_one(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
+        """Return why an address names no topic, or more than one (F-R-115)."""
+        cluster = cluster_of(address) or ""
+        if self.request.phase == "finish":
+            message = f"{address}: no {self.request.verb} of it that a command began is under way"
+            return UserError(message, hint="See what is under way: reconciler mount status")
+        if not candidates:
+            message = f"{address}: nothing of that name or place can be mounted"
+            return UserError(message, hint="See what can: reconciler mount list")
+        register = candidates[0].register
+        if len(candidates) == 1 and register is not None and not candidates[0].is_free:
+            return self._held(address, register)
+        places = ", ".join(candidate.location for candidate in candidates)
+        place = address_of("topic", cluster, candidates[0].location)
+        hint = f"Name the location of the one to mount: {place}. Mount others with --to, under another name."
+        return UserError(f"{address}: several topics of that name can be mounted: {places}", hint=hint)
+
+    def _held(self, address: Address, register: Mountable) -> UserError:
+        """Return that a cluster has a topic or is mounting it, and how to end that."""
+        here = cluster_of(address) or ""
+        identity = self.site.providers[here].identify()
+        is_here = identity is not None and identity.cluster_id == register.owner
+        names = [here] if is_here else sorted(self.site.clusters)  # Others may be away, and waited for.
+        begun = self._mount_of(register.location, names) if register.state == "claimed" else None
+        owner = cluster_ids(self.site, names).get(register.owner or "") if begun is None else begun.cluster
+        if begun is not None:
+            one = f"{begun.migration.id} --cluster {begun.cluster}"
+            is_by_hand = all(topic.mounting is None for topic in begun.migration.topics)
+            topics = [address_of("topic", begun.cluster, topic.full_name) for topic in begun.migration.topics]
+            finish = f"topic mount --finish {' '.join(topics)}"
+            hint = f"Continue it: reconciler {finish if is_by_hand else f'mount status {one}'}"
+            if "cancel" in begun.legal:
+                hint += f". Or cancel it: reconciler mount cancel {one}"
+        elif owner is None or register.state == "claimed":
+            hint = "Unmount it there: a topic is mounted once."
+        elif is_here:
+            hint = "It is on that cluster already: a topic is mounted once."
+        else:
+            hint = f"Unmount it there: reconciler topic unmount {address_of('topic', owner, register.name)}"
+        message = _HELD[register.state].format(owner or register.owner, register.name)
+        return UserError(f"{address}: {message}", hint=hint)
+
+    def _mount_of(self, location: str, clusters: Iterable[str]) -> Underway | None:
+        """Return the migration under way that mounts a topic; `None`: no cluster that answers has one."""
+        names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
+        answers, _ = ask_each(names, lambda name: self.site.providers[name].migrations.under_way(is_measured=False))
+        for name in sorted(answers):
+            for migration in answers[name]:
+                is_mount = migration.direction == "inbound" and is_under_way(migration.state)
+                if is_mount and location in {topic.location for topic in migration.topics}:
+                    return Underway(name, migration)
+        return None
+
+
+def _several_named() -> UsageError:
+    return UsageError("--to is of one topic", hint="Mount them one after the other, or each under its own name.")

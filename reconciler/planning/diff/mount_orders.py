@@ -1,0 +1,146 @@
+"""Decide orders about mounts: which topics may be mounted or unmounted, and which of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT
+from reconciler.planning.actions import Estimate, Reason, Risk, RunJob
+from reconciler.planning.diff.mount_changes import expiring_text
+from reconciler.planning.situation import mirror_at
+from reconciler.resources.address import Address, cluster_of, full_name_of
+from reconciler.resources.mount import Mounting
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Action
+    from reconciler.planning.diff.converge import Decision
+    from reconciler.planning.orders import MountOrder
+    from reconciler.planning.situation import Situation
+
+
+def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -> None:
+    """Mount or unmount a topic; the record does not change, so the next plan shows what files say otherwise."""
+    refusal = None if order.phase == "finish" else _refusal(order, situation)
+    if refusal is not None:
+        decision.refuse(order.topic, None, *refusal)
+        return
+    is_unmount = order.direction == "outbound"
+    by_jobs = situation.capabilities(cluster_of(order.topic) or "").mountings_by_jobs
+    decision.actions.append(
+        RunJob(
+            address=order.topic,
+            job=UNMOUNT.name if is_unmount else MOUNT.name,
+            source=order.topic,
+            sink=order.topic,
+            parameters={
+                "topics": {full_name_of(order.topic): order.source.location},
+                "phase": order.phase,
+                **({"by": BY_JOBS} if by_jobs else {}),
+            },
+            risk=Risk.DISRUPTIVE if is_unmount and order.phase != "prepare" else Risk.NONE,
+            reasons=(Reason.BY_COMMAND,),
+            estimate=_estimate(order, situation),
+        )
+    )
+    _warn(order, situation, decision)
+
+
+def joined(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Return the actions, with one for all topics that a cluster mounts or unmounts as one migration."""
+    migrations: dict[tuple[str | None, str], RunJob] = {}
+    others: list[Action] = []
+    for action in actions:
+        if isinstance(action, RunJob) and _can_join(action):
+            key = (action.cluster, action.job)
+            migrations[key] = _together(migrations[key], action) if key in migrations else action
+        else:
+            others.append(action)
+    return (*others, *migrations.values())
+
+
+def _can_join(action: RunJob) -> bool:
+    return action.is_migration and action.blocked is None and action.parameters.get("by") != BY_JOBS
+
+
+def _together(first: RunJob, other: RunJob) -> RunJob:
+    topics = {**_topics_of(first), **_topics_of(other)}
+    one, two = first.estimate, other.estimate
+    unknown = one.groups is None or two.groups is None
+    return replace(
+        first,
+        parameters={**first.parameters, "topics": topics},
+        reasons=tuple(dict.fromkeys((*first.reasons, *other.reasons))),
+        estimate=Estimate(
+            bytes=one.bytes + two.bytes,
+            records=one.records + two.records,
+            seconds=one.seconds + two.seconds,
+            groups=None if unknown else tuple(sorted({*(one.groups or ()), *(two.groups or ())})),
+            uploads=one.uploads + two.uploads,
+            partitions=one.partitions + two.partitions,
+            no_writes_seconds=one.no_writes_seconds + two.no_writes_seconds,
+        ),
+    )
+
+
+def _topics_of(action: RunJob) -> Mapping[str, object]:
+    topics = action.parameters["topics"]
+    return topics if isinstance(topics, Mapping) else {}
+
+
+def _refusal(order: MountOrder, situation: Situation) -> tuple[str, str] | None:
+    """Return why a topic may not be mounted or unmounted, with a hint; `None`: it may."""
+    topic, mirror = order.topic, mirror_at(order.topic)
+    seen = situation.observed.get(topic)
+    if order.direction == "inbound":
+        if seen is None and mirror not in situation.observed:
+            return None
+        hint = "Choose another name with --to, or delete the topic that is there first."
+        return f"{topic} exists: The topic has already been created", hint
+    if mirror in situation.observed:
+        hint = "Promote or delete the mirror first; its source can be unmounted where it is."
+        return f"{mirror} is a mirror: what it holds belongs to its source", hint
+    if seen is None or seen.is_internal:
+        return f"{topic} does not exist (Topic does not exists)", "See: reconciler topic list"
+    mirrors = situation.mirrored.get(topic, ())
+    if mirrors:
+        return (
+            f"{topic}: {mirrors[0]} mirrors it, and would have no source",
+            f"Promote or fail over {mirrors[0]} first.",
+        )
+    return None
+
+
+def _estimate(order: MountOrder, situation: Situation) -> Estimate:
+    """Return what is known of a topic without measuring it."""
+    seen, lying = situation.observed.get(order.topic), order.source.found
+    if lying is not None:
+        return Estimate(lying.bytes, lying.records, location=order.source.location, partitions=lying.partitions)
+    partitions = seen.resource.spec.partitions if seen is not None and isinstance(seen.resource, Topic) else 0
+    return Estimate(location=order.source.location or None, partitions=partitions or 0)
+
+
+def _warn(order: MountOrder, situation: Situation, decision: Decision) -> None:
+    lying = order.source.found
+    if lying is not None and order.phase != "finish":
+        configs = {key: (value, "") for key, value in lying.configs.items()}
+        message = expiring_text(configs, lying, situation.given.now_ms)
+        if message is not None:
+            hint = (
+                "If it is to stay, apply a longer retention.ms of the topic before that; a Mounting and a Topic in the "
+                "files do both in one apply."
+            )
+            decision.warn(order.topic, None, message, hint)
+    is_unmount = order.direction == "outbound"
+    last = situation.recorded.get(Address("mounting/" + order.topic.partition("/")[2]))
+    declared = last.resource if last is not None else None
+    if isinstance(declared, Mounting):
+        is_other, owned = (declared.spec.state == "mounted") is is_unmount, declared.address
+    else:
+        is_other, owned = is_unmount and order.topic in situation.recorded, order.topic
+    if is_other:
+        what = "it" if owned == order.topic else owned
+        message = f"{what} is of this workspace: plans warn that the files say otherwise, and leave it so"
+        decision.warn(order.topic, None, message, f"To write it into the files: reconciler drift --accept {owned}")
