@@ -18,12 +18,13 @@ from reconciler.errors import IncompleteError, MendFirstError, NotAuthorizedErro
 from reconciler.lifecycles import LinkStatus
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.mirrors.link_orders import create_links, delete_links, pause_links
+from reconciler.operations.mirrors.link_orders import create_links, order_links
 from reconciler.operations.mirrors.mirror_commands import Answers, NewMirrors, create_mirrors
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
 from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop
+from reconciler.planning.orders import DeleteLinkOrder, PauseLinkOrder
 from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -153,11 +154,11 @@ def damage(bench: Bench, prefix: str) -> None:
 
 
 def _pause(emergency: Emergency) -> OrderResult:
-    return pause_links(emergency, ["link/east/from-west"], is_paused=True)
+    return order_links(emergency, ["link/east/from-west"], lambda link, _is_named: PauseLinkOrder(link, is_paused=True))
 
 
 def _delete(emergency: Emergency) -> OrderResult:
-    return delete_links(emergency, ["link/east/from-west"], confirm=lambda _plan: True)
+    return order_links(emergency, ["link/east/from-west"], lambda link, _is_named: DeleteLinkOrder(link))
 
 
 def _make_link(emergency: Emergency) -> OrderResult:

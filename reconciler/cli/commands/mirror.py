@@ -295,11 +295,15 @@ def link_alter_command(
     if not fields and not delete:
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
     from reconciler.cli.orders import ordering, show_ordered
-    from reconciler.operations.mirrors.link_orders import alter_links, typed_fields
+    from reconciler.operations.mirrors.link_orders import order_links, typed_changes
+    from reconciler.planning.orders import AlterLinkOrder
 
-    values, resets = typed_fields(fields), tuple(delete or ())
+    changes = typed_changes(fields, delete or ())
     with ordering(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
-        show_ordered(alter_links(emergency, addresses or (), values, resets, is_dry_run=dry_run), "altered", form)
+        result = order_links(
+            emergency, addresses or (), lambda link, _is_named: AlterLinkOrder(link, changes), is_dry_run=dry_run
+        )
+        show_ordered(result, "altered", form)
 
 
 @bundled
@@ -350,11 +354,18 @@ def link_delete_command(
 ) -> None:
     """Delete links; the topics of their stopped mirrors stay. Refused while mirrors follow, unless that is forced."""
     from reconciler.cli.orders import confirmation, ordering, show_ordered
-    from reconciler.operations.mirrors.link_orders import delete_links
+    from reconciler.operations.mirrors.link_orders import order_links
+    from reconciler.planning.orders import DeleteLinkOrder
 
     confirm = confirmation("delete", "links", yes=yes, form=form)
     with ordering(acting, files, place, "link delete", form, is_dry_run=dry_run) as emergency:
-        result = delete_links(emergency, addresses or (), confirm=confirm, is_forced=force, is_dry_run=dry_run)
+        result = order_links(
+            emergency,
+            addresses or (),
+            lambda link, _is_named: DeleteLinkOrder(link, force),
+            confirm=confirm,
+            is_dry_run=dry_run,
+        )
         show_ordered(result, "deleted", form)
 
 
@@ -433,9 +444,15 @@ def _pause_links(
     form: TextOrJson,
 ) -> None:
     from reconciler.cli.orders import ordering, show_ordered
-    from reconciler.operations.mirrors.link_orders import pause_links
+    from reconciler.operations.mirrors.link_orders import order_links
+    from reconciler.planning.orders import PauseLinkOrder
 
     command, done = ("link pause", "paused") if is_paused else ("link resume", "resumed")
     with ordering(acting, files, place, command, form, is_dry_run=is_dry_run) as emergency:
-        result = pause_links(emergency, addresses or (), is_paused=is_paused, is_dry_run=is_dry_run)
+        result = order_links(
+            emergency,
+            addresses or (),
+            lambda link, is_named: PauseLinkOrder(link, is_paused, is_named),
+            is_dry_run=is_dry_run,
+        )
         show_ordered(result, done, form)

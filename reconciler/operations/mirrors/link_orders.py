@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -13,16 +13,14 @@ from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import values_of
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.mirrors.link_views import check_links_typed, chosen_links
-from reconciler.operations.mirrors.mirror_selection import warn_of_absent
 from reconciler.operations.steps.orders import OrderResult, OrderRun
-from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, LinkOrder, PauseLinkOrder
+from reconciler.planning.orders import CreateLinkOrder, LinkOrder
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency
-    from reconciler.operations.steps.workspace import Site
     from reconciler.planning.plan import Plan
 
 
@@ -55,84 +53,46 @@ def create_links(
             orders[address] = CreateLinkOrder(_link(address, fields))
         except UserError as error:
             refused[address] = error
-    return _carry_out(emergency, emergency.open(), "link create", orders, refused=refused, is_dry_run=is_dry_run)
+    return OrderRun(
+        emergency=emergency,
+        site=emergency.open(),
+        command="link create",
+        noun="links",
+        orders=orders,
+        refused=refused,
+        is_dry_run=is_dry_run,
+    ).carry_out()
 
 
-def alter_links(
+def order_links(
     emergency: Emergency,
     texts: Sequence[str],
-    fields: Mapping[str, object],
-    resets: Sequence[str],
+    order: Callable[[Address, bool], LinkOrder],
     *,
+    confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Give fields of links values, and reset others; the state keeps what was applied.
+    """Carry out an order for each link that addresses and patterns name.
 
-    Raises:
-        UsageError: A field is not one that a command changes.
-        UserError: A value is not one of its field, or a pattern matches nothing.
-        LeaseError: Someone else is applying.
-    """
-    for key in resets:
-        _check_known(key)
-    changes = {**_canonical(fields), **dict.fromkeys(resets)}
-    site, chosen = _chosen(emergency, texts)
-    orders = {address: AlterLinkOrder(address, changes) for address in chosen}
-    return _carry_out(emergency, site, "link alter", orders, is_dry_run=is_dry_run)
-
-
-def pause_links(
-    emergency: Emergency, texts: Sequence[str], *, is_paused: bool, is_dry_run: bool = False
-) -> OrderResult:
-    """Pause links or resume them.
-
-    Raises:
-        UsageError: A text is no address of a link.
-        UserError: A pattern matches nothing.
-        LeaseError: Someone else is applying.
-    """
-    site, chosen = _chosen(emergency, texts)
-    orders = {address: PauseLinkOrder(address, is_paused, is_named) for address, is_named in chosen.items()}
-    command = "link pause" if is_paused else "link resume"
-    return _carry_out(emergency, site, command, orders, is_dry_run=is_dry_run)
-
-
-def delete_links(
-    emergency: Emergency,
-    texts: Sequence[str],
-    *,
-    confirm: Callable[[Plan], bool],
-    is_forced: bool = False,
-    is_dry_run: bool = False,
-) -> OrderResult:
-    """Delete links; `is_forced`: fail over mirrors that are not stopped first, and what they lack is lost.
+    `order` is given the address of a link, and whether that was typed itself.
 
     Raises:
         UsageError: A text is no address of a link.
         UserError: It was not confirmed, or a pattern matches nothing.
         LeaseError: Someone else is applying.
     """
-    site, chosen = _chosen(emergency, texts)
-    orders = {address: DeleteLinkOrder(address, is_forced) for address in chosen}
-    return _carry_out(emergency, site, "link delete", orders, confirm=confirm, is_dry_run=is_dry_run)
-
-
-def _carry_out(
-    emergency: Emergency, site: Site, command: str, orders: Mapping[Address, LinkOrder], **more: Any
-) -> OrderResult:
-    run = OrderRun(emergency=emergency, site=site, command=command, noun="links", orders=orders, **more)
-    return run.carry_out()
-
-
-def _chosen(emergency: Emergency, texts: Sequence[str]) -> tuple[Site, Mapping[Address, bool]]:
-    """Return the links that are meant, each with whether an address names it, and where they are."""
     check_links_typed(texts)
     site = emergency.open()
-
-    def warn(absent: Iterable[str]) -> None:
-        warn_of_absent(site, absent, partial(emergency.clusters, site))
-
-    return site, chosen_links(site, texts, warn)
+    chosen = chosen_links(site, texts, partial(emergency.clusters, site))
+    return OrderRun(
+        emergency=emergency,
+        site=site,
+        command=emergency.command,
+        noun="links",
+        orders={address: order(address, is_named) for address, is_named in chosen.items()},
+        confirm=confirm,
+        is_dry_run=is_dry_run,
+    ).carry_out()
 
 
 # Fields of a link as they are typed.
@@ -157,6 +117,23 @@ def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
     return values
 
 
+def typed_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
+    """Return fields of a link with their new values, which are typed as YAML; `None` resets one.
+
+    Raises:
+        UsageError: A value is not YAML, or a field is not one that a command changes.
+        UserError: A link has no such field, or not with that value.
+    """
+    for key in resets:
+        _check_known(key)
+    content = {"source": "any", **typed_fields(fields)}
+    try:
+        plain = MirrorLinkSpec.model_validate(values_of(content)).to_json()
+    except ValidationError as error:
+        raise _refusal("", error, MirrorLinkSpec, content) from error
+    return {**{key: plain.get(key) for key in fields}, **dict.fromkeys(resets)}
+
+
 def _check_known(key: str) -> None:
     known = [field.alias or name for name, field in MirrorLinkSpec.model_fields.items()]
     if key in {*_OF_FILES, "source"}:
@@ -166,20 +143,6 @@ def _check_known(key: str) -> None:
         raise UserError(
             f"--delete {key}: it is not a field here", hint=did_you_mean(nearest(key, known), otherwise=_FIELDS)
         )
-
-
-def _canonical(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return values of fields as a cluster keeps them; `None`: the field is reset.
-
-    Raises:
-        UserError: A link has no such field, or not with that value.
-    """
-    content = {"source": "any", **fields}
-    try:
-        plain = MirrorLinkSpec.model_validate(values_of(content)).to_json()
-    except ValidationError as error:
-        raise _refusal("", error, MirrorLinkSpec, content) from error
-    return {key: plain.get(key) for key in fields}
 
 
 def _link(address: Address, fields: Mapping[str, object]) -> MirrorLink:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
-from reconciler.operations.mirrors.mirror_selection import link_named
+from reconciler.operations.mirrors.mirror_selection import link_named, warn_of_absent
 from reconciler.operations.mirrors.mirror_views import absent_cluster
 from reconciler.operations.steps.observe import stands
 from reconciler.operations.steps.runner import SiteOptions
@@ -124,10 +124,12 @@ def check_links_typed(texts: Sequence[str]) -> None:
         link_named(text)
 
 
-def chosen_links(site: Site, texts: Sequence[str], warn: Callable[[Iterable[str]], None]) -> dict[Address, bool]:
+def chosen_links(
+    site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
+) -> dict[Address, bool]:
     """Return the links that addresses and patterns name, each with whether an address names it.
 
-    Only patterns ask clusters. `warn` is given the clusters that were never created, which patterns leave out.
+    Only patterns ask clusters. `recorded`: which clusters these should be; it is said which ones patterns leave out.
 
     Raises:
         UserError: A pattern matches no link.
@@ -135,9 +137,8 @@ def chosen_links(site: Site, texts: Sequence[str], warn: Callable[[Iterable[str]
     """
     patterns = [text for text in texts if _ANY in text]
     links = _Links.read(site, patterns, lambda name: site.providers[name].identify() is not None)
-    warn(links.absent)
-    named = {Address(text) for text in texts}
-    return {address: address in named for address in links.chosen(texts)}
+    warn_of_absent(site, links.absent, recorded)
+    return {address: address in texts for address in links.chosen(texts)}
 
 
 @dataclass(frozen=True)

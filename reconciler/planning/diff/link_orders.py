@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -13,7 +13,7 @@ from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
 from reconciler.planning.diff.converge import AddressView, compare, deletion, state_precondition, update
 from reconciler.planning.fields import fields_of
-from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, PauseLinkOrder
+from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder
 from reconciler.planning.resolve.limits import beyond_platform, check_changes
 from reconciler.planning.resolve.mirror_sources import link_of, peer_of
 from reconciler.planning.selection import half_at, half_of, has_two_halves
@@ -46,17 +46,26 @@ def ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedReso
 
 def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> None:
     """Add the actions of an order about a link, or why it is refused."""
-    match order:
-        case CreateLinkOrder():
-            _create_link(order, situation, decision)
-        case AlterLinkOrder():
-            _alter_link(order, situation, decision)
-        case PauseLinkOrder():
-            _pause_link(order, situation, decision)
-        case DeleteLinkOrder():
-            _delete_link(order, situation, decision)
-        case _:
-            assert_never(order)
+    if isinstance(order, CreateLinkOrder):
+        _create_link(order, situation, decision)
+        return
+    link, seen = order.link, situation.observed.get(order.link)
+    if cluster_of(link) not in situation.trusted:
+        decision.refuse(link, None, f"{link}: cluster {cluster_of(link)} does not exist", _MAKE)
+    elif seen is None or not isinstance(resource := seen.resource, MirrorLink):
+        near = nearest(link, (address for address in situation.observed if kind_of(address) == "link"))
+        hint = did_you_mean(near, otherwise="See the links with: reconciler link list")
+        decision.refuse(link, None, f"{link}: there is no such link", hint)
+    elif isinstance(order, AlterLinkOrder):
+        _alter_link(order, seen, resource, situation, decision)
+    elif isinstance(order, DeleteLinkOrder):
+        _delete_link(order, seen, resource, situation, decision)
+    elif resource.spec.paused != order.is_paused:
+        _change(seen, resource, resource.spec.model_copy(update={"paused": order.is_paused}), situation, decision)
+    elif order.is_named:
+        message = f"{link} is {'paused already' if order.is_paused else 'not paused'}"
+        other = "resume" if order.is_paused else "pause"
+        decision.refuse(link, None, message, f"Possible now: reconciler link {other} {link}")
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
@@ -92,11 +101,10 @@ def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> 
     return all(want.get(path) == live.get(path) for path in ({*want, *live} if whole else _ENDS))
 
 
-def _alter_link(order: AlterLinkOrder, situation: Situation, decision: Decision) -> None:
+def _alter_link(
+    order: AlterLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
+) -> None:
     """Change fields of a link; the record keeps what was applied, so the next plan shows the change as drift."""
-    seen = _observed(order.link, situation, decision)
-    if seen is None or not isinstance(link := seen.resource, MirrorLink):
-        return
     fields = {**link.spec.to_json(), **order.fields}
     try:
         spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})
@@ -104,18 +112,6 @@ def _alter_link(order: AlterLinkOrder, situation: Situation, decision: Decision)
         decision.refuse(order.link, None, f"{order.link}: {refusal(error)}", "See the fields with: reconciler schema")
         return
     _change(seen, link, spec, situation, decision)
-
-
-def _pause_link(order: PauseLinkOrder, situation: Situation, decision: Decision) -> None:
-    seen = _observed(order.link, situation, decision)
-    if seen is None or not isinstance(link := seen.resource, MirrorLink):
-        return
-    if link.spec.paused != order.is_paused:
-        _change(seen, link, link.spec.model_copy(update={"paused": order.is_paused}), situation, decision)
-    elif order.is_named:
-        message = f"{order.link} is {'paused already' if order.is_paused else 'not paused'}"
-        other = "resume" if order.is_paused else "pause"
-        decision.refuse(order.link, None, message, f"Possible now: reconciler link {other} {order.link}")
 
 
 def _change(seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: Situation, decision: Decision) -> None:
@@ -143,11 +139,10 @@ def _change(seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: S
         decision.warn(address, None, "the next apply sets it back unless the files say it", hint)
 
 
-def _delete_link(order: DeleteLinkOrder, situation: Situation, decision: Decision) -> None:
+def _delete_link(
+    order: DeleteLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
+) -> None:
     """Delete a link, whose mirrors are stopped or, if that is forced, are failed over before."""
-    seen = _observed(order.link, situation, decision)
-    if seen is None or not isinstance(link := seen.resource, MirrorLink):
-        return
     mirrors = {at: situation.observed[at] for at, mirror in situation.mirrors.items() if link_of(mirror) == order.link}
     live = sorted(at for at, mirror in mirrors.items() if is_live(mirror))
     delete = replace(deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)
@@ -187,15 +182,3 @@ def _failover(address: Address, situation: Situation) -> Transition:
         reasons=(Reason.BY_COMMAND,),
         precondition=state_precondition(address, seen),
     )
-
-
-def _observed(link: Address, situation: Situation, decision: Decision) -> Observed | None:
-    """Return an existing link; `None`: it does not exist, which is an error of the plan."""
-    seen = situation.observed.get(link)
-    if cluster_of(link) not in situation.trusted:
-        decision.refuse(link, None, f"{link}: cluster {cluster_of(link)} does not exist", _MAKE)
-    elif seen is None:
-        near = nearest(link, (address for address in situation.observed if kind_of(address) == "link"))
-        hint = did_you_mean(near, otherwise="See the links with: reconciler link list")
-        decision.refuse(link, None, f"{link}: there is no such link", hint)
-    return seen
