@@ -254,7 +254,7 @@ def _open_work(invocation: Invocation, select: Select, *, is_reader: bool = Fals
         raise
 
 
-# What is done now and told to the files later: an ordinary run under the lease, or done without asking any state.
+# What a command does at once: an ordinary run, with the recorded state or with one in memory.
 
 
 FAILOVER: Final = "mirror failover"
@@ -286,17 +286,6 @@ class Emergency:
         if self.state_url is not None:
             return open_site(self.invocation, self.state_url)
         return _open_work(self.invocation, self.select)
-
-    def site(self, cluster: str) -> Site:
-        """Open where it happens, and look that the cluster it happens to is the recorded one.
-
-        Raises:
-            UserError: Another one answers in its place.
-            RetryableError: It is recorded, and nothing is there.
-        """
-        site = self.open()
-        self.check(site, cluster)
-        return site
 
     def check(self, site: Site, cluster: str) -> None:
         """Return if the cluster it happens to is the recorded one, as far as that is asked.
