@@ -30,14 +30,15 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
 from reconciler.planning.checks.mount_checks import sealed
+from reconciler.planning.resolve.mirror_sources import role_now
 from reconciler.planning.saved_plan import PlanDocument, read_document
 from reconciler.planning.situation import is_another
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
-from reconciler.resources.inventory import Declared, Desired, Observed, Record, Recorded, Resource
-from reconciler.resources.mirror_link import MirrorLink
+from reconciler.resources.inventory import Declared, Desired, Inventory, Observed, Record, Recorded, Resource
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.owners import ResourceOwner, owned_as
@@ -45,7 +46,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import DriftFinding, Finding, Waiting
+    from reconciler.planning.plan import DriftFinding, Finding, Held, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,8 @@ def sides_of(
     return Shown(
         address,
         item.resource if item else None,
-        recorded.get(address),
-        seen.inventory.get(address),
+        last,
+        _with_role(observed, seen.inventory),
         item.source if item else None,
         seen.hidden.get(address),
         away,
@@ -150,6 +151,15 @@ def sides_of(
         owner is not None and owner.is_same(me),
         kind_of(address) == "namespace" and platform is not None and platform.namespaces_are_rules,
     )
+
+
+def _with_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
+    """Return an observed mirror with the role that its clusters report."""
+    mirror = observed.resource if observed is not None else None
+    role = role_now(mirror, inventory) if isinstance(mirror, MirrorTopic) else None
+    if observed is None or mirror is None or role is None:
+        return observed
+    return replace(observed, resource=mirror.model_copy(update={"state": role}))
 
 
 def _owner(address: Address, wanted: Resource | None, recorded: Record, seen: ObservedClusters) -> ResourceOwner | None:
@@ -202,6 +212,7 @@ class Explained:
     """Access rules as they act on the cluster now, those of its tiers included."""
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
+    held: tuple[Held, ...]
     waiting: tuple[Waiting, ...]
     errors: tuple[Finding, ...]
 
@@ -235,6 +246,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
         acls=acting_acls(asked, decided.seen.inventory),
         actions=tuple(action for action in plan.actions if action.address == asked),
         drift=tuple(finding for finding in plan.drift if finding.address == asked),
+        held=tuple(held for held in plan.held if held.address == asked),
         waiting=tuple(row for row in plan.waiting if row.address == asked),
         errors=tuple(finding for finding in plan.errors if finding.address == asked),
     )

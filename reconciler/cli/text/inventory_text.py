@@ -73,9 +73,10 @@ def explain_text(explained: Explained) -> list[Line]:
     for action in explained.actions:
         lines += [EMPTY, *action_lines(action)]
     lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
+    lines += [line("  held  ", f"{held.message}. {held.hint}") for held in explained.held]
     lines += [line("  waiting  ", waiting_text(each)) for each in explained.waiting]
     lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
-    if not (explained.actions or explained.drift or explained.waiting or explained.errors):
+    if not (explained.actions or explained.drift or explained.held or explained.waiting or explained.errors):
         agree = "files, state and cluster agree" if explained.shown.unmounted is None else _UNMOUNTED
         lines += [EMPTY, line(f"Nothing is planned: {agree}.")]
     return lines

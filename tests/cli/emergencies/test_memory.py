@@ -77,6 +77,9 @@ def test_what_a_command_did_is_drift_or_is_held_and_no_plan_says_otherwise(bench
     assert ids == row.get("plan", [])
     assert begins(warnings, row.get("says", [])), warnings
     assert drifted(bench, code) == sorted(findings)
+    for kind, address, *_ in map(str.split, findings):
+        word = {"pending": "held", "missing": "drift"}.get(kind, kind)
+        assert kind == "unmanaged" or f"\n  {word}  " in bench.said("explain", address)
     done = bench.typed("apply", "--only-drift", "--yes", "--format", "json")
     events = [orjson.loads(line) for line in done.out.splitlines()]
     assert done.code == 0, done.err
