@@ -223,6 +223,19 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
     return found
 
 
+def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
+    """Return the values that `--set KEY=VALUE` gives, and `None` for each key that `--delete KEY` resets.
+
+    Raises:
+        UsageError: A key is set twice, or set and reset.
+    """
+    values, reset = pairs("--set", set_), set(delete or ())
+    both = sorted(values.keys() & reset)
+    if both:
+        raise UsageError(f"{both[0]} is set and deleted", hint="Give --set or --delete for it, not both.")
+    return {**values, **dict.fromkeys(sorted(reset))}
+
+
 def seconds(option: str, text: str) -> float:
     """Return the seconds of a duration such as 90s or 10m.
 

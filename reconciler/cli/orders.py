@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.events import ActionFailed, Event
 from reconciler.cli.console import err, out
@@ -52,14 +52,17 @@ def _without_failures(report: Callable[[Event], None]) -> Callable[[Event], None
     return pass_on
 
 
+_ASKED: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
+
+
 def confirmation_of_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Return a function that shows a plan with a risk or a warning, and asks where records are lost by it."""
+    """Return a function that shows a plan with a risk or a warning, and asks before a loss or what cannot be undone."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
         if risks <= {Risk.NONE} and not plan.warnings:
             return True
-        return confirmation(verb, "resources", yes=yes or Risk.DATA_LOSS not in risks, form=form)(plan)
+        return confirmation(verb, "resources", yes=yes or risks.isdisjoint(_ASKED), form=form)(plan)
 
     return confirm
 

@@ -35,3 +35,9 @@ def test_a_dry_run_prints_the_plan_and_nothing_else(twins: Twins) -> None:
 def test_what_is_wrong_before_a_run_is_the_last_line(twins: Twins) -> None:
     done = twins.typed("topic", "create", "topic/nowhere/shop:orders", "--format", "json")
     assert (done.code, lines_of(done.out)[-1]["event"]) == (1, "error")
+
+
+def test_what_cannot_be_undone_is_not_done_without_an_answer(twins: Twins) -> None:
+    done = twins.typed("topic", "alter", VIEWS, "--partitions", "9", "--format", "json")
+    assert (done.code, lines_of(done.out)[-1]["exit_code"]) == (64, 64)
+    assert "partitions 1 → 9  irreversible" in done.err

@@ -16,6 +16,7 @@ from reconciler.cli.options import (
     Yes,
     bundled,
     pairs,
+    set_or_reset,
 )
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.verbs import (
@@ -291,14 +292,13 @@ def link_alter_command(
     form: TextOrJson = "text",
 ) -> None:
     """Change fields of links now. For emergencies: the next drift shows what the files do not say."""
-    fields = pairs("--set", set_)
-    if not fields and not delete:
+    if not set_or_reset(set_, delete):
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
     from reconciler.cli.orders import ordering, show_ordered
     from reconciler.operations.mirrors.link_orders import order_links, typed_changes
     from reconciler.planning.orders import AlterLinkOrder
 
-    changes = typed_changes(fields, delete or ())
+    changes = typed_changes(pairs("--set", set_), delete or ())
     with ordering(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency, addresses or (), lambda link, _is_named: AlterLinkOrder(link, changes), is_dry_run=dry_run

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs
+from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs, set_or_reset
 from reconciler.cli.present import present
 from reconciler.errors import UsageError
 
@@ -68,7 +68,7 @@ def alter_command(
     form: TextOrJson = "text",
 ) -> None:
     """Change configs and access rules of a namespace now. For emergencies: the next drift shows what differs."""
-    configs = {**dict.fromkeys(delete or ()), **pairs("--set", set_)}
+    configs = set_or_reset(set_, delete)
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
     from reconciler.cli.orders import confirmation_of_loss, ordering, show_ordered

@@ -9,7 +9,19 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
-from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs, seconds
+from reconciler.cli.options import (
+    Acting,
+    ByState,
+    DryRun,
+    Files,
+    Place,
+    TextOrJson,
+    Yes,
+    bundled,
+    pairs,
+    seconds,
+    set_or_reset,
+)
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.text.lines import Line, line
 from reconciler.errors import InterruptedRunError, UsageError
@@ -36,11 +48,11 @@ def alter_command(
         Option(metavar="N", min=1, help="Add partitions, up to this number. None is taken away.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask where records are lost by it.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask about a loss, or what cannot be undone.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Change a topic's configs or add partitions now. For emergencies: the next drift shows what files do not say."""
-    configs = {**dict.fromkeys(delete or ()), **pairs("--set", set_)}
+    configs = set_or_reset(set_, delete)
     if not configs and partitions is None:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
     from reconciler.cli.orders import confirmation_of_loss, ordering, show_ordered
