@@ -187,15 +187,6 @@ def test_a_namespace_goes_after_what_is_unmounted_in_it(shop: Bench) -> None:
     assert shop.plan().plan.is_empty
 
 
-def test_a_topic_that_was_unmounted_by_hand_gets_a_mounting(shop: Bench) -> None:
-    unmount_by_hand(shop, "west", TOPIC)
-    take_in(shop, "topic/*")
-    assert [action.id for action in shop.plan().plan.actions] == ["adopt:mounting/west/shop:orders"]
-    assert shop.apply().verdict is None
-    assert shop.plan().plan.is_empty
-    assert (shop.folder / "manifests/orders.yaml").exists()
-
-
 def test_who_deletes_a_namespace_at_once_is_told_what_would_keep_its_records(shop: Bench) -> None:
     shown: list[Plan] = []
 

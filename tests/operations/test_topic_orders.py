@@ -49,21 +49,6 @@ def delete(bench: Bench, *addresses: str, shown: list[Plan] | None = None, no_st
     return delete_topics(bench.acting("topic delete", no_state=no_state), addresses, confirm=confirm, allow=allow)
 
 
-@pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])
-def test_a_created_topic_is_unmanaged_and_taken_over_once_a_file_declares_it(
-    applied: Bench,
-    no_state: bool,  # noqa: FBT001 - a case
-) -> None:
-    assert create(applied, no_state=no_state).verdict is None
-    assert cluster(applied).topic("shop:new").partitions == 2
-    plan = applied.plan().plan
-    assert (plan.actions, plan.unmanaged) == ((), (NEW,))
-    assert applied.apply().verdict is None
-    assert "shop:new" in cluster(applied).topics()
-    applied.write("manifests/new.yaml", MANIFEST)
-    assert [action.id for action in applied.plan().plan.actions] == [f"adopt:{NEW}"]
-
-
 def test_a_command_without_the_state_reports_its_actions_alone_and_leaves_nothing_of_its_run(applied: Bench) -> None:
     (applied.folder / ".reconciler").rename(applied.folder / "away")
     applied.events.clear()

@@ -121,7 +121,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
     for address in [itself] if nested else sorted({itself, *inside}, key=rank, reverse=True):
         seen, last = situation.observed[address], situation.recorded.get(address)
         gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
-        action = deletion(address, seen, Reason.DESTROYED, gone=gone)
+        action = deletion(address, seen, Reason.BY_COMMAND, gone=gone)
         if nested:
             message = f"namespace {order.name} holds namespaces: {first_few(nested, 5, grouping='')}"
             action = replace(action, blocked=Block("nested", message, None))
