@@ -357,7 +357,7 @@ def _moved(finding: DriftFinding) -> DriftItem:
     return DriftItem(
         "drift" if finding.path else "missing",
         finding.address,
-        f"{_field(finding)} was changed on the cluster" if finding.path else _gone(finding),
+        f"{_field(finding)} was changed on the cluster" if finding.path else "is gone from the cluster",
         finding.fingerprint,
         path=finding.path,
         recorded=finding.recorded,
@@ -369,11 +369,6 @@ def _moved(finding: DriftFinding) -> DriftItem:
 
 def _field(finding: DriftFinding) -> str:
     return finding.path if finding.origin is None else f"{finding.path} (from {finding.origin})"
-
-
-def _gone(finding: DriftFinding) -> str:
-    where = "" if finding.observed is None else f", {finding.observed}"
-    return f"is gone from the cluster{where}"
 
 
 def _agreeing(finding: DriftFinding) -> DriftItem:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
-from reconciler.lifecycles import ROLES, InRole, MirrorStatus, Role, towards
+from reconciler.lifecycles import MirrorStatus, Role
 from reconciler.manifests.edit import UneditableError, yaml_text
 from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text
@@ -39,7 +39,7 @@ from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.diff.moves import MOVED_TO
 from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.acting_configs import Inheritance
-from reconciler.planning.resolve.mirror_sources import ROLE_BY_VERB, link_of
+from reconciler.planning.resolve.mirror_sources import link_of, role_now
 from reconciler.planning.situation import ALTERED
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
@@ -52,7 +52,7 @@ from reconciler.runtime.text import first_few, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Held
-    from reconciler.resources.inventory import Inventory, Observed, Resource
+    from reconciler.resources.inventory import Inventory, Resource
     from reconciler.resources.mount import MountedElsewhere
     from reconciler.resources.owners import ResourceOwner
 
@@ -183,15 +183,10 @@ def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> d
     return {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
 
 
-def role_of(seen: Observed) -> Role | None:
+def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
     """Return the role that a mirror has, as a manifest names it; `None` where it is on its way."""
-    try:
-        status = MirrorStatus(seen.state or MirrorStatus.ACTIVE)
-    except ValueError:
-        return None
-    if status is MirrorStatus.STOPPED and (stopped := ROLE_BY_VERB.get(seen.stopped_by or "")) is not None:
-        return stopped
-    return next((role for role in ROLES if isinstance(towards(role, status), InRole)), None)
+    is_stopped = inventory[mirror.address].state == MirrorStatus.STOPPED
+    return role_now(mirror, inventory) or ("promoted" if is_stopped else None)
 
 
 def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
@@ -255,7 +250,7 @@ def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
 def _mirror(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
-        role = role_of(seen) or "mirroring"
+        role = _role_of(seen.resource, inventory) or "mirroring"
         yield from entry_of(seen.resource.model_copy(update={"state": role})).items()
 
 
@@ -362,7 +357,8 @@ class _Accepting:
         settled = {held.address for held in chosen}
         for mirror in sorted(filter(self._is_chosen, self._mirrors() - settled), key=rank):
             settled.add(mirror)
-            role = role_of(self._decided.seen.inventory[mirror])
+            seen = self._decided.seen.inventory[mirror].resource
+            role = _role_of(seen, self._decided.seen.inventory) if isinstance(seen, MirrorTopic) else None
             self._try(mirror, partial(self._accept_role, mirror, role), partial(self._role_by_hand, mirror, role))
         for found in findings:
             is_settled = found.address in settled and (found.kind in _OF_FILES or found.path == "state")

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.manifests.load import Loaded, load
 from reconciler.manifests.overlays import Variables
-from reconciler.operations.drift_patch import Accepted, patch_for, role_of
+from reconciler.operations.drift_patch import Accepted, patch_for
 from reconciler.operations.plan import Decided
 from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import Remembered
@@ -221,11 +221,6 @@ def test_a_link_is_accepted_with_the_mirrors_that_it_does_not_make_itself(
     two.accepted("link/*")
     made = (two.folder / "manifests/accepted/link-east-l.yaml").read_text()
     assert {name for name in ("orders", "clicks") if f"source: {name}" in made} == named
-
-
-@pytest.mark.parametrize("state", ["ACTIVE", "PAUSED", "STOPPED", None])
-def test_every_settled_state_has_a_role(state: str | None) -> None:
-    assert role_of(replace(observed(MIRROR)[1], state=state)) is not None
 
 
 def test_a_role_is_not_written_where_the_platform_does_not_know_it(two: Two) -> None:

@@ -97,7 +97,7 @@ def sections(plan: Plan) -> Sections:
 def drift_text(finding: DriftFinding) -> str:
     """Return what moved on the cluster: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
-        return "is missing on the cluster" if finding.observed is None else f"is missing, {finding.observed}"
+        return "is missing on the cluster"
     moved = moved_text(finding.path, finding.recorded, finding.observed)
     origin = f" (from {finding.origin})" if finding.origin else ""
     return f"{field_name(finding.path)}{origin} {moved} on the cluster"

@@ -170,8 +170,7 @@ def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decis
 
 
 def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
-    is_failed = sides.before is not None and sides.before.state == MirrorStatus.FAILED
-    return is_failed and mirror.state == "mirroring" and STATE not in sides.wanted.origins
+    return mirror.state == "mirroring" and sides.before is not None and sides.before.state == MirrorStatus.FAILED
 
 
 def _make_afresh(

@@ -894,4 +894,4 @@ def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
 
 def _is_settled(seen: Observed) -> bool:
     status = status_of(seen)
-    return status is not None and not status.startswith("PENDING_")
+    return status not in {None, MirrorStatus.FAILED} and not str(status).startswith("PENDING_")

@@ -216,15 +216,13 @@ def held_place(mounting: Mounting, situation: Situation) -> str | None:
     if is_moving or last is None or not isinstance(was, Mounting):
         return None
     source = situation.given.mounts.get(mounting.address)
-    is_detached = isinstance(source, MountSource) and source.unmounts is None
-    is_recorded_source = is_detached and isinstance(source, MountSource) and source.location == last.physical_name
-    if (was.spec.state, was.topic_name) != (mounting.spec.state, mounting.topic_name):
-        return None
-    if was.spec.source != mounting.spec.source and not is_recorded_source:
+    lies_at = source.location if isinstance(source, MountSource) and source.unmounts is None else None
+    is_same = was.spec.source == mounting.spec.source or lies_at in {last.physical_name} - {None}
+    if not is_same or (was.spec.state, was.topic_name) != (mounting.spec.state, mounting.topic_name):
         return None
     if mounting.spec.state == "unmounted":
         return "mounted" if seen is not None and not is_stranger(mounting, seen, situation) else None
-    is_gone = seen is None and (is_detached or topic in situation.given.mounted_elsewhere)
+    is_gone = seen is None and (lies_at is not None or topic in situation.given.mounted_elsewhere)
     return "unmounted" if is_gone else None
 
 
