@@ -497,8 +497,8 @@ class _Accepting:
     def _accept_held(self, held: Held) -> None:
         """Write the role or place of a resource that is held."""
         address, now = held.address, held.now
-        if (mirror := self._unnamed(address)) is not None:
-            accept_made(self.manifests, mirror.model_copy(update={"state": now}))
+        if held.mirror is not None:
+            accept_made(self.manifests, held.mirror)
         elif not now:
             raise OfFilesError(f"{held.message}: no `state` says so")
         elif kind_of(address) == "mirror":
@@ -514,24 +514,13 @@ class _Accepting:
             self._accept_missing(address)
 
     def _held_by_hand(self, held: Held, place: Place) -> str:
-        if (mirror := self._unnamed(held.address)) is not None:
-            entry = entry_of(mirror.model_copy(update={"state": held.now}))
-            return f"{place} {path_text(MIRRORS)}: {yaml_text(entry)}"
+        if held.mirror is not None:
+            return f"{place} {path_text(MIRRORS)}: {yaml_text(entry_of(held.mirror))}"
         if held.now.startswith(MOVED_TO):
             fields = _moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
             lines = (f"{path_text(path)}: {yaml_text(value or '')}" for path, value in fields.items())
             return f"{place} {', '.join(lines)}"
         return field_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
-
-    def _unnamed(self, address: Address) -> MirrorTopic | None:
-        """Return a mirror that a command made and that no link of the files names."""
-        links = [item.resource for item in self.manifests.loaded.desired.values()]
-        named = {mirror.address for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors()}
-        seen, last = self._decided.seen.inventory.get(address), self._decided.recorded.get(address)
-        mirrors = (item.resource for item in (last, seen) if item is not None)
-        return (
-            None if address in named else next((mirror for mirror in mirrors if isinstance(mirror, MirrorTopic)), None)
-        )
 
     def _mirrors(self) -> set[Address]:
         """Return the mirrors that do not have the role in the files."""

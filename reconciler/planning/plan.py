@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
     from reconciler.planning.orders import Order
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
+    from reconciler.resources.mirror_link import MirrorTopic
     from reconciler.resources.mount import MountedElsewhere, Mounts, Recoveries
     from reconciler.resources.owners import ResourceOwner
 
@@ -86,6 +87,8 @@ class Held:
     now: str
     """The role that it has, or where it is."""
     marks: tuple[Mark, ...] = ()
+    mirror: MirrorTopic | None = None
+    """The mirror with its role, if no file names it."""
 
     @property
     def warning(self) -> Finding:

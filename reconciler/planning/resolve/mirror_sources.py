@@ -831,7 +831,10 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
         else:
             continue
         written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
-        yield Held(address, None, message, f"Write it into the files: reconciler drift --accept {written}", role)
+        hint = f"Write it into the files: reconciler drift --accept {written}"
+        last = situation.recorded.get(address)
+        known = last.resource if last is not None and isinstance(last.resource, MirrorTopic) else mirror
+        yield Held(address, None, message, hint, role, mirror=known.model_copy(update={"state": role}))
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
