@@ -32,13 +32,13 @@ from reconciler.operations.show import show
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.recorded import LocalSpool
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.same_or_less import Why
 from reconciler.state.journal import ActionEnded, read_journal
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import read_snapshot
-from reconciler.state.spool import LocalSpool
 from tests.embedded.deaths import cluster_in, opened
 from tests.operations.ordered import alter_topic
 from tests.servers.proxy import Proxy, Refused

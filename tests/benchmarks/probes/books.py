@@ -14,6 +14,7 @@ from reconciler.applying.run import Caller, Run, RunRequest, ToDo
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.steps.recorded import LocalSpool
 from reconciler.operations.steps.runner import Stop, _ended
 from reconciler.planning.actions import ControlAction
 from reconciler.providers.protocol import Done
@@ -21,7 +22,6 @@ from reconciler.resources.inventory import Capabilities
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Owner
-from reconciler.state.spool import LocalSpool
 from tests.applying.platform import Works
 from tests.embedded.stores import WatchedStore
 
