@@ -87,6 +87,7 @@ _MOUNT: Final = (
 
 _MIRROR: Final = (
     _command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
+    _command("Commands", "delete", "delete mirrors now, with their records; for emergencies", "mirror"),
     _command("Commands", "list", "mirrors, their states and lags", "mirror"),
     _command("Commands", "describe", "mirrors by partition, what is wrong, what may be asked", "mirror"),
     _command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),

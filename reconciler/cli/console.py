@@ -252,7 +252,9 @@ def _written(stream: TextIO, body: bytes) -> None:
 
 
 def _written_text(stream: TextIO, text: str) -> None:
-    if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+    if (
+        isinstance(getattr(stream, "buffer", None), io.RawIOBase) and stream.encoding
+    ):  # A live table's stand-in has none.
         _written(stream, text.encode(stream.encoding, stream.errors or "strict"))
     else:
         stream.write(text)

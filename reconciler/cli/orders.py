@@ -14,7 +14,7 @@ from reconciler.cli.present import finding_line, last_line, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.planning.actions import Risk, Transition, Update, addresses_of
-from reconciler.runtime.text import count_text, json_shown
+from reconciler.runtime.text import count_text, counted, json_shown
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderResult
@@ -81,7 +81,20 @@ def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callab
 def _plan_lines(plan: Plan) -> list[Line]:
     from reconciler.cli.text.plan_text import plan_text
 
-    return [*plan_text(plan), *map(finding_line, plan.warnings)]
+    return [*plan_text(plan), *_total_loss(plan), *map(finding_line, plan.warnings)]
+
+
+def _total_loss(plan: Plan) -> Iterator[Line]:
+    """Yield what mirrors lose together, where several change their roles."""
+    costs = [cost for action in plan.actions if (cost := action.estimate.role) is not None]
+    losing = [lost for cost in costs if (lost := cost.lost_offsets)]
+    unknown = sum(cost.unknown is not None for cost in costs)
+    if len(costs) > 1 and (losing or unknown):
+        lags = [cost.lost_ms for cost in costs if cost.lost_ms is not None]
+        longest = f", at most {max(lags) / 1000:,.1f} s" if lags else ""
+        untold = f"; unknown of {counted(unknown, 'mirror')}" if unknown else ""
+        total = f"{counted(sum(losing), 'offset')} of {counted(len(losing), 'mirror')}{longest}{untold}"
+        yield line(Span("Lost in total: ", Tone.DANGER), total)
 
 
 def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
@@ -115,7 +128,17 @@ def _result_text(result: OrderResult, done: str) -> list[Line]:
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}
-    return [each for address in result.addresses for each in _lines_of(result, address, actions.get(address), done)]
+    lines = [each for address in result.addresses for each in _lines_of(result, address, actions.get(address), done)]
+    return [*lines, *_counts(result)] if len(result.addresses) > 1 else lines
+
+
+def _counts(result: OrderResult) -> Iterator[Line]:
+    failed, unchanged = len(result.failed), len(result.unchanged)
+    counts = {"done": len(result.addresses) - failed - unchanged, "unchanged": unchanged, "refused or failed": failed}
+    yield line(
+        Span(f"{result.command}: ", Tone.STRONG),
+        ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count),
+    )
 
 
 def _lines_of(result: OrderResult, address: Address, action: Action | None, done: str) -> Iterator[Line]:

@@ -38,6 +38,8 @@ class RoleCost:
     """What nobody can read any more: by a failover what its source alone has, by a restore what is cut off."""
     behind: tuple[Stretch, ...] = ()
     """What a promotion or a reversal copies first."""
+    lost_ms: int | None = None
+    """For a failover that loses records: how much older its newest record is than that of its source."""
     unknown: str | None = None
     """Why neither can be told."""
     fetched: tuple[tuple[int, int], ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl
@@ -154,6 +154,46 @@ class MountOrder:
         return self.direction == "outbound" and self.phase != "finish"
 
 
+RoleVerb: TypeAlias = Literal[
+    "pause", "resume", "promote", "failover", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"
+]
+"""A verb of the lifecycle of mirrors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOrder:
+    """Apply a verb to a mirror; to restore one, to the original source of a stopped mirror."""
+
+    mirror: Address
+    verb: RoleVerb
+    is_named: bool = True
+    """Named by its address: it is an error if the verb has nothing left to do. Else a pattern or a link names it."""
+    links: tuple[str, ...] = ()
+    """For a restore: the names of the links whose stopped mirrors it may be from; empty: any."""
+    timeout_ms: int | None = None
+    """For a promotion: how long the lag may not shrink; `None`: as the link says."""
+    keeps_diverged: bool = False
+    """For a restore: keep the records that only the original source has, whatever the link says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMirrorOrder:
+    """Create a mirror over an existing link."""
+
+    mirror: Address
+    link: str
+    source: str | None = None
+    """Full name of the source; `None`: that of the mirror without the prefix of the link."""
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMirrorOrder:
+    """Delete a mirror with its records."""
+
+    mirror: Address
+
+
 Order: TypeAlias = (
     ForgetOrder
     | ReaddressOrder
@@ -166,4 +206,7 @@ Order: TypeAlias = (
     | DeleteTopicOrder
     | LinkOrder
     | MountOrder
+    | RoleOrder
+    | CreateMirrorOrder
+    | DeleteMirrorOrder
 )

@@ -185,6 +185,7 @@ def _role(cost: RoleCost | None) -> dict[str, Any] | None:
     return {
         "lost": [_stretch(each) for each in cost.lost],
         "behind": [_stretch(each) for each in cost.behind],
+        "lost_ms": cost.lost_ms,
         "unknown": cost.unknown,
         "fetched": [list(each) for each in cost.fetched],
         "groups_set_back": None if cost.groups_set_back is None else list(cost.groups_set_back),

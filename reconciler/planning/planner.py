@@ -16,7 +16,7 @@ from reconciler.planning.allowances import allowances, commit_applied
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
 from reconciler.planning.checks.guards import guard, guard_ordered, warnings_of_unmountable
-from reconciler.planning.checks.mirror_checks import check_links
+from reconciler.planning.checks.mirror_checks import check_links, check_restores, warnings_of_restores
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
@@ -150,6 +150,7 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(given.guards, given.selection)
     actions = joined(guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed))
+    review = _review(draft, actions, impact)
     return Plan(
         workspace=given.workspace,
         environment=given.environment,
@@ -157,8 +158,10 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
         tool=given.tool,
         git_commit=given.git_commit,
         actions=actions,
-        errors=_in_order(decision.errors),
-        warnings=_in_order([*decision.warnings, *warnings_of_unmountable(actions, situation)]),
+        errors=_in_order([*decision.errors, *check_restores(review)]),
+        warnings=_in_order(
+            [*decision.warnings, *warnings_of_unmountable(actions, situation), *warnings_of_restores(review)]
+        ),
         digest=digest(actions),
     )
 

@@ -116,6 +116,10 @@ class RoleCostDocument(_Part):
         (), description="What its source alone has, by a failover; what is cut off, by a restore."
     )
     behind: tuple[StretchDocument, ...] = Field((), description="What a promotion or a reversal copies first.")
+    lost_ms: int | None = Field(
+        None,
+        description="By a failover that loses records: how much older its newest record is than that of its source.",
+    )
     unknown: str | None = Field(None, description="Why neither can be told.")
     fetched: tuple[tuple[int, int], ...] = Field(
         (), description="Partition and last source fetch offset, where nothing else is known; -1: none ever was."

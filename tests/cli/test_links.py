@@ -116,7 +116,7 @@ def test_one_that_cannot_stops_no_other_and_a_pattern_leaves_what_is_so_already(
     again = twins.typed("link", "pause", LINK)
     assert (again.code, f"{LINK} is paused already" in again.err) == (1, True)
     said = twins.said("link", "pause", "link/*").splitlines()
-    assert said[-2:] == [f"· {LINK}  unchanged: PAUSED already", f"✓ {HALF}  paused false → true"]
+    assert said[-3:-1] == [f"· {LINK}  unchanged: PAUSED already", f"✓ {HALF}  paused false → true"]
     done = twins.typed("link", "resume", "link/east/none", LINK, HALF, "--format", "json")
     result = next(line for line in map(json.loads, done.out.splitlines()) if line["event"] == "result")
     assert (done.code, [(each["address"], each["state"]) for each in result["resources"]]) == (

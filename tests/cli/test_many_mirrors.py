@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reconciler.records.log import OffsetRange
@@ -22,8 +24,10 @@ def lag(twins: Twins, seconds: int) -> None:
         writer.flush()
 
 
-def rows_of(said: str) -> list[str]:
-    return [line for line in said.splitlines() if line.startswith(("✓", "✗", "·", "mirror/"))]
+def costs_of(plan: dict[str, Any]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Return the address, the lost offsets and the whole cost of each change of a role in a plan."""
+    costs = [(action["address"], action["estimate"]["role"]) for action in plan["actions"]]
+    return [(at, sum(each["stop"] - each["start"] for each in cost["lost"]), cost) for at, cost in costs]
 
 
 NAMES = [
@@ -40,11 +44,8 @@ NAMES = [
 def test_mirrors_are_named_by_addresses_patterns_and_links(
     twins: Twins, named: tuple[str, ...], means: list[str]
 ) -> None:
-    printed = twins.printed("mirror-answers", "mirror", "failover", *named, "--dry-run")
-    assert printed["is_rehearsal"]
-    assert [(each["address"], each["before"], each["after"]) for each in printed["mirrors"]] == [
-        (address, "ACTIVE", None) for address in means
-    ]
+    actions = twins.printed("plan", "mirror", "failover", *named, "--dry-run")["actions"]
+    assert {(each["address"], each["parameters"]["from"]) for each in actions} == {(at, "ACTIVE") for at in means}
 
 
 UNNAMED = [
@@ -72,16 +73,15 @@ def test_a_rehearsal_says_what_is_lost_of_each_mirror_and_changes_nothing(twins:
     lag(twins, seconds=3600)
     before = twins.said("state", "history")
     said = twins.said("mirror", "failover", "--link", LINK, "--dry-run").splitlines()
-    assert said[0] == "» failover of 2 mirrors: it accepts producers at once, and no longer follows its source"
-    clicks, orders = rows_of("\n".join(said))
-    assert clicks.split(maxsplit=2) == [CLICKS, "ACTIVE", "nothing as of now"]
-    assert orders.startswith(f"{ORDERS}")
-    assert "2 records, 3,600.0 s" in orders
-    assert said[-1].startswith("Lost as of now: 2 records of 1 mirror, at most 3,600.0 s")
-    printed = twins.printed("mirror-answers", "mirror", "failover", "mirror/east/*", "--dry-run")
-    lost = [(each["lost_records"], each["lost_seconds"]) for each in printed["mirrors"]]
-    assert lost[0] == (0, None)
-    assert lost[1] == (2, 3600)
+    clicks, orders = (line for line in said if line.startswith("  » "))
+    assert "0 offsets lost as of now" in clicks
+    assert "data loss: 2 offsets (2 of partition 1), 3,600.0 s lost as of now" in orders
+    assert said[-1] == "Lost in total: 2 offsets of 1 mirror, at most 3,600.0 s"
+    printed = twins.printed("plan", "mirror", "failover", "mirror/east/*", "--dry-run")
+    assert {at: (lost, cost["lost_ms"]) for at, lost, cost in costs_of(printed)} == {
+        CLICKS: (0, None),
+        ORDERS: (2, 3_600_000),
+    }
     assert twins.said("state", "history") == before
     assert (twins.status(ORDERS), twins.status(CLICKS)) == ("ACTIVE", "ACTIVE")
 
@@ -97,13 +97,13 @@ def test_the_whole_is_shown_before_it_is_done_and_counted_after(twins: Twins) ->
     lag(twins, seconds=60)
     asked = twins.typed("mirror", "failover", "mirror/east/*")
     assert asked.code == 64
-    assert "Lost as of now: 2 records of 1 mirror" in asked.out
+    assert "Lost in total: 2 offsets of 1 mirror" in asked.out
     assert twins.status(ORDERS) == "ACTIVE"
     said = twins.said("mirror", "failover", "mirror/east/*", "--yes").splitlines()
     assert said[-3:] == [
-        f"✓ {CLICKS}  failover: ACTIVE → STOPPED; it takes records",
-        f"✓ {ORDERS}  failover: ACTIVE → STOPPED; it takes records",
-        "failover: 2 done",
+        f"✓ {CLICKS}  failed over: ACTIVE → STOPPED",
+        f"✓ {ORDERS}  failed over: ACTIVE → STOPPED",
+        "mirror failover: 2 done",
     ]
     twins.produce("topic/east/shop:orders", "own")
 
@@ -111,11 +111,10 @@ def test_the_whole_is_shown_before_it_is_done_and_counted_after(twins: Twins) ->
 def test_mirrors_in_several_states_are_told_apart(twins: Twins) -> None:
     twins.said("mirror", "failover", CLICKS, "--yes")
     said = twins.said("mirror", "failover", "--link", LINK, "--yes")
-    assert f"{CLICKS}  STOPPED  is so already: left as it is" in said
     assert said.splitlines()[-3:] == [
-        f"· {CLICKS}  failover: STOPPED already, left as it is",
-        f"✓ {ORDERS}  failover: ACTIVE → STOPPED; it takes records",
-        "failover: 1 done, 1 left as they were",
+        f"· {CLICKS}  unchanged: STOPPED already",
+        f"✓ {ORDERS}  failed over: ACTIVE → STOPPED",
+        "mirror failover: 1 done, 1 unchanged",
     ]
     # One that is named itself was meant, so that it is stopped already is an error.
     named = twins.typed("mirror", "failover", CLICKS, "mirror/east/*", "--yes")
@@ -131,8 +130,8 @@ def test_one_that_cannot_is_shown_before_the_question_and_stops_no_other(twins: 
     twins.said("mirror", "failover", CLICKS, "--yes")
     rehearsed = twins.typed("mirror", "promote", CLICKS, ORDERS, "--dry-run")
     assert rehearsed.code == 8
-    assert rehearsed.out.splitlines()[0].startswith("» promote of 1 of 2 mirrors: ")
-    assert "refused: " in rehearsed.out
+    assert f"✗ {CLICKS}  is STOPPED: it is already stopped" in rehearsed.out
+    assert f"{ORDERS}  promote: ACTIVE → STOPPED" in rehearsed.out
     assert "Nothing was done: it is a rehearsal" in rehearsed.err
     said = twins.typed("mirror", "promote", CLICKS, ORDERS, "--yes")
     assert said.code == 8
@@ -142,8 +141,8 @@ def test_one_that_cannot_is_shown_before_the_question_and_stops_no_other(twins: 
 def test_a_whole_link_fails_over_without_its_source_and_says_that_the_loss_is_not_known(twins: Twins) -> None:
     twins.lose("west")
     said = twins.said("mirror", "failover", "--link", LINK, "--no-state", "--yes")
-    assert "of 2 mirrors it cannot be told how much is lost" in said
-    assert said.splitlines()[-1] == "failover: 2 done"
+    assert "Lost in total: 0 offsets of 0 mirrors; unknown of 2 mirrors" in said
+    assert said.splitlines()[-1] == "mirror failover: 2 done"
     assert (twins.status_without_state(ORDERS), twins.status_without_state(CLICKS)) == ("STOPPED", "STOPPED")
 
 
@@ -157,8 +156,8 @@ def test_a_whole_link_is_paused_resumed_reversed_and_restored(twins: Twins) -> N
     assert twins.status(ORDERS) == "ACTIVE"
     twins.said("mirror", "failover", "--link", LINK, "--yes")
     twins.produce("topic/west/shop:orders", "cut off")
-    foreseen = twins.printed("mirror-answers", "mirror", "restore", "mirror/west/*", "--dry-run")["mirrors"]
-    assert [(each["address"], each["lost_records"]) for each in foreseen] == [("mirror/west/shop:clicks", 0), (BACK, 1)]
+    foreseen = twins.printed("plan", "mirror", "restore", "mirror/west/*", "--dry-run")
+    assert {at: lost for at, lost, _ in costs_of(foreseen)} == {"mirror/west/shop:clicks": 0, BACK: 1}
     twins.said("mirror", "restore", "--link", LINK, "--yes")
     assert twins.status(BACK) == "ACTIVE"
     assert twins.values("topic/west/shop:orders") == ["a", "b", "c"]
@@ -203,16 +202,16 @@ def test_many_mirrors_are_foreseen_as_one_is_and_done_together(many: Twins, stat
     lag(many, seconds=60)
     many.produce("topic/west/shop:more-03", "x", "y", "z")
     many.said("mirror", "pause", "mirror/east/shop:more-04")
-    together = many.printed("mirror-answers", "mirror", "failover", "mirror/east/*", "--dry-run", *state)["mirrors"]
-    assert len(together) == MANY + 2
-    for each in together:
-        (alone,) = many.printed("mirror-answers", "mirror", "failover", each["address"], "--dry-run", *state)["mirrors"]
+    together = many.printed("plan", "mirror", "failover", "mirror/east/*", "--dry-run", *state)
+    assert len(together["actions"]) == MANY + 2
+    for each in together["actions"]:
+        (alone,) = many.printed("plan", "mirror", "failover", each["address"], "--dry-run", *state)["actions"]
         assert alone == each
-    lost = {each["address"].rpartition(":")[2]: each["lost_records"] for each in together}
+    lost = {at.rpartition(":")[2]: None if cost["unknown"] else lost for at, lost, cost in costs_of(together)}
     assert [lost[name] for name in ("orders", "clicks", "more-03", "more-05", "more-06")] == [2, 0, 3, None, None]
     said = many.said("mirror", "failover", "mirror/east/*", "--yes", *state)
-    assert "Lost as of now: 5 records of 2 mirrors" in said
-    assert "of 2 mirrors it cannot be told how much is lost" in said
+    assert "Lost in total: 5 offsets of 2 mirrors" in said
+    assert "; unknown of 2 mirrors" in said
     assert f"failover: {MANY + 2} done" in said
     listed = many.printed("mirrors", "mirror", "list")["mirrors"]
     assert {each["mirror_status"] for each in listed} == {"STOPPED"}
@@ -223,6 +222,6 @@ def test_of_many_without_the_state_one_that_fails_stops_no_other(many: Twins) ->
     said = many.typed("mirror", "pause", "mirror/east/*", "--no-state")
     assert said.code == 8
     assert [line for line in said.out.splitlines() if line.startswith("✗")] == [
-        "✗ mirror/east/shop:more-02  pause: mirror/east/shop:more-02 is STOPPED: cannot pause while STOPPED"
+        "✗ mirror/east/shop:more-02  is STOPPED: cannot pause while STOPPED"
     ]
-    assert said.out.count("pause: ACTIVE → PAUSED") == MANY + 1
+    assert said.out.count("paused: ACTIVE → PAUSED") == MANY + 1

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.run import run_once
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.samples import NOW, ids
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_preview import Verb
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.operations.steps.orders import OrderResult
+    from reconciler.planning.orders import RoleVerb
 
 CLUSTER = """\
 apiVersion: reconciler/v1
@@ -103,15 +103,16 @@ def copy(bench: Bench) -> Upkeep:
     )
 
 
-def ask(bench: Bench, verb: Verb, *addresses: str, links: tuple[str, ...] = (), is_rehearsal: bool = False) -> Answers:
-    """Ask a verb of mirrors, as its command does."""
-    choice = MirrorChoice(addresses, links)
-    return ask_mirrors(bench.acting(f"mirror {verb}"), verb, choice, confirm=lambda _: True, is_rehearsal=is_rehearsal)
+def ask(
+    bench: Bench, verb: RoleVerb, *addresses: str, links: tuple[str, ...] = (), is_dry_run: bool = False
+) -> OrderResult:
+    """Apply a verb to mirrors, as its command does."""
+    return give_roles(bench.acting(f"mirror {verb}"), verb, *addresses, links=links, is_dry_run=is_dry_run)
 
 
-def said(answers: Answers) -> list[str]:
-    """Return what is said of mirrors that were refused or failed."""
-    return [f"{each.error.message}. {each.error.hint}" for each in answers.each if each.error is not None]
+def said(result: OrderResult) -> list[str]:
+    """Return why mirrors were refused or failed."""
+    return [f"{error.message}. {error.hint}" for error in result.failed.values()]
 
 
 def lose(bench: Bench, cluster: str) -> None:

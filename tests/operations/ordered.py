@@ -1,4 +1,4 @@
-"""Orders about topics and namespaces, with the options that most tests leave alone; what is refused is raised."""
+"""Orders about topics, namespaces and mirrors with usual options; what is refused is raised."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from reconciler.operations.clusters.namespaces import change_namespace
 from reconciler.operations.clusters.topic_orders import change_topic
+from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.planning.orders import AlterTopicOrder, CreateNamespaceOrder, DeleteNamespaceOrder, MoveTopicsOrder
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderResult
     from reconciler.operations.steps.runner import Emergency
+    from reconciler.planning.orders import RoleVerb
     from reconciler.planning.plan import Plan
 
 
@@ -60,3 +63,16 @@ def alter_topic(
 ) -> OrderResult:
     order = AlterTopicOrder(Address(address), {**dict.fromkeys(delete), **set_})
     return done(change_topic(acting, order, confirm=confirm))
+
+
+def give_roles(
+    acting: Emergency,
+    verb: RoleVerb,
+    *mirrors: str,
+    links: Sequence[str] = (),
+    confirm: Callable[[Plan], bool] = agree,
+    is_dry_run: bool = False,
+) -> OrderResult:
+    """Apply a verb to mirrors; what is refused stays in the result."""
+    choice = MirrorChoice(mirrors, links)
+    return order_roles(acting, verb, choice, confirm=confirm, options=RoleOptions(is_dry_run=is_dry_run))

@@ -19,7 +19,7 @@ from reconciler.lifecycles import LinkStatus
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.mirrors.link_orders import create_links, order_links
-from reconciler.operations.mirrors.mirror_commands import Answers, NewMirrors, create_mirrors
+from reconciler.operations.mirrors.mirror_orders import NewMirrors, create_mirrors
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
@@ -165,7 +165,7 @@ def _make_link(emergency: Emergency) -> OrderResult:
     return create_links(emergency, ["link/east/second"], {"source": "west", "prefix": "w."})
 
 
-def _make_mirror(emergency: Emergency) -> Answers:
+def _make_mirror(emergency: Emergency) -> OrderResult:
     return create_mirrors(emergency, ["mirror/east/shop:orders"], NewMirrors(link="from-west", configs={}))
 
 
@@ -179,7 +179,7 @@ def test_a_mirror_that_cannot_be_read_is_told_with_the_hint_that_mends_it(linked
 
 @pytest.mark.parametrize("ask", [_pause, _delete, _make_link, _make_mirror])
 def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after_that(
-    linked: Bench, ask: Callable[[Emergency], OrderResult | Answers]
+    linked: Bench, ask: Callable[[Emergency], OrderResult]
 ) -> None:
     assert declare(linked, "{source: west}").apply().verdict is None
 

@@ -13,8 +13,6 @@ from reconciler.cli.text.drift_text import drift_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.errors import UserError
 from reconciler.operations.drift import drift
-from reconciler.operations.mirrors.mirror_commands import Verb, ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -35,9 +33,12 @@ from tests.operations.linked_shop import (
     values,
     want,
 )
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from reconciler.planning.orders import RoleVerb
 
 
 WITHOUT = Select(excludes=("*/west/*",))
@@ -58,10 +59,9 @@ spec: {source: east, mode: bidirectional, prefix: "e."}
 """
 
 
-def command(shop: Bench, verb: Verb, address: str = MIRROR) -> None:
-    """Ask a verb now, as its command does."""
-    done = ask_mirrors(shop.acting(f"mirror {verb}"), verb, MirrorChoice([address]), confirm=lambda _ready: True)
-    assert done.verdict is None
+def command(shop: Bench, verb: RoleVerb, address: str = MIRROR) -> None:
+    """Apply a verb now, as its command does."""
+    assert give_roles(shop.acting(f"mirror {verb}"), verb, address).verdict is None
 
 
 def findings(shop: Bench, select: Select | None = None) -> list[tuple[str, str, str]]:
@@ -132,8 +132,7 @@ def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without
 
 def test_a_failover_without_state_or_source_leaves_the_rest_to_be_applied(shop: Bench) -> None:
     (shop.folder / ".clusters/west").rename(shop.folder / "lost")
-    done = ask_mirrors(shop.acting(no_state=True), "failover", MirrorChoice([MIRROR]), confirm=lambda _ready: True)
-    assert done.verdict is None
+    assert give_roles(shop.acting(no_state=True), "failover", MIRROR).verdict is None
     shop.write("manifests/more.yaml", TOPIC.replace("orders", "more").replace("west", "east"))
     assert planned(shop) == ["create:topic/east/shop:more"]
     assert shop.apply().verdict is None
@@ -178,7 +177,7 @@ def automatic(bench: Bench) -> Bench:
     ],
 )
 def test_what_a_command_does_to_a_mirror_that_its_link_made_is_not_recorded(
-    automatic: Bench, asked: list[tuple[Verb, str]], left: str, role: str | None
+    automatic: Bench, asked: list[tuple[RoleVerb, str]], left: str, role: str | None
 ) -> None:
     for verb, address in asked:
         command(automatic, verb, address)
@@ -188,17 +187,18 @@ def test_what_a_command_does_to_a_mirror_that_its_link_made_is_not_recorded(
 
 
 @pytest.mark.fact("F-C-073")
-@pytest.mark.parametrize("is_rehearsal", [True, False])
+@pytest.mark.parametrize("is_dry_run", [True, False])
 def test_nothing_is_asked_of_mirrors_whose_link_has_a_prefix_on_the_other_cluster(
-    bench: Bench, *, is_rehearsal: bool
+    bench: Bench, *, is_dry_run: bool
 ) -> None:
     bench.write("manifests/half.yaml", PREFIXED_HALF)
     shop = mirroring(bench)
     answers = []
-    for verb, address in [("reverse-and-start", MIRROR), ("failover", MIRROR), ("truncate-and-restore", BACK)]:
-        acting = shop.acting(f"mirror {verb}")
-        done = ask_mirrors(acting, verb, MirrorChoice([address]), is_rehearsal=is_rehearsal and verb != "failover")
-        answers += [str(each.error) for each in done.each if each.error is not None]
+    asked: list[tuple[RoleVerb, str]]
+    asked = [("reverse-and-start", MIRROR), ("failover", MIRROR), ("truncate-and-restore", BACK)]
+    for verb, address in asked:
+        result = give_roles(shop.acting(f"mirror {verb}"), verb, address, is_dry_run=is_dry_run and verb != "failover")
+        answers += [str(error) for error in result.failed.values()]
     why = "link dr of cluster west has the prefix e."
     assert [answer.partition(". ")[0] for answer in answers] == [
         f"{MIRROR} cannot be reversed: {why}",
@@ -220,6 +220,5 @@ def test_over_a_link_that_goes_one_way_no_way_back_is_offered_and_its_refusal_na
         MIRROR: "link dr of cluster east is not bidirectional",
     }
     for address, why in said.items():
-        (answer,) = ask_mirrors(shop.acting("restore"), "truncate-and-restore", MirrorChoice([address])).each
-        assert answer.error is not None
-        assert answer.error.message == f"{address} cannot be restored: {why}"
+        (error,) = give_roles(shop.acting("restore"), "truncate-and-restore", address).failed.values()
+        assert error.message == f"{address} cannot be restored: {why}"

@@ -11,11 +11,8 @@ import pytest
 
 from reconciler.applying.events import ActionDone
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.mirrors.mirror_views import MEASURED_AT_MOST, describe_mirrors, measured
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
@@ -23,12 +20,13 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.same_or_less import Why
 from tests.embedded.samples import NOW
 from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.mirrors.mirror_preview import Verb
     from reconciler.planning.actions import Estimate, RoleCost
+    from reconciler.planning.orders import RoleVerb
 
 FILE = ApplyOptions(file=Path("p.json"))
 FAILOVER = Select(allow=(f"failover:{MIRROR}",))
@@ -172,7 +170,7 @@ def test_a_mirror_that_is_too_large_to_measure_or_gone_since_it_was_listed_keeps
     assert [(row.seen, len(row.partitions)) for row in rows] == [(large, 0), (gone, 0), (seen, 2)]
 
 
-ANEW: list[tuple[str, Verb, str]] = [
+ANEW: list[tuple[str, RoleVerb, str]] = [
     ("failed-over", "failover", f"failover:{MIRROR}"),
     ("promoted", "promote", f"catch-up:{MIRROR}"),
     ("reversed", "reverse-and-start", f"reverse-and-start:{MIRROR}"),
@@ -183,7 +181,7 @@ ANEW: list[tuple[str, Verb, str]] = [
 @pytest.mark.parametrize("is_written", [False, True], ids=["empty", "written"])
 @pytest.mark.parametrize(("role", "verb", "id_"), ANEW)
 def test_nothing_is_measured_against_a_topic_that_was_made_anew(
-    shop: Bench, role: str, verb: Verb, id_: str, *, is_written: bool
+    shop: Bench, role: str, verb: RoleVerb, id_: str, *, is_written: bool
 ) -> None:
     upkeep(shop, "mirror")
     opened(shop, "west").delete_topic(ORDERS)
@@ -196,30 +194,22 @@ def test_nothing_is_measured_against_a_topic_that_was_made_anew(
     anew = f"{ORDERS} on west was deleted and created again"
     found = cost(shop, id_)
     assert (found.unknown, found.lost, found.behind) == (anew, (), ())
-    ready = []
-    with pytest.raises(UserError, match="not confirmed"):
-        ask_mirrors(
-            shop.acting(),
-            verb,
-            MirrorChoice([MIRROR]),
-            confirm=lambda foreseen: bool(ready.extend(each.ready for each in foreseen.each)),
-        )
-    (asked,) = ready
-    assert asked.estimate.role is not None
-    assert (asked.estimate.role.unknown, [each.lag for each in asked.lags]) == (anew, [None, None])
+    ordered = give_roles(shop.acting(), verb, MIRROR, is_dry_run=True).plan.actions[0].estimate.role
+    assert ordered is not None
+    assert ordered.unknown == anew
     (row,) = describe_mirrors(SiteOptions(invocation=shop.invocation, select=Select()), [MIRROR])
     assert [each.lag for each in row.partitions] == [None, None]
 
 
 @pytest.mark.parametrize("verb", ["promote", "reverse-and-start"])
-def test_what_needs_its_source_does_not_begin_where_another_cluster_lies_there(shop: Bench, verb: Verb) -> None:
+def test_what_needs_its_source_does_not_begin_where_another_cluster_lies_there(shop: Bench, verb: RoleVerb) -> None:
     upkeep(shop, "mirror")
     lose(shop)
     store = DirectoryStore(shop.folder / ".clusters/west")
     other = EmbeddedCluster.create(store, "west", now_ms=lambda: NOW, new_id=lambda: str(uuid.uuid4()))
     other.create_namespace("shop")
     other.create_topic(ORDERS, partitions=2)
-    verdict = ask_mirrors(shop.acting(), verb, MirrorChoice([MIRROR]), confirm=lambda _: True).verdict
+    verdict = give_roles(shop.acting(), verb, MIRROR).verdict
     assert verdict is not None
     assert f"west is another cluster now, {other.cluster_id}" in f"{verdict.message} {verdict.hint}"
     assert status(shop) == "ACTIVE"

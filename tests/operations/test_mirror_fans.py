@@ -9,10 +9,9 @@ import pytest
 from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.errors import IncompleteError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.mirrors.mirror_commands import Answers, ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.transitions import Driver
+from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.resources.mirrors import Operation
 from tests.operations.fan import (
@@ -33,11 +32,13 @@ from tests.operations.fan import (
     topic,
     values,
 )
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
+    from reconciler.planning.plan import Plan
     from reconciler.resources.mirrors import MirrorSeen
 
 FAILOVER = Select(allow=("failover:*",))
@@ -86,16 +87,18 @@ def test_a_link_says_from_which_mirror_a_command_restores(
 ) -> None:
     parted(shop)
     addresses, links = given
-    (seen,) = ask(shop, "truncate-and-restore", *addresses, links=links, is_rehearsal=True).each
-    assert (seen.error, seen.ready is not None and seen.ready.mirror.source_cluster) == (None, source)
+    foreseen = ask(shop, "truncate-and-restore", *addresses, links=links, is_dry_run=True)
+    (action,) = foreseen.plan.actions
+    assert isinstance(action, Transition)
+    assert (foreseen.verdict, action.after.to_json()["sourceCluster"]) == (None, source)
     assert ask(shop, "truncate-and-restore", *addresses, links=links).verdict is None
     assert (status(shop, "west"), values(shop, "west")) == (f"ACTIVE of {source}", left)
 
 
 def test_a_restore_that_could_be_from_several_mirrors_names_them_and_does_nothing(shop: Bench) -> None:
     parted(shop)
-    for is_rehearsal in (True, False):
-        assert said(ask(shop, "truncate-and-restore", WEST, is_rehearsal=is_rehearsal)) == [
+    for is_dry_run in (True, False):
+        assert said(ask(shop, "truncate-and-restore", WEST, is_dry_run=is_dry_run)) == [
             (
                 "topic orders of cluster west can be restored from each of 2 stopped mirrors: "
                 "mirror/east/orders, mirror/north/orders. Choose one by its link: "
@@ -131,23 +134,23 @@ def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
 def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
     parted(shop)
 
-    def confirm(foreseen: Answers) -> bool:
-        (shown,) = foreseen.each
-        assert shown.ready is not None
-        assert shown.ready.lost_records == 0
+    def confirm(plan: Plan) -> bool:
+        (shown,) = plan.actions
+        assert shown.estimate.role is not None
+        assert shown.estimate.role.lost_offsets == 0
         produce(shop, "west", "late")
         return True
 
-    choice = MirrorChoice((WEST,), ("link/north/b",))
-    answers = ask_mirrors(shop.acting("mirror restore"), "truncate-and-restore", choice, confirm=confirm)
-    assert said(answers) == [
+    acting = shop.acting("mirror restore")
+    result = give_roles(acting, "truncate-and-restore", WEST, links=("link/north/b",), confirm=confirm)
+    assert said(result) == [
         (
             "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
             "nothing was cut off. Stop what writes to it. Then look again: "
             "reconciler mirror restore mirror/west/orders --link link/north/b --dry-run"
         )
     ]
-    assert isinstance(answers.each[0].error, StalePlanError)
+    assert isinstance(result.verdict, StalePlanError)
     assert (status(shop, "west"), values(shop, "west")) == ("", [*TEN, "late"])
     assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
     assert values(shop, "west") == TEN
@@ -201,7 +204,7 @@ def test_a_cluster_that_cannot_have_a_mirror_of_the_topic_is_not_asked(shop: Ben
     assert ask(shop, "failover", EAST).verdict is None
     produce(shop, "east", "own")
     lose(shop, "north")
-    assert ask(shop, "truncate-and-restore", WEST, is_rehearsal=True).verdict is None
+    assert ask(shop, "truncate-and-restore", WEST, is_dry_run=True).verdict is None
     assert ask(shop, "truncate-and-restore", WEST).verdict is None
     assert status(shop, "west") == "ACTIVE of east"
 
@@ -209,9 +212,8 @@ def test_a_cluster_that_cannot_have_a_mirror_of_the_topic_is_not_asked(shop: Ben
 def test_the_only_cluster_that_may_have_the_mirror_has_to_be_there(shop: Bench) -> None:
     assert ask(shop, "failover", NORTH).verdict is None
     lose(shop, "north")
-    assert said(ask(shop, "truncate-and-restore", WEST)) == [
-        "mirror/west/orders: truncate-and-restore needs both clusters, and north is not there. Try again then."
-    ]
+    (why,) = said(ask(shop, "truncate-and-restore", WEST))
+    assert why.startswith(f"{WEST}: truncate-and-restore needs both clusters, and north is not there: nothing is at ")
     assert status(shop, "west") == ""
 
 
@@ -220,8 +222,8 @@ def test_the_only_cluster_that_may_have_the_mirror_has_to_be_there(shop: Bench) 
 
 def test_a_command_does_not_reverse_two_mirrors_of_one_source(shop: Bench) -> None:
     both = f"{EAST}, {NORTH} have one source, topic/west/orders: it can become the mirror of only one of them"
-    for is_rehearsal in (True, False):
-        assert said(ask(shop, "reverse-and-start", "mirror/*/orders", is_rehearsal=is_rehearsal)) == [
+    for is_dry_run in (True, False):
+        assert said(ask(shop, "reverse-and-start", "mirror/*/orders", is_dry_run=is_dry_run)) == [
             f"{both}. Reverse one of them: reconciler mirror reverse {EAST}",
             f"{both}. Reverse one of them: reconciler mirror reverse {NORTH}",
         ]
@@ -232,9 +234,11 @@ def test_a_command_does_not_reverse_two_mirrors_of_one_source(shop: Bench) -> No
 
 def test_a_mirror_whose_source_is_a_mirror_is_not_reversed(shop: Bench) -> None:
     assert ask(shop, "reverse-and-start", NORTH).verdict is None
-    for is_rehearsal in (True, False):
-        (why,) = said(ask(shop, "reverse-and-start", EAST, is_rehearsal=is_rehearsal))
-        assert "mirror orders cannot be reversed: its source is itself a mirror (ACTIVE)" in why
+    for is_dry_run in (True, False):
+        (why,) = said(ask(shop, "reverse-and-start", EAST, is_dry_run=is_dry_run))
+        assert why.startswith(
+            f"{EAST}: it is ACTIVE and cannot become reversed: its source topic/west/orders is itself a mirror"
+        )
     roles(shop, "reversed", "mirroring")
     (why,) = errors(shop)
     assert why == (
@@ -307,7 +311,7 @@ def test_a_plan_restores_from_a_mirror_with_fewer_partitions_only_once_it_adds_t
     assert errors(shop) == [
         f"{EAST}: {why}. Declare topic/east/orders with `partitions: 3`: the same plan adds them first."
     ]
-    assert said(ask(shop, "truncate-and-restore", WEST, is_rehearsal=True)) == [
+    assert said(ask(shop, "truncate-and-restore", WEST, is_dry_run=True)) == [
         f"{why}. Declare topic/east/orders with `partitions: 3`, and apply that first."
     ]
     topic(shop, "east", partitions=2)

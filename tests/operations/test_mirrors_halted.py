@@ -11,8 +11,6 @@ import pytest
 from reconciler.applying.events import Recovered
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.state_views import rollback_plan, state_history
 from reconciler.operations.steps.invocation import Select
 from tests.operations.deaths import COMMANDS, asked, die, die_asking
@@ -31,6 +29,7 @@ from tests.operations.linked_shop import (
     waiting,
     want,
 )
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -51,8 +50,7 @@ def shop(bench: Bench) -> Bench:
 
 
 def failing_over(shop: Bench, address: str) -> None:
-    done = ask_mirrors(shop.acting("mirror failover"), "failover", MirrorChoice([address]), confirm=lambda _ready: True)
-    assert done.verdict is None
+    assert give_roles(shop.acting("mirror failover"), "failover", address).verdict is None
 
 
 @pytest.mark.fact("F-C-079")

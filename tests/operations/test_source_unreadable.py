@@ -9,10 +9,9 @@ import pytest
 from reconciler.errors import UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.steps.invocation import Select
 from tests.operations.linked_shop import MIRROR, TOPIC, mirroring, planned, produce, values, want
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -49,10 +48,7 @@ def test_after_a_failover_the_rest_is_planned_and_told(shop: Bench, by: str) -> 
         want(shop, "failed-over")
         assert shop.apply(ALLOWED, ApplyOptions(yes=True)).verdict is None
     else:
-        done = ask_mirrors(
-            shop.acting("mirror failover"), "failover", MirrorChoice([MIRROR]), confirm=lambda _ready: True
-        )
-        assert done.verdict is None
+        assert give_roles(shop.acting("mirror failover"), "failover", MIRROR).verdict is None
     shop.write("manifests/more.yaml", TOPIC.replace("orders", "more").replace("west", "east"))
     assert planned(shop) == ["create:topic/east/shop:more"]
     (lost,) = [each for each in shop.plan().plan.warnings if each.address == "cluster/west"]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import StalePlanError, UsageError, UserError
-from reconciler.operations.mirrors.mirror_commands import ask_mirrors
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.state_edit import Surgery, state_mv, state_rm
 from reconciler.operations.state_views import state_history, state_list, state_show
 from reconciler.operations.steps.invocation import Select
 from tests.operations.linked_shop import BACK, MIRROR, mirroring, planned, status, want
+from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -237,7 +236,7 @@ def test_a_mirror_is_adopted_in_the_role_it_has(shop: Bench, role: str) -> None:
 
 
 def test_one_that_a_command_failed_over_stays_so_when_it_is_forgotten(shop: Bench) -> None:
-    assert ask_mirrors(shop.acting(), "failover", MirrorChoice([MIRROR]), confirm=lambda _ready: True).verdict is None
+    assert give_roles(shop.acting(), "failover", MIRROR).verdict is None
     rm_mirror(shop, MIRROR)
     assert shop.apply().verdict is None
     assert (planned(shop), status(shop)) == ([], "STOPPED")

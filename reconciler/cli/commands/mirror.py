@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from typer import Argument, Option
 
@@ -16,23 +18,92 @@ from reconciler.cli.options import (
     Yes,
     bundled,
     pairs,
+    seconds,
     set_or_reset,
 )
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.verbs import (
-    Addresses,
-    Choice,
-    Links,
-    RestoredFrom,
-    Timeout,
-    asked,
-    choice_of,
-    show,
-)
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.operations.mirrors.mirror_preview import Verb
+    from reconciler.planning.orders import RoleVerb
+
+_DONE: Final[Mapping[str, str]] = {
+    "pause": "paused",
+    "resume": "resumed",
+    "promote": "promoted",
+    "failover": "failed over",
+    "reverse-and-start": "reversed",
+    "reverse-and-pause": "reversed",
+    "truncate-and-restore": "restored",
+}
+
+Addresses = Annotated[list[str], Argument(metavar="ADDR", help="For example mirror/east/shop:eu:orders.")]
+Choice = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="ADDR", help="For example mirror/east/shop:eu:orders, or 'mirror/east/shop:*'.", show_default=False
+    ),
+]
+Links = Annotated[
+    list[str] | None,
+    Option("--link", metavar="LINK", help="All mirrors of a link, such as link/east/twin.", show_default=False),
+]
+RestoredFrom = Annotated[
+    list[str] | None,
+    Option(
+        "--link",
+        metavar="LINK",
+        help="Restore from the stopped mirrors of this link, such as link/east/twin; without ADDR from all of them.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    str | None,
+    Option("--timeout", metavar="TIME", help="How long to wait for lag 0 at most.", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """What all verbs take."""
+
+    files: Files
+    acting: Acting
+    place: Place
+    addresses: list[str] | None
+    links: list[str] | None
+    dry_run: bool
+    form: TextOrJson
+
+
+def _order(
+    typed: _Typed,
+    verb: RoleVerb,
+    *,
+    yes: bool | None = None,
+    timeout: str | None = None,
+    at: Mapping[str, str] | None = None,
+    keeps_diverged: bool = False,
+) -> None:
+    """Apply a verb to mirrors, and show the result; `yes`: `--yes` was typed; `None`: the verb asks nothing."""
+    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
+    from reconciler.operations.mirrors.mirror_selection import MirrorChoice
+
+    word = {"truncate-and-restore": "restore"}.get(verb, verb.partition("-")[0])
+    options = RoleOptions(
+        timeout_ms=None if timeout is None else int(seconds("--timeout", timeout) * 1000),
+        keeps_diverged=keeps_diverged,
+        is_dry_run=typed.dry_run,
+    )
+    choice = MirrorChoice(tuple(typed.addresses or ()), tuple(typed.links or ()))
+    confirm = None if yes is None else confirmation(word, "mirrors", yes=yes, form=typed.form)
+    command = f"mirror {word}"
+    with ordering(
+        typed.acting, typed.files, typed.place, command, typed.form, at=at, is_dry_run=typed.dry_run
+    ) as emergency:
+        result = order_roles(emergency, verb, choice, confirm=confirm, options=options)
+        show_ordered(result, _DONE[verb], typed.form)
 
 
 @bundled
@@ -55,15 +126,45 @@ def create_command(
         list[str] | None,
         Option("--config", metavar="KEY=VALUE", help="A config that is not synced.", show_default=False),
     ] = None,
+    dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
     """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.operations.mirrors.mirror_commands import NewMirrors, create_mirrors
+    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.operations.mirrors.mirror_orders import NewMirrors, create_mirrors
 
     new = NewMirrors(link=link, source=source, configs=pairs("--config", config))
-    with acting.emergency(files, place, "mirror create") as emergency:
-        answers = create_mirrors(emergency, addresses, new)
-    show(answers, form)
+    with ordering(acting, files, place, "mirror create", form, is_dry_run=dry_run) as emergency:
+        show_ordered(create_mirrors(emergency, addresses, new, is_dry_run=dry_run), "created", form)
+
+
+@bundled
+def delete_command(
+    files: Files,
+    acting: Acting,
+    place: Place,
+    addresses: Addresses,
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Delete mirrors now, with their records. For emergencies: the next plan creates again what files name."""
+    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.operations.mirrors.mirror_orders import delete_mirrors
+
+    with ordering(acting, files, place, "mirror delete", form, is_dry_run=dry_run) as emergency:
+        result = delete_mirrors(
+            emergency,
+            addresses,
+            confirm=confirmation("delete", "mirrors", yes=yes, form=form),
+            allow=tuple(allow or ()),
+            is_dry_run=dry_run,
+        )
+        show_ordered(result, "deleted", form)
 
 
 @bundled
@@ -131,7 +232,7 @@ def failover_command(
             "--cluster is for where there is neither a workspace nor a state",
             hint="Give --no-state with it, and no --state.",
         )
-    asked(acting, files, place, "failover", choice_of(addresses, links), dry_run=dry_run, yes=yes, at=places, form=form)
+    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes, at=places)
 
 
 @bundled
@@ -169,7 +270,7 @@ def pause_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop mirrors from fetching; they keep what they have, and are read as before."""
-    asked(acting, files, place, "pause", choice_of(addresses, links), dry_run=dry_run, form=form)
+    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "pause")
 
 
 @bundled
@@ -185,17 +286,7 @@ def promote_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors become ordinary topics without loss: waits for lag 0 first, and needs both clusters."""
-    asked(
-        acting,
-        files,
-        place,
-        "promote",
-        choice_of(addresses, links),
-        dry_run=dry_run,
-        yes=yes,
-        timeout=timeout,
-        form=form,
-    )
+    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout)
 
 
 @bundled
@@ -213,17 +304,8 @@ def restore_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
-    asked(
-        acting,
-        files,
-        place,
-        "truncate-and-restore",
-        choice_of(addresses, links),
-        dry_run=dry_run,
-        yes=yes,
-        form=form,
-        keeps_diverged=keep_diverged,
-    )
+    typed = _Typed(files, acting, place, addresses, links, dry_run, form)
+    _order(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
 
 
 @bundled
@@ -237,7 +319,7 @@ def resume_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
-    asked(acting, files, place, "resume", choice_of(addresses, links), dry_run=dry_run, form=form)
+    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "resume")
 
 
 @bundled
@@ -253,8 +335,8 @@ def reverse_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors and their sources change roles without loss, over a bidirectional link."""
-    verb: Verb = "reverse-and-pause" if pause else "reverse-and-start"
-    asked(acting, files, place, verb, choice_of(addresses, links), dry_run=dry_run, yes=yes, form=form)
+    verb: RoleVerb = "reverse-and-pause" if pause else "reverse-and-start"
+    _order(_Typed(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
 
 # `reconciler link`: links themselves.

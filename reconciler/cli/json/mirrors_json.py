@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Hint, Part
+from reconciler.cli.json.base import Document, Part
 from reconciler.cli.json.mounts_json import UnreadPart, unread_parts
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_views import LinkList, LinkRow
-    from reconciler.operations.mirrors.mirror_commands import Answer, Answers
     from reconciler.operations.mirrors.mirror_views import (
         MirrorError,
         MirrorErrors,
@@ -144,69 +143,6 @@ class MirrorErrorsDocument(Document):
     def of(cls, found: MirrorErrors) -> MirrorErrorsDocument:
         """Say everything."""
         return cls(errors=tuple(map(MirrorErrorPart.whole, found.errors)), unread=unread_parts(found.lost))
-
-
-# JSON of the commands that ask something of mirrors.
-
-
-class TruncatedPart(Part):
-    """One partition that a restore cuts."""
-
-    partition_id: int = Field(validation_alias="partition")
-    offset_truncated_to: int = Field(validation_alias="offset")
-    messages_truncated: int = Field(validation_alias="lost", description="Offsets from there on, which are lost.")
-
-
-class MirrorAnswerPart(Part):
-    """What came of one mirror."""
-
-    address: str
-    before: MirrorStatus | None = Field(description="Null: it was not there, or not looked at.")
-    after: MirrorStatus | None = Field(description="Null: it is not known.")
-    error_message: str | None = Field(description="Null: it is done.")
-    hint: Hint | None
-    is_left: bool = Field(
-        default=False, description="Named by a pattern or a link, and as the verb would leave it: nothing was done."
-    )
-    lost_records: int | None = Field(
-        default=None,
-        description="Offsets that a failover or a restore loses; null: none by what it asks, or it cannot be told.",
-    )
-    lost_seconds: float | None = Field(
-        default=None,
-        description="By a failover that loses records: how much older the mirror's newest record is than its source's.",
-    )
-    mirror_lags: tuple[MirrorLagPart, ...] = Field(description="As they were when it was asked.")
-    partition_level_truncation_data: tuple[TruncatedPart, ...]
-
-    @classmethod
-    def of(cls, answer: Answer) -> MirrorAnswerPart:
-        """Say all of it."""
-        ready, error = answer.ready, answer.error
-        return cls.from_record(
-            answer,
-            address=answer.named.address,
-            error_message=None if error is None else error.message,
-            hint=None if error is None else error.hint,
-            lost_records=None if ready is None else ready.lost_records,
-            lost_seconds=None if ready is None or ready.lost_ms is None else ready.lost_ms / 1000,
-            mirror_lags=() if ready is None else ready.lags,
-            partition_level_truncation_data=() if ready is None else ready.cuts,
-        )
-
-
-class MirrorAnswersDocument(Document):
-    """What came of asking a verb of mirrors, in the order in which they were named."""
-
-    format: Literal["reconciler.mirror-answers/1"] = "reconciler.mirror-answers/1"
-    verb: str
-    is_rehearsal: bool = Field(default=False, description="Nothing was done: it says what would be.")
-    mirrors: tuple[MirrorAnswerPart, ...]
-
-    @classmethod
-    def of(cls, answers: Answers) -> MirrorAnswersDocument:
-        """Say everything."""
-        return cls.from_record(answers, mirrors=tuple(map(MirrorAnswerPart.of, answers.each)))
 
 
 # JSON of the link commands.

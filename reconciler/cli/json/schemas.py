@@ -32,7 +32,6 @@ from reconciler.cli.json.inventory_json import ExplainDocument, GraphDocument, S
 from reconciler.cli.json.mirrors_json import (
     LinkDescriptionDocument,
     LinksDocument,
-    MirrorAnswersDocument,
     MirrorDescriptionDocument,
     MirrorErrorsDocument,
     MirrorsDocument,
@@ -87,7 +86,6 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "link-description": LinkDescriptionDocument,
     "link-verification": LinkVerificationDocument,
     "links": LinksDocument,
-    "mirror-answers": MirrorAnswersDocument,
     "mirror-description": MirrorDescriptionDocument,
     "mirror-errors": MirrorErrorsDocument,
     "mirrors": MirrorsDocument,

@@ -238,7 +238,8 @@ def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
             ]
             yield f"last source fetch offset: {_few(last)}", Tone.QUIET
     elif cost.lost:
-        yield f"{_listed(cost.lost)} lost as of now, which only its source has", Tone.DANGER
+        time = "" if cost.lost_ms is None else f", {cost.lost_ms / 1000:,.1f} s"
+        yield f"{_listed(cost.lost)}{time} lost as of now, which only its source has", Tone.DANGER
     else:
         yield (
             "0 offsets lost as of now: it has all that its source has, but not what is written there until then",

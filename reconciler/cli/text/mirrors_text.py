@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.text.action_words import lag_text, role_notes
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table, table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.manifests.edit import yaml_text
-from reconciler.operations.mirrors.mirror_preview import LOSING, Ready
 from reconciler.operations.mirrors.mirror_views import (
     MirrorError,
     MirrorErrors,
     MirrorList,
     MirrorRow,
     PartitionLag,
-    legal_words,
 )
-from reconciler.resources.mirrors import RESTORE
-from reconciler.runtime.text import count_text, counted, first_few
+from reconciler.planning.diff.mirror_orders import legal_words
+from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_views import LinkList, LinkRow
-    from reconciler.operations.mirrors.mirror_commands import Answer, Answers
-    from reconciler.planning.actions import RoleCost
 
 
 _LISTED: Final = (
@@ -133,7 +128,7 @@ def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
         yield "under way", f"{seen.operation.verb}; {GOES_ON} continues it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
-    yield "may be asked", legal_words(row.legal) or "nothing"
+    yield "may be asked", legal_words(row.seen.status, row.legal) or "nothing"
 
 
 def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
@@ -172,176 +167,6 @@ def _where(error: MirrorError) -> str:
     if error.task is not None:
         return f"task {error.task}"
     return f"mirror {error.mirror}" if error.mirror is not None else "the link"
-
-
-# What is asked of mirrors, and what came of it, as text.
-
-
-_MEANINGS: Final = {
-    "pause": "it fetches nothing until it is resumed",
-    "resume": "it goes on from where it stopped",
-    "promote": "once nothing lags behind it accepts producers, and no longer follows its source",
-    "failover": "it accepts producers at once, and no longer follows its source",
-    "reverse-and-start": "its source becomes its mirror; until both are equal neither takes records",
-    "reverse-and-pause": "its source becomes its mirror, paused; until both are equal neither takes records",
-    "truncate-and-restore": "it becomes a mirror, and takes no records of its own any more",
-}
-
-
-_COLUMNS: Final = ("Mirror", "State")
-_COSTS: Final = {"failover": "Lost", "truncate-and-restore": "Lost", "pause": "", "resume": ""}
-"""What is shown of each of several mirrors besides its state; of what has to be copied first: how much is behind."""
-
-
-def asking_text(foreseen: Answers) -> list[Line]:
-    """Return what is about to happen, and what is lost or waited for: of several mirrors as a table."""
-    if len(foreseen.each) == 1:
-        return [each for one in foreseen.each if one.ready is not None for each in _asked(one.ready)]
-    return [*_foreseen(foreseen), EMPTY]
-
-
-def _foreseen(foreseen: Answers) -> list[Line]:
-    verb = foreseen.verb
-    heading = _COSTS.get(verb, "Behind")
-    rows = [(answer.named.address, str(answer.before or "-"), _cost_text(answer)) for answer in foreseen.each]
-    return [
-        line(Span("» ", Tone.MOVE), Span(f"{verb} of {_mirrors(foreseen)}: ", Tone.STRONG), _MEANINGS[verb]),
-        *plain_table((*_COLUMNS, heading), rows, widest=_WIDEST),
-        *_loss(foreseen),
-    ]
-
-
-def _mirrors(answers: Answers) -> str:
-    ready = len(answers.each) - answers.failed - answers.left
-    return (
-        counted(ready, "mirror")
-        if ready == len(answers.each)
-        else f"{count_text(ready)} of {len(answers.each)} mirrors"
-    )
-
-
-def _cost_text(answer: Answer) -> str:
-    ready, error = answer.ready, answer.error
-    if answer.is_left:
-        return "is so already: left as it is"
-    if error is not None:
-        return f"refused: {error.message.removeprefix(f'{answer.named.address}: ')}"
-    cost = None if ready is None else ready.estimate.role
-    if ready is None or cost is None:
-        return ""
-    if cost.unknown is not None:
-        return f"cannot tell: {cost.unknown}"
-    if cost.records:
-        return _diverged_text(cost, cost.records)
-    if ready.lost_records is not None:
-        return _lost_text(ready.lost_records, ready.lost_ms)
-    return lag_text(ready.estimate)
-
-
-def _lost_text(records: int, lost_ms: int | None) -> str:
-    """Return what is lost: offsets, which are records or markers between them, and seconds where that is known."""
-    if not records:
-        return "nothing as of now"
-    return counted(records, "record") + ("" if lost_ms is None else f", {_seconds(lost_ms)}")
-
-
-def _diverged_text(cost: RoleCost, records: int) -> str:
-    """Return how many records never reached a mirror, since when, and what becomes of them."""
-    found = counted(records, "record") + ("" if cost.since_ms is None else f" since {time_text(cost.since_ms)}")
-    return found if cost.kept_in is None else f"nothing: {found} kept in {cost.kept_in}"
-
-
-def _seconds(ms: int) -> str:
-    return f"{ms / 1000:,.1f} s"
-
-
-def _loss(foreseen: Answers) -> Iterator[Line]:
-    """Yield what is lost together."""
-    ready = [answer.ready for answer in foreseen.each if answer.ready is not None]
-    if foreseen.verb not in LOSING or not ready:
-        return
-    lost = [each for each in ready if each.lost_records]
-    unknown = sum(each.lost_records is None for each in ready)
-    times = [each.lost_ms for each in lost if each.lost_ms is not None]
-    most = f", at most {_seconds(max(times))} each" if times else ""
-    said = f"{counted(sum(each.lost_records or 0 for each in lost), 'record')} of {counted(len(lost), 'mirror')}{most}"
-    yield line(Span("Lost as of now: ", Tone.STRONG), Span(said, Tone.DANGER if lost else Tone.QUIET))
-    for each in ready:
-        yield from _followed(each)
-    if unknown:
-        yield line("    ", Span(f"of {counted(unknown, 'mirror')} it cannot be told how much is lost", Tone.DANGER))
-
-
-def _asked(ready: Ready) -> Iterator[Line]:
-    mirror = ready.mirror
-    yield line(
-        Span("» ", Tone.MOVE),
-        Span(ready.address, Tone.STRONG),
-        f"  {ready.verb}, {ready.status} now, source {mirror.source_cluster}/{mirror.source}",
-    )
-    yield line("    ", _MEANINGS[ready.verb])
-    for said, tone in role_notes(ready.verb, mirror, ready.estimate):
-        yield line("    ", Span(said, tone))
-    yield from _followed(ready)
-
-
-def _followed(ready: Ready) -> Iterator[Line]:
-    """Yield the mirrors that have records which a restore cuts off their source."""
-    if ready.followers and ready.lost_records:
-        names = first_few(ready.followers, 20)
-        yield line("    ", Span(f"{ready.address} is the source of {names}: where it is cut they fail", Tone.DANGER))
-
-
-def answers_text(answers: Answers) -> list[Line]:
-    """Return what came of each mirror, and of several together; of a rehearsal what would come of them."""
-    if answers.is_rehearsal and len(answers.each) > 1:
-        return _foreseen(answers)
-    if answers.is_rehearsal and answers.left == 0:
-        return asking_text(answers)
-    lines = [each for answer in answers.each for each in _answered(answers, answer, is_one=len(answers.each) == 1)]
-    return lines if len(answers.each) == 1 else [*lines, line(Span(f"{answers.verb}: ", Tone.STRONG), _counts(answers))]
-
-
-def _counts(answers: Answers) -> str:
-    counts = {
-        "done": len(answers.each) - answers.failed - answers.left,
-        "left as they were": answers.left,
-        "refused or failed": answers.failed,
-    }
-    return ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count)
-
-
-def _answered(answers: Answers, answer: Answer, *, is_one: bool) -> Iterable[Line]:
-    address = answer.named.address
-    if answer.error is not None:
-        if is_one:
-            return  # It is what the command ends with.
-        message = answer.error.message.removeprefix(f"{address}: ")
-        yield line(Span("✗ ", Tone.DANGER), Span(address, Tone.STRONG), f"  {answers.verb}: {message}")
-        yield line("    ", Span("hint: ", Tone.QUIET), answer.error.hint)
-        return
-    if answer.is_left:
-        said = f"  {answers.verb}: {answer.after} already, left as it is"
-        yield line(Span("· ", Tone.QUIET), Span(address, Tone.STRONG), said)
-        return
-    moved = f"{answer.before} → {answer.after or '?'}" if answer.before else f"{answer.after or '?'}"
-    yield line(Span("✓ ", Tone.ADD), Span(address, Tone.STRONG), f"  {answers.verb}: {moved}{_then(answer)}")
-    for cut in answer.ready.cuts if answer.ready else ():
-        if cut.lost:
-            yield line("    ", f"partition {cut.partition} was cut at {cut.offset}: {counted(cut.lost, 'offset')} lost")
-
-
-def _then(answer: Answer) -> str:
-    if answer.ready is None:
-        return ""
-    if answer.ready.verb == RESTORE and answer.after is MirrorStatus.ACTIVE:
-        return "; `reconciler run` copies what is new"
-    if answer.after is not MirrorStatus.STOPPED:
-        return ""
-    mirror = answer.ready.mirror
-    if mirror.state == "reversed":
-        return f"; mirror/{mirror.source_cluster}/{mirror.source} mirrors it now"
-    return "; it takes records"
 
 
 # Links as text.

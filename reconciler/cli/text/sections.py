@@ -161,6 +161,7 @@ def _after(action: Action) -> str:
 def _error(finding: Finding) -> Row:
     where = finding.source or finding.address or "workspace"
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
+    what = what.removeprefix(where).lstrip(": ")
     return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
 
 

@@ -11,8 +11,7 @@ from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_selection import link_named, warn_of_absent
-from reconciler.operations.mirrors.mirror_views import absent_cluster
-from reconciler.operations.steps.observe import stands
+from reconciler.operations.steps.observe import absent_cluster, stands
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, matches

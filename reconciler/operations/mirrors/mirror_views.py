@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import InvalidNamespaceError, ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
-from reconciler.operations.steps.observe import stands
-from reconciler.operations.steps.transitions import is_both_ways
+from reconciler.operations.steps.observe import absent_cluster, stands
+from reconciler.planning.diff.mirror_orders import legal_verbs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.mirrors import NEVER_FETCHED, LinkSeen, MirrorSeen, Position, Positions, Trouble
+from reconciler.resources.mirrors import NEVER_FETCHED, LinkSeen, MirrorSeen, Position, Trouble
 from reconciler.runtime.text import did_you_mean, nearest_spelling
-from reconciler.runtime.threads import Memo
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.operations.steps.workspace import Site
-    from reconciler.providers.protocol import LinksOfCluster, Provider
-    from reconciler.resources.cluster import Cluster
+    from reconciler.providers.protocol import LinksOfCluster
 
 
 _PARTS = 3
@@ -73,74 +71,6 @@ def find_mirror(links: LinksOfCluster, named: Named) -> MirrorSeen:
         meant = [Named(named.cluster, each).address for each in near]
         hint = did_you_mean(meant, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
         raise UserError(f"{named.address}: {error.message}", hint=hint) from error
-
-
-# What may be asked of a mirror, in words that can be typed: its verbs are no commands' names everywhere.
-
-
-_TYPED: Final[Mapping[str, str]] = {
-    "reverse-and-start": "mirror reverse",
-    "reverse-and-pause": "mirror reverse --pause",
-    "truncate-and-restore": "mirror restore",
-    "delete": "by the files",
-}
-"""How a verb is asked whose command is called otherwise."""
-
-
-def legal_verbs(status: MirrorStatus, roles: Iterable[str], link: LinkSeen | None) -> tuple[str, ...]:
-    """Return the verbs that may be asked for in a state where a mirror can have these roles, over its link."""
-    can_swap = "reversed" in roles and (link is None or is_both_ways(link))
-    lacking = () if can_swap else TWO_SIDED - {"promote"}
-    return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
-
-
-def legal_words(verbs: Iterable[str]) -> str:
-    """Return verbs that may be asked for, each with how; empty: none may."""
-    return ", ".join(f"{verb} ({_TYPED[verb]})" if verb in _TYPED else verb for verb in verbs)
-
-
-# Where the source of a mirror stands, or why it cannot be asked: a failover does without it.
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A source as its own cluster has it."""
-
-    topic_id: str | None
-    positions: Positions
-
-
-def ask_source(provider: Provider, mirror: MirrorSeen) -> Standing:
-    """Return where the source of a mirror stands, as the cluster that should have it says."""
-    positions = provider.links.positions(mirror.source)
-    source = provider.source_topic(address_of("topic", mirror.source_cluster, mirror.source))
-    return Standing(source.incarnation, positions)
-
-
-def source_standing(
-    site: Site,
-    mirror: MirrorSeen,
-    memo: Memo | None = None,
-    ask: Callable[[Provider, MirrorSeen], Standing] = ask_source,
-) -> Standing | str:
-    """Return where the source of a mirror stands, or in words why that cannot be told.
-
-    `memo`: what is the same for all mirrors of a link is asked once. `ask` may know of more mirrors.
-    """
-    memo = memo or Memo()
-    name = mirror.source_cluster
-    if name not in site.clusters:
-        return f"{name} is not known here"
-    try:
-        provider = site.providers[name]
-        pair = mirror.cluster, mirror.link
-        if (other := memo.get(("another", *pair), lambda: another_cluster(site, *pair))) is not None:
-            return f"at the place of {name} lies another cluster, {other}"
-        return ask(provider, mirror)
-    except RetryableError:
-        return f"{name} does not answer"
-    except ReconcilerError as error:
-        return f"{name}: {error.message}"  # Its source is not there, or may not be seen.
 
 
 def another_cluster(site: Site, cluster: str, name: str) -> str | None:
@@ -299,7 +229,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     lags = Lags(site)
     found = [_found(reach, site, named) for named in mirrors_named(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirror_states for seen in found}
-    links = {(name, link.name): link for name in roles for link in site.providers[name].links.links()}
+    links = {(name, link.name): link.declared.spec for name in roles for link in site.providers[name].links.links()}
     return tuple(
         MirrorRow(
             seen,
@@ -412,16 +342,6 @@ def _found(reach: SiteOptions, site: Site, named: Named) -> MirrorSeen:
     if not found[named.cluster]:
         raise absent_cluster(site.clusters[named.cluster])
     return find_mirror(site.providers[named.cluster].links, named)
-
-
-def absent_cluster(cluster: Cluster) -> ReconcilerError:
-    """Return the error for a cluster that is not where it should be: misspelt rather than never made."""
-    embedded = cluster.spec.embedded
-    where = "" if embedded is None else f": nothing is at {embedded.root.url}"
-    return UserError(
-        f"cluster {cluster.metadata.name} is not there{where}",
-        hint="Correct the location. A cluster that was never made is made by: reconciler apply",
-    )
 
 
 def measured(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property, partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles import is_under_way
@@ -47,7 +48,7 @@ from reconciler.resources.mount import (
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
-from reconciler.runtime.threads import settled
+from reconciler.runtime.threads import Workers, settled
 from reconciler.state.snapshots import Snapshot, read_incarnations
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 
 AT_ONCE: Final = 16
+
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ def measure(
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
         asked = {
             name: threads.submit(
-                _measured, providers[name], here, committed, with_groups=with_groups, may_lack=name in may_lack
+                measured_on, providers[name], here, committed, with_groups=with_groups, may_lack=name in may_lack
             )
             for name, here in sorted(by_cluster.items())
         }
@@ -169,7 +172,7 @@ def _tell_of(asked: Mapping[str, Future[Any]], what: str, tell: Callable[[str], 
         future.add_done_callback(say)
 
 
-def _measured(
+def measured_on(
     provider: Provider,
     wanted: Cuts,
     committed: Collection[Address],
@@ -177,6 +180,7 @@ def _measured(
     with_groups: bool,
     may_lack: bool,
 ) -> Measures:
+    """Measure topics of one cluster, as `measure` does."""
     try:
         found = provider.measure(list(wanted), wanted)
     except (RetryableError, UserError):
@@ -196,6 +200,52 @@ def _measured(
         address: replace(each, groups=None if reading is None else tuple(reading.get(full_name_of(address), ())))
         for address, each in found.items()
     }
+
+
+# Clusters that an order does without: they are waited for a few seconds.
+
+
+_OPTIONAL_S: Final = 2.5
+"""A failover asks its sources twice, what they have and how much: five seconds at most."""
+
+
+def ask_clusters(
+    ask: Callable[[str], Seen], clusters: Iterable[str], optional: Collection[str]
+) -> tuple[dict[str, Seen], dict[str, ReconcilerError]]:
+    """Ask clusters, all at once; return the answers, and why there are no others.
+
+    `optional`: clusters that are waited for `_OPTIONAL_S` at most.
+    """
+    workers, until = Workers(AT_ONCE, name="clusters"), monotonic() + _OPTIONAL_S
+    asked = {name: workers.submit(partial(ask, name)) for name in clusters}
+    answers: dict[str, Seen] = {}
+    errors: dict[str, ReconcilerError] = {}
+    for name, future in sorted(asked.items(), key=lambda item: item[0] in optional):
+        try:
+            answers[name] = future.result(max(0.0, until - monotonic()) if name in optional else None)
+        except TimeoutError:
+            hint = "Try again when it answers."
+            errors[name] = RetryableError(f"cluster {name} does not answer within {_OPTIONAL_S} s", hint=hint)
+        except ReconcilerError as error:
+            errors[name] = error
+    workers.close()
+    return answers, errors
+
+
+def why_lost(cluster: str, error: ReconcilerError) -> str:
+    """Return why a cluster was not read, as the rest of a sentence about it."""
+    rest = error.message.removeprefix(f"cluster {cluster} ")
+    return rest if rest != error.message else f"does not answer: {rest}"
+
+
+def absent_cluster(cluster: Cluster) -> ReconcilerError:
+    """Return the error for a cluster that is not where it should be: misspelt rather than never made."""
+    embedded = cluster.spec.embedded
+    where = "" if embedded is None else f": nothing is at {embedded.root.url}"
+    return UserError(
+        f"cluster {cluster.metadata.name} is not there{where}",
+        hint="Correct the location. A cluster that was never made is made by: reconciler apply",
+    )
 
 
 def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:

@@ -8,27 +8,40 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.steps.observe import measure, refuse_another_cluster
+from reconciler.errors import BlockedError, IncompleteError, ReconcilerError, StalePlanError, UserError
+from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
+from reconciler.operations.steps.observe import (
+    absent_cluster,
+    ask_clusters,
+    measure,
+    measured_on,
+    refuse_another_cluster,
+    why_lost,
+)
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
+from reconciler.operations.steps.transitions import check_restorable, halted, with_diverged
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
 from reconciler.planning.allowances import at_once
+from reconciler.planning.checks.mirror_checks import topics_cut
+from reconciler.planning.diff.mirror_orders import needed_clusters, scope_of_mirror
 from reconciler.planning.orders import (
     AlterLinkOrder,
     AlterNamespaceOrder,
     AlterTopicOrder,
     CreateLinkOrder,
+    CreateMirrorOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
     DeleteLinkOrder,
+    DeleteMirrorOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     MountOrder,
     MoveTopicsOrder,
     PauseLinkOrder,
+    RoleOrder,
 )
 from reconciler.planning.plan import Finding, Plan, PlanInput, Selection
 from reconciler.planning.selection import half_at, has_two_halves
@@ -46,14 +59,16 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.inventory import Declared, Observed
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.mirrors import RESTORE
+from reconciler.resources.mirrors import FAILOVER, RESTORE
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
     from reconciler.planning.actions import Action
     from reconciler.planning.orders import Order
-    from reconciler.resources.inventory import Capabilities, Inventory, Record
+    from reconciler.planning.planner import Draft
+    from reconciler.resources.inventory import Capabilities, Inventory, Record, Resource
+    from reconciler.resources.measures import Cuts, Measure, Measures
     from reconciler.resources.mirrors import MirrorSeen
     from reconciler.state.snapshots import Snapshot
 
@@ -71,13 +86,16 @@ def plan_orders(
     site: Site,
     orders: Sequence[Order],
     record: Record | None,
-    observed: Inventory,
+    read: ReadClusters,
     allow: Sequence[str] = (),
+    *,
+    is_measured: bool = True,
 ) -> Plan:
     """Plan orders over what was observed of their clusters; an order that is refused is an error of the plan.
 
     `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
     """
+    observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
     given = replace(
         _given(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
@@ -85,13 +103,16 @@ def plan_orders(
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
         has_state=record is not None,
+        lost={name: why_lost(name, error) for name, error in read.unread.items()},
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
     desired: dict[Address, Declared] = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
     if isinstance(site, Work):  # The files say what is protected, also if the state is not read.
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide(desired, record or {}, shown, given=given)
-    cuts = planner.to_measure(draft)
+    cuts = planner.to_measure(draft) if is_measured else {}
+    if any(isinstance(order, RoleOrder) for order in orders):
+        return planner.judge(*_measured_roles(site, draft, cuts, read.optional))
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
     return planner.judge(draft, measures)
 
@@ -99,6 +120,33 @@ def plan_orders(
 def _is_for_links(orders: Sequence[Order]) -> bool:
     """Tell whether links are created: whether a link may lead from one cluster to another depends on who these are."""
     return any(isinstance(order, CreateLinkOrder) for order in orders)
+
+
+def _measured_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[str]) -> tuple[Draft, Measures]:
+    """Measure both sides of mirrors, however many partitions; a source that does not answer in time counts as lost."""
+    situation, cut = draft.situation, topics_cut(draft.actions)
+    by_cluster: dict[str, list[Address]] = {}
+    for address in cuts:
+        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+
+    def look(cluster: str) -> Measures:
+        found: dict[Address, Measure] = {}
+        while missing := [address for address in by_cluster[cluster] if address not in found]:
+            more = measured_on(
+                site.providers[cluster], dict.fromkeys(missing, ()), cut, with_groups=False, may_lack=True
+            )
+            if not more:
+                break
+            found |= more
+        return found
+
+    answers, late = ask_clusters(look, by_cluster, optional)
+    measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
+    if late:
+        lost = {**situation.given.lost, **{cluster: why_lost(cluster, error) for cluster, error in late.items()}}
+        given = replace(situation.given, lost=lost)
+        draft = replace(draft, situation=replace(situation, given=given, trusted=situation.trusted - late.keys()))
+    return draft, with_diverged(site.providers, draft.actions, measures) if cut else measures
 
 
 def require_executable(plan: Plan) -> Plan:
@@ -205,8 +253,10 @@ class OrderRun:
             LeaseError: Someone else is applying.
         """
         failed = {**self.refused, **self._without_cluster()}
-        refused = tuple(failed.items())
-        plan = _with_errors(self._plan(self.emergency.recorded(self.site), failed), refused)
+        unread: dict[str, ReconcilerError] = {}
+        plan = self._plan(self.emergency.recorded(self.site), failed, unread)
+        failed.update(_unrestorable(self.site, plan))
+        plan = self._with_failed(plan, failed)
         ready = {action.id: action for action in self._executable(plan, failed)}
         if self.is_dry_run or not ready:
             return self._result(plan, failed)
@@ -219,10 +269,10 @@ class OrderRun:
                     refuse_another_cluster(self.site, cluster, snapshot)
                 except ReconcilerError as error:
                     failed.update(dict.fromkeys(self._named_on(cluster), error))
-            again = self._plan(None if snapshot is None else snapshot.record, failed)
+            again = self._plan(None if snapshot is None else snapshot.record, failed, unread, is_again=True)
             failed.update((self._named(address), error) for address, error in _losing_more(again, ready))
-            ready.update((action.id, action) for action in again.actions)
-            return self._executable(again, failed)
+            ready.update((action.id, _as_shown(action, ready)) for action in again.actions)
+            return [ready[action.id] for action in self._executable(again, failed)]
 
         undone = self.emergency.carry_out_each(self.site, clusters, decide)
         for name, error in undone.items():
@@ -231,8 +281,30 @@ class OrderRun:
             needed = next((need for need in action.depends_on if need in undone), None) if action is not None else None
             for address in addresses:
                 cause = error if needed is None else _without(address, needed, undone[needed])
-                failed.setdefault(self._named(address), cause)
+                failed.setdefault(self._named(address), self._halted(action, error) or cause)
         return self._result(plan, failed)
+
+    def _with_failed(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
+        """Return a plan to be shown, with an error also for what was refused without it."""
+        refused = {address for address, _ in self._refusals(plan)}
+        errors = [
+            Finding(at, None, each.message.removeprefix(f"{at}: "), each.hint)
+            for at, each in failed.items()
+            if at not in refused
+        ]
+        left = {error.address for error in errors}
+        actions = tuple(action for action in plan.actions if self._named(action.address) not in left)
+        return replace(plan, errors=(*plan.errors, *errors), actions=actions)
+
+    def _refusals(self, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+        is_whole = len(self.orders) == 1
+        yield from ((self._named(address), error) for address, error in _refusals(plan, is_whole=is_whole))
+
+    def _halted(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
+        """Return what a stopped transition of a mirror leaves, and what continues it."""
+        is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED
+        is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
+        return halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
 
     def _without_cluster(self) -> dict[Address, ReconcilerError]:
         """Return why resources cannot be reached: their cluster does not answer, or is another."""
@@ -270,23 +342,42 @@ class OrderRun:
             if any(cluster_of(at) == cluster for at in _changed(named, order))
         ]
 
-    def _plan(self, record: Record | None, failed: dict[Address, ReconcilerError]) -> Plan:
-        """Plan the orders that did not fail yet, and add to `failed` those that are refused."""
+    def _plan(
+        self,
+        record: Record | None,
+        failed: dict[Address, ReconcilerError],
+        unread: dict[str, ReconcilerError],
+        *,
+        is_again: bool = False,
+    ) -> Plan:
+        """Plan the orders that did not fail yet, and add to `failed` those that are refused.
+
+        Clusters that could not be read are added to `unread`; those that are in it are not asked. What mirrors cost is
+        measured once.
+        """
         orders = {address: order for address, order in self.orders.items() if address not in failed}
-        observed, unread = observe_orders(self.site, list(orders.values()))
+        read = observe_orders(self.site, orders, unread, has_costs=not is_again)
+        unread.update(read.unread)
         failed.update(
             (named, unread[name])
             for named, order in orders.items()
-            for name in sorted(_needed(named, order) & unread.keys())
+            for name in sorted(_own_clusters(named, order) & unread.keys())
         )
         rest = [order for address, order in orders.items() if address not in failed]
         if not rest:
             return Plan(
                 workspace="", environment=None, base=None, tool=self.site.invocation.tool, git_commit=None, actions=()
             )
-        plan = plan_orders(self.site, rest, record, observed, self.allow)
-        for address, error in _refusals(plan, is_whole=len(self.orders) == 1):
-            failed.setdefault(self._named(address), error)
+        plan = plan_orders(
+            self.site,
+            rest,
+            record,
+            read,
+            self.allow,
+            is_measured=not (is_again and all(isinstance(order, RoleOrder) for order in rest)),
+        )
+        for address, error in self._refusals(plan):
+            failed.setdefault(address, error)
         return plan
 
     def _result(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> OrderResult:
@@ -294,7 +385,7 @@ class OrderRun:
         if self.names_parts and plan.actions and not failed:
             addresses = tuple(dict.fromkeys(action.address for action in plan.actions))
         done = [] if self.is_dry_run else [at for at in self.orders if at not in failed and kind_of(at) in _WITH_STATES]
-        observed, _ = _observe(self.site, done)
+        observed, _ = _observe(self.site, done, ())
         return OrderResult(
             command=self.command,
             noun=self.noun,
@@ -318,26 +409,10 @@ def _changed(named: Address, order: Order) -> tuple[Address, ...]:
     return (named,)
 
 
-def _needed(named: Address, order: Order) -> AbstractSet[str]:
-    """Return the clusters without which an order cannot be decided."""
+def _own_clusters(named: Address, order: Order) -> AbstractSet[str]:
+    """Return the clusters without which nothing can be said of an order."""
     source = {order.resource.spec.source} if isinstance(order, CreateLinkOrder) else set()
     return {cluster_of(named) or ""} | source
-
-
-def observe_orders(site: Site, orders: Sequence[Order]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
-    """Observe what orders are about; return also why clusters could not be read."""
-    deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
-    lost = _mirrors_over(site, deleted) if deleted else ()
-    observed, unread = _observe(site, dict.fromkeys([*(at for order in orders for at in _scope(order)), *lost]))
-    altered = (mirror_at(order.topic) for order in orders if isinstance(order, AlterTopicOrder))
-    mirrors = (observed[address].resource for address in altered if address in observed)
-    links = [address_of("link", each.cluster, each.link) for each in mirrors if isinstance(each, MirrorTopic)]
-    if links:  # They say which configs their mirrors copy.
-        seen, more = _observe(site, links)
-        observed, unread = {**observed, **seen}, {**unread, **more}
-    if any(isinstance(order, MountOrder) and order.needs_mirrors for order in orders):
-        observed = {**_live_mirrors(site), **observed}
-    return observed, unread
 
 
 def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
@@ -374,14 +449,79 @@ def _live_mirrors(site: Site) -> Inventory:
     return mirrors
 
 
-def _scope(order: Order) -> Iterator[Address]:
-    """Yield what has to be observed to decide an order."""
+@dataclass(frozen=True, slots=True)
+class ReadClusters:
+    """What orders are about, as their clusters have it."""
+
+    inventory: Inventory
+    unread: Mapping[str, ReconcilerError]
+    """Why clusters could not be read."""
+    optional: frozenset[str]
+    """The clusters that no order needs: they are asked for a few seconds at most."""
+
+
+def observe_orders(
+    site: Site, named: Mapping[Address, Order], known_unread: Mapping[str, ReconcilerError], *, has_costs: bool = True
+) -> ReadClusters:
+    """Observe what orders are about, by one request to each cluster at a time.
+
+    Clusters among `known_unread` are not asked. Without `has_costs` sources of failovers are not asked either.
+    """
+    unread, orders = dict(known_unread), list(named.values())
+    deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
+    mirrors = tuple(_mirrors_over(site, deleted)) if deleted else ()
+    observed: dict[Address, Observed] = {}
+    asked: set[Address] = set()
+    needed: set[str] = set()
+    while True:
+        needed.update(cluster for order in orders for cluster in _needed(order, observed))
+        addresses = dict.fromkeys(
+            address
+            for order in orders
+            for address in _scope(order, observed, site.clusters)
+            if address not in asked
+            and (cluster_of(address) or "") not in unread
+            and (has_costs or cluster_of(address) in needed or not _is_failover(order))
+        )
+        addresses |= dict.fromkeys(address for address in mirrors if address not in asked)
+        if not addresses:
+            break
+        asked.update(addresses)
+        optional = {cluster_of(address) or "" for address in addresses} - needed
+        more, errors = _observe(site, addresses, optional)
+        observed |= more
+        unread |= errors
+    if any(isinstance(order, MountOrder) and order.needs_mirrors for order in orders):
+        observed = {**_live_mirrors(site), **observed}
+    strange = dict(_strange_sources(site, orders, observed))
+    unread |= strange
+    left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
+    return ReadClusters(left, unread, frozenset({cluster_of(address) or "" for address in left} - needed))
+
+
+def _is_failover(order: Order) -> bool:
+    return isinstance(order, RoleOrder) and order.verb == FAILOVER
+
+
+def _needed(order: Order, observed: Inventory) -> Iterator[str]:
+    """Yield the clusters without which an order cannot be decided."""
+    if isinstance(order, RoleOrder | CreateMirrorOrder | DeleteMirrorOrder):
+        yield from needed_clusters(order, observed)
+    else:
+        yield from (cluster_of(address) or "" for address in _scope(order, observed, ()))
+
+
+def _scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
+    """Yield what has to be observed to decide an order, as far as `observed` shows it."""
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
             yield from (cluster_address(cluster), order.topic, mirror_at(order.topic))
             levels = tiers_of(split_name(full_name_of(order.topic))[0])
             yield from (address_of("namespace", cluster, level) for level in levels)
+            seen = observed.get(mirror_at(order.topic))
+            if isinstance(order, AlterTopicOrder) and seen is not None and isinstance(seen.resource, MirrorTopic):
+                yield address_of("link", cluster, seen.resource.link)  # It says which configs its mirrors copy.
         case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
             yield cluster_address(cluster)
             yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
@@ -400,6 +540,8 @@ def _scope(order: Order) -> Iterator[Address]:
         case AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
             cluster = cluster_of(order.link) or ""
             yield from (cluster_address(cluster), _links_on(cluster))
+        case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
+            yield from scope_of_mirror(order, observed, clusters)
         case _:
             message = f"{order} names no resource of its own to observe"
             raise TypeError(message)
@@ -413,29 +555,66 @@ def _links_on(cluster: str) -> Address:
     return address_of("link", cluster, "*")
 
 
-def _observe(site: Site, addresses: Collection[Address]) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
+def _strange_sources(site: Site, orders: Sequence[Order], observed: Inventory) -> Iterator[tuple[str, ReconcilerError]]:
+    """Yield the sources in whose place another cluster answers than the one that links were created to."""
+    mirrors = (order.mirror for order in orders if isinstance(order, RoleOrder))
+    for cluster in sorted({cluster_of(address) or "" for address in mirrors}):
+        if cluster_address(cluster) not in observed:
+            continue
+        for link in site.providers[cluster].links.links():
+            source = link.declared.spec.source
+            seen = observed.get(cluster_address(source))
+            if seen is not None and link.source_cluster_id not in {None, seen.incarnation}:
+                message = f"cluster {source} is another cluster now, {seen.incarnation}"
+                yield source, UserError(message, hint=f"Correct where {source} is.")
+
+
+def _observe(
+    site: Site, addresses: Collection[Address], optional: Collection[str]
+) -> tuple[Inventory, Mapping[str, ReconcilerError]]:
     scopes: dict[str, list[Address]] = {}
     for address in addresses:
         scopes.setdefault(cluster_of(address) or "", []).append(address)
 
-    def read(cluster: str) -> Inventory | ReconcilerError:
-        try:
-            return site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
-        except ReconcilerError as error:
-            return error
+    def read(cluster: str) -> Inventory:
+        if cluster not in site.clusters and cluster in optional:
+            raise UserError(f"cluster {cluster} is not known here", hint="Declare it as a Cluster.")
+        observed = site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
+        if cluster_address(cluster) in scopes[cluster] and cluster_address(cluster) not in observed:
+            raise absent_cluster(site.clusters[cluster])
+        return observed
 
-    observed: dict[Address, Observed] = {}
-    unread: dict[str, ReconcilerError] = {}
-    for cluster, answer in zip(scopes, side_by_side(read, list(scopes), name="clusters"), strict=True):
-        if isinstance(answer, ReconcilerError):
-            unread[cluster] = answer
-        else:
-            observed |= answer
-    return observed, unread
+    answers, errors = ask_clusters(read, scopes, optional)
+    return {address: seen for answer in answers.values() for address, seen in answer.items()}, errors
 
 
 def _state(seen: Observed | None) -> str | None:
     return None if seen is None else seen.state
+
+
+def _unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+    """Yield the topics that cannot be restored from their mirrors as these are now."""
+    moves = [action for action in plan.actions if isinstance(action, Transition) and action.verb == RESTORE]
+    restores = [move.after for move in moves]
+
+    def check(mirror: Resource) -> tuple[Address, ReconcilerError] | None:
+        if isinstance(mirror, MirrorTopic):
+            try:
+                peer = site.providers[mirror.source_cluster].links.mirror(mirror.source)
+                check_restorable(site.providers, mirror.cluster, mirror.name, peer)
+            except ReconcilerError as error:
+                return mirror.address, error
+        return None
+
+    yield from (wrong for wrong in side_by_side(check, restores, name="restore") if wrong is not None)
+
+
+def _as_shown(action: Action, shown: Mapping[str, Action]) -> Action:
+    """Return an action with the cost that was shown of it: a restore loses no more than that."""
+    before = shown.get(action.id)
+    if isinstance(action, Transition) and isinstance(before, Transition) and action.machine == MIRROR.name:
+        return replace(action, estimate=before.estimate, risk=before.risk, parameters=before.parameters)
+    return action
 
 
 def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
@@ -446,25 +625,20 @@ def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)
+        is_other = isinstance(action, Transition) and isinstance(before, Transition) and before.after != action.after
         if isinstance(action, Update) and action.risk is Risk.DATA_LOSS:
             if before is None or before.risk is not Risk.DATA_LOSS:
                 message = f"{action.address} has records by now that would be lost"
                 yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
         elif not isinstance(action, Delete) and not is_restore:
             continue
-        elif before is None or before.precondition != action.precondition:
+        elif before is None or is_other or before.precondition != action.precondition:
             message = f"{action.address} was created, changed or deleted by another process after it was shown"
             yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
 
 
 def _way_on(guard: str, address: Address) -> str:
     return _WAYS_ON.get(guard, "Nothing was done.").format(address)
-
-
-def _with_errors(plan: Plan, refused: Sequence[tuple[Address, ReconcilerError]]) -> Plan:
-    """Return a plan that also says what was refused before it was made."""
-    more = (Finding(at, None, error.message.removeprefix(f"{at}: "), error.hint) for at, error in refused)
-    return replace(plan, errors=(*plan.errors, *more))
 
 
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
@@ -479,4 +653,5 @@ def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, Reconcil
             yield action.address, BlockedError(f"{action.address}: {action.blocked.message}", hint=hint)
     for error in plan.errors:
         if error.address is not None:
-            yield error.address, UserError(error.message, hint=error.hint)
+            subject = f"{error.address}: " if error.message.startswith("it ") else ""
+            yield error.address, UserError(f"{subject}{error.message}", hint=error.hint)

@@ -19,6 +19,7 @@ from reconciler.errors import (
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Action, Transition
+from reconciler.planning.resolve.mirror_sources import check_sides
 from reconciler.providers.protocol import LinksOfCluster, Provider, go_on
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
@@ -47,6 +48,7 @@ from reconciler.runtime.threads import side_by_side
 if TYPE_CHECKING:
     from reconciler.records.log import Bounds
     from reconciler.resources.measures import Measures
+    from reconciler.resources.mirror_link import MirrorLinkSpec
 
 
 # Original sources of stopped mirrors: which may be restored, from what, and where the two agree last.
@@ -284,38 +286,6 @@ def check_source(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
         message = f"the source {here.source} of mirror {here.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and make it again."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two clusters that a link joins, and the links it has."""
-
-    cluster: str
-    links: Sequence[LinkSeen]
-
-
-def check_sides(what: str, link: str, here: Side, there: Side) -> None:
-    """Refuse to change roles over a link of which one half goes one way or has a prefix (F-C-073).
-
-    `what` begins the message: it says what cannot be done.
-
-    Raises:
-        UserError: So it is, or one of the halves is not there.
-    """
-    way_out = "Promote or fail over, and link the other way."
-    for side, other in ((here, there), (there, here)):
-        spec, of_other = (
-            next((each.declared.spec for each in half.links if each.name == link), None) for half in (side, other)
-        )
-        if spec is None or spec.source != other.cluster:
-            mode = "" if of_other is None else f", its mode on cluster {other.cluster} is {of_other.mode}"
-            message = f"{what}: link {link} has no half on cluster {side.cluster}{mode}"
-            raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
-        if spec.mode != "bidirectional":
-            raise UserError(f"{what}: link {link} of cluster {side.cluster} is not bidirectional", hint=way_out)
-        if spec.prefix:
-            message = f"{what}: link {link} of cluster {side.cluster} has the prefix {spec.prefix}"
-            raise UserError(message, hint=way_out)
 
 
 def check_source_ends(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
@@ -716,8 +686,14 @@ class Driver:
 
     def _check_sides(self, what: str, mirror: MirrorSeen) -> None:
         """Refuse to let a mirror and its source change roles over a link that cannot, before anything begins."""
-        here, there = (Side(each, self._links(each).links()) for each in (mirror.cluster, mirror.source_cluster))
-        check_sides(what, mirror.link, here, there)
+
+        def side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
+            links = self._links(cluster).links()
+            return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
+
+        refused = check_sides(what, mirror.link, side(mirror.cluster), side(mirror.source_cluster))
+        if refused is not None:
+            raise UserError(refused.message, hint=refused.hint)
 
     def _peer(self, here: MirrorSeen) -> MirrorSeen:
         return self._links(here.source_cluster).mirror(here.source)

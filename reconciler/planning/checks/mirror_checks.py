@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost, RunJob, Transition
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
-from reconciler.planning.diff.mirror_changes import CATCH_UP, patience_of
+from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.limits import beyond, beyond_platform, beyond_protection
-from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, protected_from, topics_on
+from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, protected_from, topics_on, why_unread
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
@@ -48,25 +48,25 @@ if TYPE_CHECKING:
 _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of a cluster at most"
 
 
-def cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
+def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
     """Return what a mirror lacks that fails over; `name`: of its source, and where that is."""
     lost = lacking(mirror, source, source_id)
     if lost is None:
-        return away(mirror, f"{name} was deleted and created again")
+        return _away(mirror, f"{name} was deleted and created again")
     return RoleCost(lost=lost)
 
 
-def cost_of_catching_up(
+def _cost_of_catching_up(
     mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
 ) -> RoleCost:
     """Return what a mirror lacks that is promoted or reversed, and that is copied first."""
     behind = lacking(mirror, source, source_id)
     if behind is None:
-        return replace(away(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
+        return replace(_away(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
     return RoleCost(behind=behind, timeout_ms=timeout_ms)
 
 
-def cost_of_restore(
+def _cost_of_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
     """Return what is cut off a topic at these offsets, and which groups have read beyond them."""
@@ -82,7 +82,7 @@ def cost_of_restore(
     return RoleCost(lost=lost, groups_set_back=tuple(sorted(beyond)))
 
 
-def cost_of_failback(
+def _cost_of_failback(
     found: Sequence[Diverged], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
 ) -> RoleCost:
     """Return what becomes of what only a topic has, on a platform that copies its partitions anew; `name`: its own."""
@@ -110,7 +110,7 @@ def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
     return item is not None and isinstance(item.resource, MirrorLink) and bool(item.resource.spec.keep_diverged)
 
 
-def away(mirror: Positions, why: str) -> RoleCost:
+def _away(mirror: Positions, why: str) -> RoleCost:
     """Return all that is known of a failover whose source cannot be asked."""
     return RoleCost(unknown=why, fetched=last_fetched(mirror))
 
@@ -130,6 +130,7 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         return action
     mirror = action.after
     here, there = measure(topic_of(mirror)), measure(source_of(mirror))
+    keeps = action.parameters.get("diverged") == "keep" or keeps_diverged(mirror, situation)
     if action.verb == FAILOVER:
         cost, moved = _failover(mirror, here, there, situation), there
     elif here is None or there is None:
@@ -137,27 +138,27 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
     elif action.verb == RESTORE and here.undeletable is not None:
         cost, moved = RoleCost(unknown=here.undeletable.message), None
     elif action.verb == RESTORE and here.diverged is not None:
-        return _failback(action, here, keeps=keeps_diverged(mirror, situation))
+        return _failback(action, here, keeps=keeps)
     elif action.verb == RESTORE:
         ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
         at = agreed_ends(here.positions, ids[0], there.positions, ids[1])
-        cost, moved = cost_of_restore(here.positions, at, here.committed), here
+        cost, moved = _cost_of_restore(here.positions, at, here.committed), here
     else:
         of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
-        cost, moved = cost_of_catching_up(here.positions, there.positions, *of), there
+        cost, moved = _cost_of_catching_up(here.positions, there.positions, *of), there
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
-    return replace(action, reasons=reasons, estimate=estimate_of(cost, moved))
+    return replace(action, reasons=reasons, estimate=_estimate_of(cost, moved))
 
 
 def _failback(action: Transition, here: Measure, *, keeps: bool) -> Transition:
     """Return a restore that loses nothing but what it names: what it finds beside that ends it."""
-    cost = cost_of_failback(here.diverged or (), here.committed, full_name_of(action.address), keeps=keeps)
+    cost = _cost_of_failback(here.diverged or (), here.committed, full_name_of(action.address), keeps=keeps)
     asked: WithDiverged = "refuse" if not here.diverged else "keep" if keeps else "drop"
     return replace(
         action,
         parameters={**action.parameters, "diverged": asked},
         risk=action.risk if cost.lost else Risk.DISRUPTIVE,
-        estimate=estimate_of(cost, here),
+        estimate=_estimate_of(cost, here),
     )
 
 
@@ -198,27 +199,28 @@ def is_wait(action: RunJob) -> bool:
 def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
     """Return the wait before a promotion with what it has to copy."""
     here, there = measure(action.sink), measure(action.source)
-    mirror = situation.entries.get(action.address)
-    timeout_ms = None if mirror is None else patience_of(mirror, situation)
+    wait = action.parameters.get("timeout_ms")
+    timeout_ms = wait if isinstance(wait, int) else None
     if here is None or there is None:
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
         of = (_incarnation(action.source, situation), _name_of(action.source))
-        cost = cost_of_catching_up(here.positions, there.positions, *of, timeout_ms)
-    return replace(action, estimate=estimate_of(cost, there))
+        cost = _cost_of_catching_up(here.positions, there.positions, *of, timeout_ms)
+    return replace(action, estimate=_estimate_of(cost, there))
 
 
 def _failover(mirror: MirrorTopic, here: Measure | None, there: Measure | None, situation: Situation) -> RoleCost:
     source, positions = source_of(mirror), {} if here is None else here.positions
     if mirror.source_cluster not in situation.trusted:
-        is_lost = mirror.source_cluster in situation.given.lost
-        return away(positions, f"{mirror.source_cluster} {'does not answer' if is_lost else 'was not read'}")
+        return _away(positions, f"{mirror.source_cluster} {why_unread(mirror.source_cluster, situation)}")
     name = _name_of(source)
     if source not in situation.observed and mirror_at(source) not in situation.observed:
-        return away(positions, f"there is no {name} any more")
+        return _away(positions, f"there is no {name} any more")
     if here is None or there is None:
-        return away(positions, _NOT_MEASURED)
-    return cost_of_failover(positions, there.positions, _incarnation(source, situation), name)
+        return _away(positions, _NOT_MEASURED)
+    cost = _cost_of_failover(positions, there.positions, _incarnation(source, situation), name)
+    is_dated = bool(cost.lost) and here.newest_ms is not None and there.newest_ms is not None
+    return replace(cost, lost_ms=max(0, (there.newest_ms or 0) - (here.newest_ms or 0))) if is_dated else cost
 
 
 def _name_of(source: Address) -> str:
@@ -230,7 +232,7 @@ def _incarnation(topic: Address, situation: Situation) -> str | None:
     return None if seen is None else seen.incarnation
 
 
-def estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
+def _estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
     """Return what a cost is in offsets, bytes and time; `measure`: of the topic that has what is lost or copied."""
     offsets = length_of((*cost.lost, *cost.behind))
     size = 0 if measure is None else _share(measure, (*cost.lost, *cost.behind))

@@ -164,7 +164,7 @@ def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decis
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
-        decision.actions.append(_transition(pause, sides, mirror, None))
+        decision.actions.append(transition(pause, sides, mirror, None))
     else:
         decision.actions.append(first_copy(sides, mirror))
 
@@ -219,9 +219,9 @@ def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: S
             _remember(sides, mirror, before, decision)
     for step in way.steps:
         if step.verb == "promote":
-            decision.actions.append(_catch_up(sides, mirror, situation))
+            decision.actions.append(catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
-        asked = _transition(step, sides, mirror, seen)
+        asked = transition(step, sides, mirror, seen)
         if len(way.steps) > 1 or not _is_pause_set_back(asked, sides, mirror, situation, decision):
             decision.actions.append(asked)
     if (
@@ -312,7 +312,8 @@ def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole, si
     return mirror.state == "mirroring" and is_copying and not before.first_copy_done
 
 
-def _transition(step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None) -> Transition:
+def transition(step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None) -> Transition:
+    """Return the action of a step; `mirror`: the entry that wants it, `seen`: the mirror of the step as observed."""
     address = step.mirror.address
     is_of_peer = address != sides.address
     return Transition(
@@ -330,10 +331,11 @@ def _transition(step: Step, sides: AddressView, mirror: MirrorTopic, seen: Obser
     )
 
 
-def _catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation) -> RunJob:
-    patience_ms = patience_of(mirror, situation)
+def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None) -> RunJob:
+    """Return the wait before a promotion; `timeout_ms`: how long the lag may not shrink, `None`: as the link says."""
+    patience_ms = _patience_of(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
-        address=sides.address,
+        address=mirror.address,
         job=CATCH_UP,
         source=source_of(mirror),
         sink=topic_of(mirror),
@@ -344,7 +346,7 @@ def _catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation) -> 
     )
 
 
-def patience_of(mirror: MirrorTopic, situation: Situation) -> int | None:
+def _patience_of(mirror: MirrorTopic, situation: Situation) -> int | None:
     """Return for how long the lag may not shrink before a promotion: as the link says once this plan is applied."""
     link = link_of(mirror)
     item = situation.wanted.get(link) or situation.observed.get(link)
@@ -385,7 +387,8 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
     if not isinstance(mirror, MirrorTopic) or seen.state in _OVER:
         return False
     at = link_of(mirror)
-    link = situation.wanted.get(at) if situation.is_decidable(at) else situation.observed.get(at)
+    is_by_files = situation.is_decidable(at) and not situation.given.orders
+    link = situation.wanted.get(at) if is_by_files else situation.observed.get(at)
     if link is None or not isinstance(link.resource, MirrorLink):
         return False
     making = link.resource.spec.auto_create

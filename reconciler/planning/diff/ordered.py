@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.diff.link_orders import decide_link, ordered_links
+from reconciler.planning.diff.mirror_orders import decide_mirror_order, refuse_rivals
 from reconciler.planning.diff.mount_orders import migrate_topic
 from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
@@ -17,9 +18,11 @@ from reconciler.planning.orders import (
     AlterNamespaceOrder,
     AlterTopicOrder,
     CreateLinkOrder,
+    CreateMirrorOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
     DeleteLinkOrder,
+    DeleteMirrorOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
@@ -27,6 +30,7 @@ from reconciler.planning.orders import (
     MoveTopicsOrder,
     PauseLinkOrder,
     ReaddressOrder,
+    RoleOrder,
 )
 from reconciler.resources.address import (
     Address,
@@ -59,10 +63,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     forgotten: dict[Address, None] = {}
     for order in situation.given.orders:
         match order:
-            case ForgetOrder():
-                _forget(order, situation.recorded, forgotten, decision)
-            case ReaddressOrder():
-                _readdress(order, situation.recorded, decision)
+            case ForgetOrder() | ReaddressOrder():
+                _change_record(order, situation.recorded, forgotten, decision)
             case CreateNamespaceOrder():
                 create_namespace(order, situation, decision)
             case AlterNamespaceOrder():
@@ -75,8 +77,11 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 _decide_topic(order, situation, decision)
             case CreateLinkOrder() | AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
                 decide_link(order, situation, decision)
+            case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
+                decide_mirror_order(order, situation, decision)
             case _:
                 assert_never(order)
+    refuse_rivals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
         for address in sorted(forgotten, key=rank, reverse=True)  # what is in a namespace before the namespace
@@ -117,6 +122,15 @@ _MOVABLE: Final = ("topic", "namespace", "mounting")
 def hint_for_unknown(address: str, record: Iterable[str]) -> str:
     """Return a hint for an address that is not recorded: the nearest recorded one."""
     return did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
+
+
+def _change_record(
+    order: ForgetOrder | ReaddressOrder, record: Record, forgotten: dict[Address, None], decision: Decision
+) -> None:
+    if isinstance(order, ForgetOrder):
+        _forget(order, record, forgotten, decision)
+    else:
+        _readdress(order, record, decision)
 
 
 def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision) -> None:

@@ -38,6 +38,7 @@ from reconciler.resources.address import Address, address_of, full_name_of, join
 from reconciler.resources.mirror_link import (
     SYNCED_BY_DEFAULT,
     MirrorLink,
+    MirrorLinkSpec,
     MirrorTopic,
     fewer_partitions,
     is_auto_created,
@@ -226,6 +227,26 @@ def is_anothers(mirror: MirrorTopic, seen: Observed | None) -> bool:
     )
 
 
+def check_sides(
+    what: str, link: str, here: tuple[str, MirrorLinkSpec | None], there: tuple[str, MirrorLinkSpec | None]
+) -> Refused | None:
+    """Refuse to change roles over a link of which one half goes one way or has a prefix (F-C-073).
+
+    `what` begins the message. Each side is a cluster and what its half of the link says; `None`: it has none.
+    """
+    way_out = "Promote or fail over, and link the other way."
+    for (cluster, spec), (other, of_other) in ((here, there), (there, here)):
+        if spec is None or spec.source != other:
+            mode = "" if of_other is None else f", its mode on cluster {other} is {of_other.mode}"
+            message = f"{what}: link {link} has no half on cluster {cluster}{mode}"
+            return Refused(message, "Declare the link with `mode: bidirectional`, and apply that first.")
+        if spec.mode != "bidirectional":
+            return Refused(f"{what}: link {link} of cluster {cluster} is not bidirectional", way_out)
+        if spec.prefix:
+            return Refused(f"{what}: link {link} of cluster {cluster} has the prefix {spec.prefix}", way_out)
+    return None
+
+
 def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
     """Tell whether the roles of a mirror are swapped, so that the mirror on the other cluster says what it is."""
     return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
@@ -304,7 +325,8 @@ def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) ->
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
             "Plan again with both clusters. Where the source is lost for good, state failed-over works without it.",
         )
-    refused = _source_gone(mirror, status, verdict, situation) or _source_mirrors(mirror, status, verdict, situation)
+    verbs = verdict.verbs if isinstance(verdict, Ask) else ()
+    refused = source_gone(mirror, status, verbs, situation) or source_mirrors(mirror, status, verbs, situation)
     return refused or _way(mirror, status, verdict, is_suspended=is_suspended)
 
 
@@ -330,11 +352,11 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.paused
 
 
-def _source_mirrors(
-    mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, situation: Situation
+def source_mirrors(
+    mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> Refused | None:
     """Refuse to reverse a mirror whose source is a mirror, unless its entry makes it a topic."""
-    if not isinstance(verdict, Ask) or not _REVERSALS.intersection(verdict.verbs):
+    if not _REVERSALS.intersection(verbs):
         return None
     source = source_of(mirror)
     there, entry = situation.observed.get(mirror_at(source)), situation.entries.get(mirror_at(source))
@@ -348,9 +370,11 @@ def _source_mirrors(
     )
 
 
-def _source_gone(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, situation: Situation) -> Refused | None:
+def source_gone(
+    mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
+) -> Refused | None:
     """Refuse what copies from a topic that is not on its cluster any more."""
-    if not isinstance(verdict, Ask) or not _COPYING.intersection(verdict.verbs):
+    if not _COPYING.intersection(verbs):
         return None
     source = source_of(mirror)
     if source in situation.observed or mirror_at(source) in situation.observed:
@@ -384,7 +408,8 @@ def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
             f"{verdict.hint} Legal from there: {legal}.",
         )
     after = peer.model_copy(update={"state": role})
-    return _source_gone(after, status, verdict, situation) or _way(after, status, verdict, is_suspended=is_suspended)
+    verbs = verdict.verbs if isinstance(verdict, Ask) else ()
+    return source_gone(after, status, verbs, situation) or _way(after, status, verdict, is_suspended=is_suspended)
 
 
 def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
@@ -431,10 +456,15 @@ def _refusal(mirror: MirrorTopic) -> Verdict:
 
 
 def _restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | Refused:
+    step = restore_step(mirror, state, situation)
+    return VerbsToRole((step,)) if isinstance(step, Step) else step
+
+
+def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | Refused:
     """Let an original source become `mirror`, if what it follows then has as many partitions, or gets them first."""
     verb = "truncate-and-restore"
     topic, source = topic_of(mirror), source_of(mirror)
-    needed, has = _partitions_seen(topic, situation), _partitions_seen(source, situation)
+    needed, has = partitions_of(topic, situation), partitions_of(source, situation)
     wanted = situation.wanted.get(source)
     if wanted is not None and isinstance(wanted.resource, Topic) and situation.is_chosen(source):
         has = max(has, wanted.resource.spec.partitions or 0)
@@ -443,10 +473,10 @@ def _restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> 
             fewer_partitions((mirror.cluster, mirror.name), needed, (mirror.source_cluster, mirror.source), has),
             f"Declare {source} with `partitions: {needed}`: the same plan adds them first.",
         )
-    return VerbsToRole((Step(mirror, verb, state, ENDS[verb]),))
+    return Step(mirror, verb, state, ENDS[verb])
 
 
-def _partitions_seen(topic: Address, situation: Situation) -> int:
+def partitions_of(topic: Address, situation: Situation) -> int:
     """Return how many partitions a topic has, be it a mirror; 0: that is not known."""
     found = [0]
     for item in (situation.observed.get(topic), situation.observed.get(mirror_at(topic))):
@@ -752,10 +782,18 @@ def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
 
 
 def _synced(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
-    link = situation.wanted.get(link_of(mirror))
+    link = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
     if link is not None and isinstance(link.resource, MirrorLink) and link.resource.spec.topic_config_sync is not None:
         return link.resource.spec.topic_config_sync.include
     return SYNCED_BY_DEFAULT
+
+
+def why_unread(cluster: str, situation: Situation) -> str:
+    """Return why a cluster was not read, as the rest of a sentence about it."""
+    why = situation.given.lost.get(cluster)
+    if why is None:
+        return "was not read"
+    return why if situation.given.orders else "does not answer"
 
 
 def link_of(mirror: MirrorTopic) -> Address:

@@ -1,0 +1,550 @@
+"""Decide orders about mirrors: change a role, create one, delete one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from reconciler.errors import UserError
+from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.planning.actions import Delete, Reason, Transition
+from reconciler.planning.diff.converge import AddressView, create, deletion
+from reconciler.planning.diff.mirror_changes import CATCH_UP, catch_up, is_kept_by_link, transition
+from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
+from reconciler.planning.resolve.limits import check_configs
+from reconciler.planning.resolve.mirror_sources import (
+    BY_COMMAND,
+    ENDS,
+    Refused,
+    Step,
+    check_sides,
+    link_of,
+    partitions_of,
+    peer_of,
+    restore_step,
+    source_gone,
+    source_mirrors,
+    status_of,
+    taken_from_source,
+    why_unread,
+)
+from reconciler.planning.situation import WantedResource, mirror_at, source_of, topic_of
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    join_name,
+    kind_of,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.configs import canonical_value
+from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorState, MirrorTopic
+from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
+from reconciler.runtime.text import did_you_mean, first_few, nearest_spelling
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Action
+    from reconciler.planning.diff.converge import Decision
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Inventory, Observed, Recorded
+    from reconciler.resources.mirror_link import MirrorLinkSpec
+
+MirrorOrder: TypeAlias = RoleOrder | CreateMirrorOrder | DeleteMirrorOrder
+
+_M = MirrorStatus
+
+_ROLES: Final[Mapping[str, MirrorState]] = {
+    "pause": "paused",
+    "resume": "mirroring",
+    "promote": "promoted",
+    "failover": "failed-over",
+    "reverse-and-start": "reversed",
+    "reverse-and-pause": "reversed",
+    "truncate-and-restore": "mirroring",
+}
+"""The role of a mirror after a verb."""
+_ROLES_OF_ENTRY: Final[Mapping[str, MirrorState]] = {
+    **_ROLES,
+    "pause": "reversed",
+    "resume": "reversed",
+    "reverse-and-start": "mirroring",
+    "reverse-and-pause": "paused",
+    "truncate-and-restore": "reversed",
+}
+"""The role of the entry on the other cluster, if the files name the mirror there, and roles are swapped."""
+_END: Final[Mapping[str, MirrorStatus]] = {
+    "pause": _M.PAUSED,
+    "resume": _M.ACTIVE,
+    "failover": _M.STOPPED,
+    "promote": _M.STOPPED,
+}
+"""The state in which a verb has nothing left to do."""
+_TYPED: Final[Mapping[str, str]] = {
+    "reverse-and-start": "mirror reverse",
+    "reverse-and-pause": "mirror reverse --pause",
+    "truncate-and-restore": "mirror restore",
+    "delete": "mirror delete",
+}
+"""The command of a verb whose name is another."""
+_IN_PROGRESS: Final = "What is in progress continues with: reconciler run --once --only mirror"
+_NAMED: Final = 5
+
+
+# What to observe for an order. The answer to one question names the next: a mirror names its source.
+
+
+def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
+    """Yield what has to be observed to decide an order, as far as `observed` shows it.
+
+    `clusters`: all that are declared; a restore looks for stopped mirrors on each of them.
+    """
+    address = order.mirror
+    cluster, topic = cluster_of(address) or "", _topic_at(address)
+    yield from (cluster_address(cluster), address, topic, _links_on(cluster))
+    if cluster_address(cluster) not in observed:
+        return
+    seen = observed.get(address)
+    mirror = seen.resource if seen is not None and isinstance(seen.resource, MirrorTopic) else None
+    match order:
+        case RoleOrder(verb="truncate-and-restore"):
+            for other in sorted(set(clusters) - {cluster}):
+                yield from (cluster_address(other), _links_on(other))
+                yield from (at for link in _links(observed, other) if (at := _mirror_over(link, address)) is not None)
+        case CreateMirrorOrder():
+            for link in _links(observed, cluster):
+                if link.metadata.name == order.link:
+                    source = order.source or _source_name(full_name_of(address), link.spec.prefix) or ""
+                    yield from _source_side(address_of("topic", link.spec.source, source))
+                    levels = tiers_of(split_name(source)[0])
+                    yield from (address_of("namespace", link.spec.source, level) for level in levels)
+        case RoleOrder() if mirror is not None and order.verb != "pause":
+            yield from _source_side(source_of(mirror))
+        case RoleOrder() | DeleteMirrorOrder():
+            if seen is None and topic not in observed:
+                yield address_of("mirror", cluster, "*")  # to find the nearest name
+        case _:
+            assert_never(order)
+
+
+def needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[str]:
+    """Yield the clusters without which an order cannot be carried out."""
+    cluster = cluster_of(order.mirror) or ""
+    yield cluster
+    seen = observed.get(order.mirror)
+    match order:
+        case RoleOrder(verb="truncate-and-restore"):
+            yield from (link.spec.source for link in _links(observed, cluster) if _goes_both_ways(link.spec))
+        case RoleOrder() if order.verb in TWO_SIDED and seen is not None and isinstance(seen.resource, MirrorTopic):
+            yield seen.resource.source_cluster
+        case CreateMirrorOrder():
+            yield from (link.spec.source for link in _links(observed, cluster) if link.metadata.name == order.link)
+        case RoleOrder() | DeleteMirrorOrder():
+            return
+        case _:
+            assert_never(order)
+
+
+def _goes_both_ways(link: MirrorLinkSpec) -> bool:
+    return link.mode == "bidirectional" and not link.prefix
+
+
+def _source_side(source: Address) -> Iterator[Address]:
+    cluster = cluster_of(source) or ""
+    yield from (cluster_address(cluster), source, mirror_at(source), _links_on(cluster))
+
+
+def _links_on(cluster: str) -> Address:
+    return address_of("link", cluster, "*")
+
+
+def _topic_at(mirror: Address) -> Address:
+    return address_of("topic", cluster_of(mirror) or "", full_name_of(mirror))
+
+
+def _links(observed: Inventory, cluster: str) -> Iterator[MirrorLink]:
+    for address, seen in sorted(observed.items()):
+        if kind_of(address) == "link" and cluster_of(address) == cluster and isinstance(seen.resource, MirrorLink):
+            yield seen.resource
+
+
+def _mirror_over(link: MirrorLink, source: Address) -> Address | None:
+    """Return the mirror of a topic that a link would have; `None`: it mirrors another cluster."""
+    if link.spec.source != cluster_of(source):
+        return None
+    namespace, name = split_name(full_name_of(source))
+    return address_of("mirror", link.cluster, join_name(namespace, link.spec.prefix + name))
+
+
+def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Decision) -> None:
+    """Add the actions of an order about a mirror, or the error that refuses it."""
+    try:
+        match order:
+            case RoleOrder():
+                decision.actions += _role_actions(order, situation)
+            case CreateMirrorOrder():
+                _create(order, situation, decision)
+            case DeleteMirrorOrder():
+                decision.actions.append(_delete(order, situation))
+            case _:
+                assert_never(order)
+    except UserError as error:
+        decision.refuse(order.mirror, None, error.message, error.hint)
+
+
+# Roles.
+
+
+def refuse_rivals(decision: Decision) -> None:
+    """Refuse to reverse several mirrors of one source: it can become the mirror of one."""
+    rivals: dict[Address, list[Address]] = {}
+    for action in decision.actions:
+        if isinstance(action, Transition) and action.verb in REVERSALS and isinstance(action.after, MirrorTopic):
+            rivals.setdefault(source_of(action.after), []).append(action.address)
+    for source, mirrors in rivals.items():
+        if len(mirrors) == 1:
+            continue
+        message = f"{', '.join(mirrors)} have one source, {source}: it can become the mirror of only one of them"
+        for mirror in mirrors:
+            decision.refuse(mirror, None, message, f"Reverse one of them: reconciler mirror reverse {mirror}")
+        decision.actions = [action for action in decision.actions if action.address not in mirrors]
+
+
+def _role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
+    address, verb = order.mirror, order.verb
+    _check_platform(order, situation)
+    seen = situation.observed.get(address)
+    if verb == RESTORE:
+        mirror, status = _restored(order, seen, situation)
+        is_suspended = False
+    else:
+        mirror, status, is_suspended = _named(order, situation)
+        if not order.is_named and status is _END.get(verb):
+            return
+        _check_legal(order, mirror, status, situation, is_suspended=is_suspended)
+    if verb in TWO_SIDED and verb != RESTORE:
+        _check_source(address, verb, mirror.source_cluster, situation)
+        sides = (mirror.cluster, mirror.source_cluster)
+        why = source_gone(mirror, status, (verb,), situation)
+        if why is None and verb in REVERSALS:
+            why = _sides(f"{address} cannot be reversed", mirror.link, sides, situation)
+        why = why or source_mirrors(mirror, status, (verb,), situation)
+        if why is not None:
+            raise UserError(why.message, hint=why.hint)
+    yield from _actions(order, mirror, status, situation, is_suspended=is_suspended)
+
+
+def _actions(
+    order: RoleOrder, mirror: MirrorTopic, status: MirrorStatus, situation: Situation, *, is_suspended: bool
+) -> Iterator[Action]:
+    verb, record = order.verb, situation.recorded
+    before = situation.observed.get(mirror.address) or situation.observed.get(topic_of(mirror))
+    last, peer = record.get(mirror.address), peer_of(mirror).address
+    entry = peer if last is None and peer in record else None
+    if situation.given.has_state:
+        _check_owned(mirror, situation)
+    role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLES[verb]
+    after = _as_known(mirror, last, before).model_copy(update={"state": role})
+    condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
+    step = Step(after, verb, status, ENDS.get(verb, MIRROR.step(status, verb, condition=condition)))
+    of = peer_of(mirror).model_copy(update={"state": _ROLES_OF_ENTRY[verb]}) if entry is not None else after
+    view = AddressView(of.address, WantedResource(of, None), last, before)
+    if verb == PROMOTE:
+        yield catch_up(view, after, situation, timeout_ms=order.timeout_ms)
+    move = transition(step, view, of, before)
+    yield replace(
+        move,
+        parameters={**move.parameters, **({"diverged": "keep"} if order.keeps_diverged else {})},
+        reasons=(Reason.BY_COMMAND,),
+        depends_on=(f"{CATCH_UP}:{after.address}",) if verb == PROMOTE else (),
+    )
+
+
+def _as_known(mirror: MirrorTopic, last: Recorded | None, before: Observed | None) -> MirrorTopic:
+    """Return a mirror with the configs that are recorded or observed; a restored topic may follow another one now."""
+    known = next((each.resource for each in (last, before) if each and isinstance(each.resource, MirrorTopic)), mirror)
+    follows = {"link": mirror.link, "source_cluster": mirror.source_cluster, "source": mirror.source}
+    return known.model_copy(update=follows)
+
+
+def _check_owned(mirror: MirrorTopic, situation: Situation) -> None:
+    """Refuse to record the role of a mirror if neither it nor its link belongs to this workspace."""
+    peer = peer_of(mirror)
+    if not {mirror.address, topic_of(mirror), peer.address, link_of(mirror), link_of(peer)} & situation.recorded.keys():
+        message = f"{mirror.address} is not owned by this workspace, nor is its link"
+        raise UserError(message, hint="Declare the link, or do it without remembering that: --no-state")
+
+
+def _named(order: RoleOrder | DeleteMirrorOrder, situation: Situation) -> tuple[MirrorTopic, MirrorStatus, bool]:
+    """Return the mirror of an order, its state, and whether a reversal of it is suspended."""
+    address, observed = order.mirror, situation.observed
+    seen = observed.get(address)
+    if seen is None or not isinstance(seen.resource, MirrorTopic):
+        raise _no_mirror(address, situation)
+    status = status_of(seen)
+    if status is None:
+        raise UserError(f"{address} is {seen.state}, which this version does not know", hint="Upgrade reconciler.")
+    peer = observed.get(peer_of(seen.resource).address)
+    is_suspended = status is _M.PAUSED and peer is not None and peer.state == _M.PENDING_MIRROR
+    return seen.resource, status, is_suspended
+
+
+def _no_mirror(address: Address, situation: Situation) -> UserError:
+    for at in (address, _topic_at(address)):
+        if (hidden := situation.given.hidden.get(at)) is not None:
+            return UserError(hidden.message, hint=hidden.hint)
+    cluster, name = cluster_of(address) or "", full_name_of(address)
+    listing = f"See the mirrors with: reconciler mirror list {cluster}"
+    if _topic_at(address) in situation.observed:
+        return UserError(f"{address}: topic {name} is not mirrored", hint=listing)
+    names = {full_name_of(at): at for at in situation.observed if kind_of(at) == "mirror" and cluster_of(at) == cluster}
+    near = [names[word] for word in nearest_spelling(name, names)]
+    return UserError(f"{address}: topic {name} does not exist", hint=did_you_mean(near, then=listing))
+
+
+def _check_platform(order: RoleOrder, situation: Situation) -> None:
+    capabilities = situation.capabilities(cluster_of(order.mirror) or "")
+    if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirror_states:
+        return
+    what = "restored" if order.verb == RESTORE else "reversed"
+    platform = capabilities.platform.capitalize()
+    message = f"{order.mirror} cannot be {what}: a {platform} cluster cannot make a topic read-only"
+    raise UserError(message, hint="Promote or fail over, and link the other way.")
+
+
+def _check_legal(
+    order: RoleOrder, mirror: MirrorTopic, status: MirrorStatus, situation: Situation, *, is_suspended: bool
+) -> None:
+    if is_suspended and order.verb == PROMOTE:
+        message = f"{order.mirror} is PAUSED: cannot promote while a reversal is suspended"
+        raise UserError(message, hint="Possible in this state: resume, failover.")
+    _check_step(order.mirror, order.verb, status, mirror.link, situation, is_suspended=is_suspended)
+
+
+def _check_step(
+    address: Address, verb: str, status: MirrorStatus, link: str, situation: Situation, *, is_suspended: bool = False
+) -> None:
+    condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
+    try:
+        MIRROR.step(status, verb, condition=condition)
+    except UserError as error:
+        cluster = cluster_of(address) or ""
+        roles = situation.capabilities(cluster).mirror_states
+        legal = legal_words(status, legal_verbs(status, roles, _spec(link, cluster, situation)))
+        hint = f"Possible in this state: {legal}." if legal else error.hint
+        hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
+        raise UserError(f"{address} is {status}: {error.message.removeprefix('mirror: ')}", hint=hint) from error
+
+
+def legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
+    """Return the verbs that are legal in a state, for a mirror that can have these roles over its link."""
+    can_swap = "reversed" in roles and (link is None or _goes_both_ways(link))
+    lacking = () if can_swap else TWO_SIDED - {PROMOTE}
+    return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
+
+
+def legal_words(status: MirrorStatus, verbs: Iterable[str]) -> str:
+    """Return the verbs that are legal in a state, each with its command; empty if there are none."""
+    typed = {**_TYPED, "delete": "topic delete"} if status is _M.STOPPED else _TYPED
+    return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)
+
+
+def _check_source(address: Address, verb: str, source: str, situation: Situation) -> None:
+    """Refuse what needs both clusters if the other one was not read."""
+    if source in situation.trusted:
+        return
+    way = "Try again then." if verb == RESTORE else "Fail over: reconciler mirror failover works without it."
+    is_unknown = source not in situation.given.lost or situation.given.lost[source].startswith("is not known")
+    hint = f"Declare it as a Cluster. {way}" if is_unknown else way
+    message = f"{address}: {verb} needs both clusters, and {source} {why_unread(source, situation)}"
+    raise UserError(message, hint=hint)
+
+
+def _sides(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> Refused | None:
+    here, there = ((name, _spec(link, name, situation)) for name in clusters)
+    return check_sides(what, link, here, there)
+
+
+def _spec(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:
+    seen = situation.observed.get(address_of("link", cluster, link))
+    return seen.resource.spec if seen is not None and isinstance(seen.resource, MirrorLink) else None
+
+
+# Restores: the stopped mirrors that a topic was the source of.
+
+
+def _restored(order: RoleOrder, own: Observed | None, situation: Situation) -> tuple[MirrorTopic, MirrorStatus]:
+    """Return the mirror that an original source becomes, and its state now."""
+    address = order.mirror
+    if own is None and _topic_at(address) not in situation.observed:
+        raise _no_mirror(address, situation)
+    was = own.resource if own is not None and isinstance(own.resource, MirrorTopic) else None
+    status = _M.REGULAR if own is None else status_of(own) or _M.REGULAR
+    try:
+        _check_step(address, RESTORE, status, "" if was is None else was.link, situation)
+    except UserError as error:
+        if was is not None:
+            other = mirror_at(source_of(was))
+            way = f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {other}"
+            error.hint = f"{error.hint} {way}"
+        raise
+    if order.keeps_diverged and "keep-diverged" not in situation.capabilities(cluster_of(address) or "").link_features:
+        message = f"{address}: --keep-diverged is for Kafka clusters: an embedded one cuts its log"
+        raise UserError(message, hint="Copy what is shown to be cut off elsewhere first: reconciler topic consume.")
+    return _peer(order, was, situation), status
+
+
+def _peer(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> MirrorTopic:
+    """Return the mirror of the one stopped mirror that a topic can be restored from."""
+    address = order.mirror
+    cluster, topic = cluster_of(address) or "", _topic_at(address)
+    stopped = [
+        mirror
+        for at, mirror in sorted(situation.mirrors.items())
+        if source_of(mirror) == topic
+        and situation.observed[at].state == _M.STOPPED
+        and (not order.links or mirror.link in order.links)
+    ]
+    what = f"{address} cannot be restored"
+    wrong = {each.address: _sides(what, each.link, (cluster, each.cluster), situation) for each in stopped}
+    fitting = [each for each in stopped if wrong[each.address] is None]
+    if not fitting:
+        for link in _links(situation.observed, cluster):
+            is_named = not order.links or link.metadata.name in order.links
+            if is_named and _goes_both_ways(link.spec):
+                _check_source(address, RESTORE, link.spec.source, situation)
+        if was is not None and not stopped:
+            wrong[was.address] = _sides(what, was.link, (cluster, was.source_cluster), situation)
+        for why in wrong.values():
+            if why is not None:
+                raise UserError(why.message, hint=why.hint)
+        raise _none_stopped(order, was)
+    steps = [restore_step(peer_of(each), _M.REGULAR, situation) for each in fitting]
+    able = [step.mirror for step in steps if isinstance(step, Step)]
+    match able, steps[0]:
+        case [mirror], _:
+            return mirror
+        case [], Refused(message=message):
+            more = f"Declare {topic_of(fitting[0])} with `partitions: {partitions_of(topic, situation)}`"
+            raise UserError(message, hint=f"{more}, and apply that first.")
+        case _:
+            raise _several(address, [peer_of(mirror) for mirror in able])
+
+
+def _none_stopped(order: RoleOrder, was: MirrorTopic | None) -> UserError:
+    over = f" over link {first_few(order.links, _NAMED, grouping='')}" if order.links else ""
+    what = f"topic {full_name_of(order.mirror)} of cluster {cluster_of(order.mirror)} cannot be restored"
+    hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
+    if was is not None:
+        other = mirror_at(source_of(was))
+        hint = f"{hint} {order.mirror} is the mirror that stopped: reconciler mirror restore {other}"
+    return UserError(f"{what}: no stopped mirror of it is known{over}", hint=hint)
+
+
+def _several(address: Address, stopped: list[MirrorTopic]) -> UserError:
+    links = [link_of(each) for each in stopped]
+    message = (
+        f"topic {full_name_of(address)} of cluster {cluster_of(address)} can be restored from each of {len(stopped)} "
+        f"stopped mirrors: {first_few([each.address for each in stopped], _NAMED, grouping='')}"
+    )
+    choose = f"Choose one by its link: reconciler mirror restore {address} --link {links[0]}"
+    return UserError(message, hint=f"{choose}. The others: {first_few(links[1:], _NAMED, grouping='')}.")
+
+
+# Creating and deleting.
+
+
+def _create(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
+    """Create a mirror over a link; the record marks that no file names it."""
+    mirror = _ordered_mirror(order, situation)
+    parameters = taken_from_source(mirror, situation)
+    mirror = mirror.model_copy(update={"partitions": parameters.get("partitions")})
+    view = AddressView(order.mirror, WantedResource(mirror, None, BY_COMMAND), None, None)
+    create(view, decision, parameters)
+
+
+def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTopic:
+    address, observed = order.mirror, situation.observed
+    cluster, name = cluster_of(address) or "", full_name_of(address)
+    links = {link.metadata.name: link.spec for link in _links(observed, cluster)}
+    if order.link not in links:
+        otherwise = f"Links there: {', '.join(sorted(links)) or 'none'}. Declare one, and apply that first."
+        hint = did_you_mean(nearest_spelling(order.link, links), otherwise=otherwise)
+        raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
+    spec = links[order.link]
+    if any(at in observed or at in situation.given.hidden for at in (address, _topic_at(address))):
+        hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
+        raise UserError(f"{address}: topic {name} exists", hint=hint)
+    source = _checked_source(order, spec.prefix)
+    synced = SYNCED_BY_DEFAULT if spec.topic_config_sync is None else spec.topic_config_sync.include
+    for key in sorted(order.configs.keys() & set(synced)):
+        message = f"{address}: Cannot set configuration {key} for mirror topic: it is synced from the source"
+        raise UserError(message, hint="Set it on the source topic, or leave it out of topicConfigSync.include.")
+    mirror = MirrorTopic(
+        cluster=cluster,
+        link=order.link,
+        source_cluster=spec.source,
+        source=source,
+        name=name,
+        configs=_checked_configs(order, situation),
+    )
+    if spec.source not in situation.trusted:
+        message = f"{address}: its source {source_of(mirror)}: cluster {spec.source} "
+        message += why_unread(spec.source, situation)
+        raise UserError(message, hint=f"Declare it as a Cluster, and create the mirror when {spec.source} answers.")
+    if not {source_of(mirror), mirror_at(source_of(mirror))} & observed.keys():
+        hidden = situation.given.hidden.get(source_of(mirror))
+        why = f"topic {source} does not exist" if hidden is None else hidden.message
+        hint = f"List the topics with: reconciler topic list {spec.source}" if hidden is None else hidden.hint
+        raise UserError(f"{address}: its source {source_of(mirror)}: {why}", hint=hint)
+    return mirror
+
+
+def _source_name(full_name: str, prefix: str) -> str | None:
+    """Return the full name of the source of a mirror; `None`: its name lacks the prefix (F-C-006, F-C-007)."""
+    namespace, own = split_name(full_name)
+    return join_name(namespace, own.removeprefix(prefix)) if own.startswith(prefix) and own != prefix else None
+
+
+def _checked_source(order: CreateMirrorOrder, prefix: str) -> str:
+    name = full_name_of(order.mirror)
+    expected = _source_name(name, prefix)
+    if expected is not None and order.source in {None, expected}:
+        return expected
+    given = order.source or name
+    namespace, own = split_name(given)
+    rule = f"the prefix {prefix} and the name of its source" if prefix else "the name of its source"
+    message = f"{order.mirror}: over link {order.link} a mirror has {rule}, in the same namespace"
+    called = address_of("mirror", cluster_of(order.mirror) or "", join_name(namespace, prefix + own))
+    raise UserError(message, hint=f"That of {given} is called {called}.")
+
+
+def _checked_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:
+    capabilities = situation.capabilities(cluster_of(order.mirror) or "")
+    for message, hint in check_configs(order.configs, capabilities):
+        raise UserError(f"{order.mirror}: {message}", hint=hint)
+    configs: dict[str, str] = {}
+    for key, value in sorted(order.configs.items()):
+        try:
+            configs[key] = canonical_value(key, value, capabilities.configs)
+        except ValueError as error:
+            hint = "Give it a value it can have."
+            raise UserError(f"{order.mirror}: {key}={value}: {error}", hint=hint) from error
+    return configs
+
+
+def _delete(order: DeleteMirrorOrder, situation: Situation) -> Delete:
+    """Delete a mirror; the record stays, so the next plan shows that it is missing."""
+    address, seen = order.mirror, situation.observed.get(order.mirror)
+    mirror, status, _ = _named(order, situation)
+    if status is _M.STOPPED:
+        hint = f"Delete the topic: reconciler topic delete {_topic_at(address)}"
+        raise UserError(f"{address} is {status}, and an ordinary topic", hint=hint)
+    _check_step(address, "delete", status, mirror.link, situation)
+    if seen is None or is_kept_by_link(seen, situation):
+        message = f"{address} cannot be deleted: autoCreate of {link_of(mirror)} would create it again"
+        raise UserError(message, hint=f"Exclude {mirror.source!r} from its filters and apply that first.")
+    return deletion(address, seen, Reason.BY_COMMAND)
