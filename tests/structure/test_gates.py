@@ -15,28 +15,28 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 128_480,
-    "lines of the tests": 119_540,
-    "actions made outside planning": 9,
+    "lines of the package": 128_100,
+    "lines of the tests": 119_400,
+    "actions made outside planning": 0,
     "methods of platforms": 115,
     "methods of platforms by jobs": 0,
     "imports of embedded in the protocol": 2,
-    "classes in cli/json": 173,
+    "classes in cli/json": 165,
     "documents in saved_plan": 17,
-    "schemas": 58,
+    "schemas": 52,
     "fields of PlanInput": 25,
     "fields of Observed": 21,
     "fields of Capabilities": 42,
-    "words of prose": 237_400,
+    "words of prose": 235_900,
     "idioms per 1,000 words": 11.1,
-    "vague locals": 2_866,
-    "vague parameters": 677,
-    "classes that are a participle": 185,
-    "modules with three or more sections": 102,
+    "vague locals": 2_778,
+    "vague parameters": 661,
+    "classes that are a participle": 180,
+    "modules with three or more sections": 100,
 }
 TRACED: Final[Mapping[str, float]] = {
     "functions that hand actions to a platform": 1,
-    "modules that only one way of a failover enters": 44,
+    "modules that only one way of a failover enters": 30,
 }
 
 
