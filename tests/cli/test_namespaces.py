@@ -62,7 +62,7 @@ def test_a_namespace_is_made_listed_moved_to_and_deleted(workspace: Run) -> None
     made = run("namespace", "create", "west", "org:apache", "--set", "retention.ms=1d")
     assert (made.returncode, made.stdout) == (
         0,
-        "✓ namespace/west/org  created\n✓ namespace/west/org:apache  created\n",
+        "✓ namespace/west/org  created\n✓ namespace/west/org:apache  created\nnamespace create: 2 done\n",
     )
     again = run("namespace", "create", "cluster/west", "org:apache")
     assert (again.returncode, again.stdout) == (0, "· namespace/west/org:apache  unchanged\n")

@@ -45,7 +45,7 @@ from reconciler.operations.plan import verdict_of
 from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
-from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.plan import Finding, Plan, Waiting
 from reconciler.planning.plan_rows import plan_row
 from reconciler.planning.saved_plan import PlanDocument, plan_of
 from reconciler.providers.protocol import Failed, Upkept
@@ -444,15 +444,6 @@ def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_
 def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: Waiting) -> None:
     said = text_of(plan_text(replace(empty(), waiting=(waiting,))))
     assert f"{waiting.state.lower()}: how far it is, and what finishes it: reconciler mount status\n" in said
-
-
-def test_a_topic_that_lies_detached_is_not_said_to_be_made_again() -> None:
-    topic = Address("topic/west/shop:eu:clicks")
-    made = create("orders")
-    found = (DriftFinding(topic, "", {}, f"detached at {LOCATION}", "1"), DriftFinding(made.address, "", {}, None, "2"))
-    said = text_of(plan_text(replace(empty(), drift=found, actions=(made,))))
-    assert f"is missing, detached at {LOCATION} (is not made again, empty)" in said
-    assert "is missing on the cluster (will be made again)" in said
 
 
 def test_what_something_waits_for_is_kept_in_the_json_of_a_plan() -> None:

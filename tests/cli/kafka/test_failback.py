@@ -201,8 +201,8 @@ def test_a_hundred_mirrors_fail_over_and_back_and_nothing_is_lost_or_doubled(sid
     sides.produce(sides.east, "second", 4)
     backs = f"link/west/link-{sides.prefix}"
     foreseen = sides.did("mirror", "restore", f"mirror/west/{sides.prefix}:*", "--dry-run")
-    assert "Lost as of now: 0 records of 0 mirrors" in foreseen.out
-    assert sides.did("mirror", "restore", "--link", link, "--yes").out.endswith("truncate-and-restore: 100 done\n")
+    assert "Lost in total" not in foreseen.out
+    assert sides.did("mirror", "restore", "--link", link, "--yes").out.endswith("mirror restore: 100 done\n")
     sides.mirror()
     sides.assert_same(8)
     sides.produce(sides.east, "third", 4)
@@ -217,12 +217,12 @@ def test_a_rehearsal_says_how_many_records_and_seconds_a_failover_loses(sides: S
     mirrored = time.time()
     sides.produce(sides.west, "late", 3, partition=0)
     said = sides.did("mirror", "failover", f"mirror/east/{sides.prefix}:*", "--dry-run").out
-    found = re.search(r"Lost as of now: 6 records of 2 mirrors, at most ([\d,.]+) s each", said)
+    found = re.search(r"Lost in total: 6 offsets of 2 mirrors, at most ([\d,.]+) s", said)
     assert found is not None, said
     assert 0 < float(found[1].replace(",", "")) < time.time() - mirrored + 60
     sides.mirror()
     nothing = sides.did("mirror", "failover", f"mirror/east/{sides.prefix}:*", "--dry-run").out
-    assert "Lost as of now: 0 records of 0 mirrors\n" in nothing
+    assert nothing.count("0 offsets lost as of now") == 2
 
 
 @pytest.mark.fact("F-C-078")
@@ -236,7 +236,7 @@ def test_the_way_back_copies_only_what_is_new_and_brings_groups(sides: Sides) ->
     new = sides.read_at(sides.east)
     sides.commit(sides.east, "billing", {0: new[0][12][0], 1: new[1][5][0]})
     said = sides.did("mirror", "restore", sides.address("west"), "--yes").out
-    assert said.endswith("REGULAR → ACTIVE; `reconciler run` copies what is new\n"), said
+    assert said.endswith("restored: REGULAR → ACTIVE\n"), said
     assert sides.status("west") == "ACTIVE"
     sides.mirror()
     sides.assert_same(30)
@@ -260,7 +260,7 @@ def test_what_never_reached_the_mirror_is_shown_and_kept_in_a_topic_of_its_own(s
     assert "(partition 0 from offset 10 on) never reached its mirror: given up for good" in shown
     several = ("mirror", "restore", sides.address("west"), sides.address("west", "none"), "--dry-run")
     assert "3 records since 20" in sides.typed(*several).out
-    kept_in = rf"nothing: 3 records since \S+ kept in {sides.prefix}:orders\.diverged"
+    kept_in = rf"3 records since .+ {sides.prefix}:orders\.diverged"
     assert re.search(kept_in, sides.typed(*several, "--keep-diverged").out)
     sides.did("mirror", "restore", sides.address("west"), "--keep-diverged", "--yes")
     sides.mirror()
