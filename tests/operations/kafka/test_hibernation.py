@@ -230,8 +230,13 @@ def test_a_topic_that_woke_on_kafka_changes_clusters_in_one_plan_or_is_released_
     reach = SiteOptions(invocation=site.bench.invocation, select=Select())
     asked = ReleaseOf(location=location, owner=owner, allow=(allow,))
     assert release_topic(reach, asked, confirm=lambda _: True, stop=Stop()).owner_name == "live"
-    site.apply()
+    (held,) = site.plan().plan.held  # A place that a command gave stays until a command or the files change it.
+    assert held.address == f"mounting/live/{site.topic}"
+    request = MountRequest(verb="mount", texts=[f"topic/live/{site.topic}"])
+    assert migrate_topics(site.bench.acting("topic mount"), request).verdict is None
     assert site.physical in site.kafka.names()
+    site.apply()
+    assert site.planned() == []
 
 
 def test_an_unmount_whose_timeout_is_infinite_takes_as_long_as_it_takes(site: Site) -> None:
