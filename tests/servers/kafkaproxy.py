@@ -28,7 +28,8 @@ _DONE_SECONDS: Final = 60
 class KafkaProxy:
     """Passes requests on, one connection beside another, and loses the answers it was told to lose.
 
-    `asked`: the codes of all requests that came.
+    `asked`: the codes of all requests that came. `answered_bytes`: the size of all answers.
+    `connections`: how many were opened. `is_hung`: requests are read, and never answered.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,8 @@ class KafkaProxy:
         self._lock = threading.Lock()
         self._losing: list[int] = []
         self.lost: list[int] = []
-        self.asked: list[int] = []
+        self.is_hung = False
+        self.forget()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
     @property
@@ -52,6 +54,12 @@ class KafkaProxy:
         """Lose the answers to the next requests of a kind (their code in the protocol)."""
         with self._lock:
             self._losing += [kind] * times
+
+    def forget(self) -> None:
+        """Count from here."""
+        self.asked: list[int] = []
+        self.answered_bytes = 0
+        self.connections = 0
 
     def __enter__(self) -> Self:
         self._threads[0].start()
@@ -72,6 +80,7 @@ class KafkaProxy:
                 client, _ = self._listening.accept()
             except OSError:
                 return
+            self.connections += 1
             thread = threading.Thread(target=self._pass, args=(client,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -79,10 +88,12 @@ class KafkaProxy:
     def _pass(self, client: socket.socket) -> None:
         with closing(client), suppress(OSError), socket.create_connection(("127.0.0.1", self._broker)) as broker:
             answered = threading.Event()
-            back = threading.Thread(target=_copy, args=(broker, client, answered), daemon=True)
+            back = threading.Thread(target=self._answer, args=(broker, client, answered), daemon=True)
             back.start()
             while (request := _framed(client)) is not None:
                 self.asked.append(int.from_bytes(request[4:6], "big"))
+                if self.is_hung:
+                    continue
                 if self._loses(int.from_bytes(request[4:6], "big"), request):
                     client.shutdown(socket.SHUT_WR)  # Before the broker can answer.
                     answered.clear()
@@ -93,6 +104,16 @@ class KafkaProxy:
             with suppress(OSError):
                 broker.shutdown(socket.SHUT_RDWR)
             back.join(10)
+
+    def _answer(self, broker: socket.socket, client: socket.socket, answered: threading.Event) -> None:
+        with suppress(OSError):
+            while came := broker.recv(_CHUNK):
+                answered.set()
+                self.answered_bytes += len(came)
+                with suppress(OSError):  # Nobody hears it any more; the broker must not notice.
+                    client.sendall(came)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)  # As the broker has ended, so does what its client sees.
 
     def _loses(self, kind: int, request: bytes) -> bool:
         is_trial = kind in _WITH_TRIALS and bool(request[-2])
@@ -119,13 +140,3 @@ def _exactly(client: socket.socket, count: int) -> bytes | None:
             return None
         found += came
     return found
-
-
-def _copy(source: socket.socket, target: socket.socket, answered: threading.Event) -> None:
-    with suppress(OSError):
-        while came := source.recv(_CHUNK):
-            answered.set()
-            with suppress(OSError):  # Nobody hears it any more; the broker must not notice.
-                target.sendall(came)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_RDWR)  # As the broker has ended, so does what its client sees.
