@@ -152,6 +152,7 @@ def test_a_dry_run_changes_nothing_and_takes_no_lease(twins: Twins) -> None:
     assert [action["address"] for action in plan["actions"]] == [LINK, HALF]
     forced = twins.said("link", "delete", LINK, "--force", "--dry-run")
     assert [name in forced for name in (ORDERS, CLICKS)] == [True, True]
+    assert forced.count("0 offsets lost as of now") == 2
     refused = twins.typed("link", "delete", LINK, "--dry-run")
     assert (refused.code, "2 ACTIVE" in refused.out) == (7, True)
     assert (states(twins), twins.said("state", "history")) == ({LINK: "ACTIVE", HALF: "ACTIVE"}, before)

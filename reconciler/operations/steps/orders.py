@@ -44,8 +44,9 @@ from reconciler.planning.orders import (
     RoleOrder,
 )
 from reconciler.planning.plan import Finding, Plan, PlanInput, Selection
+from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, has_two_halves
-from reconciler.planning.situation import mirror_at
+from reconciler.planning.situation import mirror_at, source_of
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import (
     Address,
@@ -500,13 +501,16 @@ def observe_orders(
 
 
 def _is_failover(order: Order) -> bool:
-    return isinstance(order, RoleOrder) and order.verb == FAILOVER
+    is_forced = isinstance(order, DeleteLinkOrder) and order.is_forced
+    return is_forced or (isinstance(order, RoleOrder) and order.verb == FAILOVER)
 
 
 def _needed(order: Order, observed: Inventory) -> Iterator[str]:
     """Yield the clusters without which an order cannot be decided."""
     if isinstance(order, RoleOrder | CreateMirrorOrder | DeleteMirrorOrder):
         yield from needed_clusters(order, observed)
+    elif isinstance(order, DeleteLinkOrder):
+        yield cluster_of(order.link) or ""
     else:
         yield from (cluster_of(address) or "" for address in _scope(order, observed, ()))
 
@@ -538,13 +542,22 @@ def _scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iter
             if has_two_halves(link):
                 yield _links_on(link.spec.source)
         case AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
-            cluster = cluster_of(order.link) or ""
-            yield from (cluster_address(cluster), _links_on(cluster))
+            yield from _scope_of_link(order, observed)
         case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
             yield from scope_of_mirror(order, observed, clusters)
         case _:
             message = f"{order} names no resource of its own to observe"
             raise TypeError(message)
+
+
+def _scope_of_link(order: AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder, observed: Inventory) -> Iterator[Address]:
+    cluster = cluster_of(order.link) or ""
+    yield from (cluster_address(cluster), _links_on(cluster))
+    if isinstance(order, DeleteLinkOrder) and order.is_forced:  # A failover loses what only its source has.
+        resources = (seen.resource for seen in observed.values())
+        for mirror in (each for each in resources if isinstance(each, MirrorTopic)):
+            if link_of(mirror) == order.link:
+                yield from (cluster_address(mirror.source_cluster), source_of(mirror))
 
 
 def _below(cluster: str, name: str) -> Iterator[Address]:
