@@ -14,6 +14,7 @@ from reconciler.cli.present import finding_line, last_line, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.planning.actions import Risk, Transition, Update, addresses_of
+from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, json_shown
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callab
     """Return a function that shows a plan and asks whether to carry it out: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
-        count = len({at for action in plan.actions if action.blocked is None for at in addresses_of(action)})
+        changed = {at for action in plan.actions if action.blocked is None for at in addresses_of(action)}
+        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # Without mirrors of deleted links.
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {count_text(count)} {noun}'}?"
         return approved(_plan_lines(plan), question, yes=yes, form=form)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.applying.events import ActionDone, Event, Summary
+from reconciler.applying.events import ActionDone, ActionStarted, Event, Summary
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -25,6 +25,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
 from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop
 from reconciler.planning.orders import DeleteLinkOrder, PauseLinkOrder
+from reconciler.resources.address import Address
 from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -191,6 +192,23 @@ def test_what_was_asked_of_a_link_is_told_where_its_cluster_cannot_be_read_after
     assert done.verdict is None
     states = list(done.states.values()) if isinstance(done, OrderResult) else [each.after for each in done.each]
     assert states in ([], [None])
+
+
+def test_a_link_stays_and_says_why_if_one_of_its_mirrors_cannot_be_failed_over(linked: Bench) -> None:
+    assert declare(linked, '{source: west, mirrorTopics: [{source: "shop:orders"}]}').apply().verdict is None
+    assert create_links(linked.acting(), ["link/east/second"], {"source": "west", "prefix": "w."}).verdict is None
+
+    def lose(event: Event) -> None:
+        if isinstance(event, ActionStarted) and event.id.startswith("failover:"):
+            opened(linked, "east").delete_topic("shop:orders")
+
+    links = ["link/east/from-west", "link/east/second"]
+    result = order_links(
+        replace(linked.acting(), report=lose), links, lambda link, _is_named: DeleteLinkOrder(link, is_forced=True)
+    )
+    message = str(result.failed[Address("link/east/from-west")])
+    assert message.startswith("link/east/from-west stays as it is: failover:mirror/east/shop:orders: "), message
+    assert list(opened(linked, "east").catalog.read().links) == ["from-west"]
 
 
 TWIN = {"source": "west", "mode": "bidirectional"}
