@@ -27,9 +27,11 @@ from reconciler.planning.orders import (
     AlterNamespaceOrder,
     AlterTopicOrder,
     CreateLinkOrder,
+    CreateMirrorOrder,
     CreateNamespaceOrder,
     CreateTopicOrder,
     DeleteLinkOrder,
+    DeleteMirrorOrder,
     DeleteNamespaceOrder,
     DeleteTopicOrder,
     ForgetOrder,
@@ -38,6 +40,7 @@ from reconciler.planning.orders import (
     Order,
     PauseLinkOrder,
     ReaddressOrder,
+    RoleOrder,
 )
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of
@@ -361,6 +364,9 @@ _ORDERS: dict[str, type[Any]] = {
     "pause_link": PauseLinkOrder,
     "delete_link": DeleteLinkOrder,
     "mount": MountOrder,
+    "role": RoleOrder,
+    "create_mirror": CreateMirrorOrder,
+    "delete_mirror": DeleteMirrorOrder,
 }
 
 
