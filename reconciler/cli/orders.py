@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.events import ActionFailed, Event
@@ -130,7 +131,8 @@ def _result_text(result: OrderResult, done: str) -> list[Line]:
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}
-    lines = [each for address in result.addresses for each in _lines_of(result, address, actions.get(address), done)]
+    rows = (_lines_of(result, address, actions.get(address), done) for address in result.addresses)
+    lines = [*chain.from_iterable(rows)]
     return [*lines, *_counts(result)] if len(result.addresses) > 1 else lines
 
 

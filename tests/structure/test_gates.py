@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 128_100,
-    "lines of the tests": 119_400,
+    "lines of the tests": 119_430,
     "actions made outside planning": 0,
     "methods of platforms": 115,
     "methods of platforms by jobs": 0,

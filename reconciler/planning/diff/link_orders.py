@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from reconciler.lifecycles import MIRROR, MirrorStatus
-from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
-from reconciler.planning.diff.converge import AddressView, compare, deletion, state_precondition, update
+from reconciler.errors import UserError
+from reconciler.planning.actions import Block, Create, Reason, Risk
+from reconciler.planning.diff.converge import AddressView, compare, deletion, update
+from reconciler.planning.diff.mirror_orders import role_actions
 from reconciler.planning.fields import fields_of
-from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder
+from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
 from reconciler.planning.resolve.limits import beyond_platform, check_changes
-from reconciler.planning.resolve.mirror_sources import link_of, peer_of
+from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, half_of, has_two_halves
 from reconciler.planning.situation import WantedResource, is_live
 from reconciler.resources.address import Address, cluster_of, kind_of
@@ -152,7 +153,11 @@ def _delete_link(
         message = f"it has mirrors that are not stopped: {counts}"
         decision.actions.append(replace(delete, blocked=Block("mirroring", message, None)))
         return
-    stops = [_failover(at, situation) for at in live]
+    try:
+        stops = [stop for at in live for stop in role_actions(RoleOrder(mirror=at, verb=FAILOVER), situation)]
+    except UserError as error:
+        decision.refuse(order.link, None, error.message, error.hint)
+        return
     decision.actions += [*stops, replace(delete, depends_on=tuple(stop.id for stop in stops))]
     if order.link in situation.recorded:
         hint = f"To delete it in the files: reconciler drift --accept {order.link}"
@@ -164,21 +169,3 @@ def _delete_link(
     if has_two_halves(link) and half_at(link) not in ordered:
         stays = f"its half on cluster {link.spec.source} stays"
         decision.warn(order.link, None, stays, f"To delete it too: reconciler link delete {half_at(link)}")
-
-
-def _failover(address: Address, situation: Situation) -> Transition:
-    mirror, seen = situation.mirrors[address], situation.observed[address]
-    status, peer = MirrorStatus(seen.state or ""), peer_of(mirror).address
-    is_entry = address not in situation.recorded and peer in situation.recorded
-    return Transition(
-        address=address,
-        machine=MIRROR.name,
-        verb=FAILOVER,
-        from_state=status.value,
-        to_state=MIRROR.step(status, FAILOVER).value,
-        after=mirror.model_copy(update={"state": "failed-over"}),
-        parameters={"entry": peer, "role": "failed-over"} if is_entry else {},
-        risk=Risk.DATA_LOSS,
-        reasons=(Reason.BY_COMMAND,),
-        precondition=state_precondition(address, seen),
-    )

@@ -184,7 +184,7 @@ def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Deci
     try:
         match order:
             case RoleOrder():
-                decision.actions += _role_actions(order, situation)
+                decision.actions += role_actions(order, situation)
             case CreateMirrorOrder():
                 _create(order, situation, decision)
             case DeleteMirrorOrder():
@@ -213,7 +213,12 @@ def refuse_rivals(decision: Decision) -> None:
         decision.actions = [action for action in decision.actions if action.address not in mirrors]
 
 
-def _role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
+def role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
+    """Yield the actions that apply a verb to a mirror.
+
+    Raises:
+        UserError: The verb is not legal for the mirror, or its source or link does not allow it.
+    """
     address, verb = order.mirror, order.verb
     _check_platform(order, situation)
     seen = situation.observed.get(address)
