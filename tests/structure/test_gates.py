@@ -15,7 +15,7 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 128_100,
+    "lines of the package": 128_130,
     "lines of the tests": 119_430,
     "actions made outside planning": 0,
     "methods of platforms": 115,

@@ -8,7 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import BlockedError, IncompleteError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import (
+    BlockedError,
+    IncompleteError,
+    ReconcilerError,
+    RetryableError,
+    StalePlanError,
+    UserError,
+)
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.observe import (
     absent_cluster,
@@ -47,7 +54,7 @@ from reconciler.planning.plan import Finding, Plan, PlanInput, Selection
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -130,24 +137,54 @@ def _measured_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[s
     for address in cuts:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
 
+    unreadable: dict[Address, UserError] = {}
+
     def look(cluster: str) -> Measures:
-        found: dict[Address, Measure] = {}
-        while missing := [address for address in by_cluster[cluster] if address not in found]:
-            more = measured_on(
-                site.providers[cluster], dict.fromkeys(missing, ()), cut, with_groups=False, may_lack=True
-            )
-            if not more:
-                break
-            found |= more
-        return found
+        return _measured_side(site.providers[cluster], by_cluster[cluster], cut, unreadable)
 
     answers, late = ask_clusters(look, by_cluster, optional)
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
+    _refuse_unreadable(draft, unreadable)
     if late:
         lost = {**situation.given.lost, **{cluster: why_lost(cluster, error) for cluster, error in late.items()}}
         given = replace(situation.given, lost=lost)
         draft = replace(draft, situation=replace(situation, given=given, trusted=situation.trusted - late.keys()))
     return draft, with_diverged(site.providers, draft.actions, measures) if cut else measures
+
+
+def _measured_side(
+    provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
+) -> Measures:
+    """Measure topics of one cluster together, or each alone if one cannot be read; these go to `unreadable`."""
+
+    def measured(wanted: Sequence[Address]) -> Measures:
+        return measured_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
+
+    sizes: dict[Address, Measure] = {}
+    try:
+        while missing := [address for address in topics if address not in sizes]:
+            more = measured(missing)
+            if not more:
+                break
+            sizes |= more
+    except RetryableError:
+        return sizes
+    except UserError:
+        for topic in topics:
+            try:
+                sizes |= measured([topic])
+            except UserError as error:
+                unreadable[topic] = error
+    return sizes
+
+
+def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) -> None:
+    """Refuse to change the roles of mirrors whose own partitions cannot be read."""
+    for topic, error in unreadable.items():
+        mirror = mirror_at(topic)
+        if any(action.address == mirror for action in draft.actions):
+            draft.decision.refuse(mirror, None, error.message, error.hint)
+            draft.decision.actions = [action for action in draft.actions if action.address != mirror]
 
 
 def require_executable(plan: Plan) -> Plan:

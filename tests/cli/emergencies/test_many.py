@@ -51,7 +51,7 @@ def test_of_twelve_failovers_those_of_damaged_partitions_fail_alone(twins: Twins
     topics = twins.cluster("east").catalog.read().topics
     states = {name: topic.mirror.state for name, topic in topics.items() if topic.mirror is not None}
     left = {name for name, status in states.items() if name.startswith("shop:more-") and status != "STOPPED"}
-    assert left == set(damaged)
+    assert left == set(damaged), done.out + done.err
 
 
 VERBS = [
