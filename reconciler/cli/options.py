@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Form: TypeAlias = Literal["text", "json", "markdown", "html", "junit", "sarif"]
-PageForm: TypeAlias = Literal["text", "json", "html"]
+ListForm: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
 
 AnyForm = Annotated[
     Form,
@@ -42,7 +42,9 @@ Report = Annotated[
         show_default=False,
     ),
 ]
-TextJsonOrPage = Annotated[PageForm, Option("--format", help="What to print; html is a page.")]
+ForLists = Annotated[
+    ListForm, Option("--format", help="What to print; junit and sarif are for pages that collect results.")
+]
 TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
 OutFolder = Annotated[
     Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)

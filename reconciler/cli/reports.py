@@ -16,7 +16,7 @@ import orjson
 from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.errors import unexpected
 from reconciler.cli.hint_rewrite import typed_again
-from reconciler.cli.options import Form
+from reconciler.cli.options import Form, ListForm
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import ReconcilerError, UsageError
 from reconciler.runtime.text import counted, did_you_mean, nearest, one_line, visible
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 # What ended in an error, in the form that was asked for: a page that collects results must not keep an old one.
 
 
-Command: TypeAlias = Literal["plan", "drift", "validate", "show", "state history"]
+Command: TypeAlias = Literal["plan", "drift", "validate"]
 
 _TITLES: Final[dict[Command, str]] = {
     "plan": "{} was not planned",
     "drift": "{} was not compared",
     "validate": "Files of {} are not valid",
-    "show": "{} cannot be shown",
-    "state history": "The states of {} cannot be listed",
 }
 _ROOM: Final = 100
 """Bytes for the line that says how many problems are missing."""
@@ -114,7 +112,7 @@ def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
 
             out().write_bytes(document_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
         case "html":
-            from reconciler.cli.html.state_report import remarks_report
+            from reconciler.cli.html.remarks_report import remarks_report
             from reconciler.cli.present import show_page
             from reconciler.operations.manifest_files import folder_of
 
@@ -253,7 +251,7 @@ def reports(
     wrong: UsageError | None = None
     for each in given or ():
         try:
-            files.append(_report(each, invocation, files))
+            files.append(_report(each, command, invocation, files))
         except UsageError as error:
             wrong = wrong or error
     made = Reports(tuple(files), form, command, invocation, environment)
@@ -263,11 +261,14 @@ def reports(
     return made
 
 
-def _report(given: str, invocation: Invocation, others: Sequence[tuple[str, Path]]) -> tuple[str, Path]:
+def _report(
+    given: str, command: Command, invocation: Invocation, others: Sequence[tuple[str, Path]]
+) -> tuple[str, Path]:
     form, equals, name = given.partition("=")
-    if form not in _FORMS or not equals or not name:
-        hint = did_you_mean(nearest(form, _FORMS), otherwise=f"Forms: {', '.join(_FORMS)}.")
-        raise UsageError(f"--report {given} is not FORM=FILE", hint=f"Write it as --report html=plan.html. {hint}")
+    forms = [each for each in _FORMS if (command, each) != ("validate", "html")]
+    if form not in forms or not equals or not name:
+        hint = did_you_mean(nearest(form, forms), otherwise=f"Forms: {', '.join(forms)}.")
+        raise UsageError(f"--report {given} is not FORM=FILE", hint=f"Write it as --report json={command}.json. {hint}")
     from reconciler.cli.output_files import checked_output
 
     path = invocation.cwd / checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
@@ -290,7 +291,8 @@ def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
         return
     from reconciler.cli.options import Place
 
-    form = cast("Form", next((each for each in get_args(Form) if each in given("--format")[-1:]), "text"))
+    forms = get_args(ListForm if command == "validate" else Form)
+    form = cast("Form", next((each for each in forms if each in given("--format")[-1:]), "text"))
     folder = given("--workspace")[-1:]
     environment = given("--environment", "-e")[-1:]
     with suppress(ReconcilerError, OSError):

@@ -157,13 +157,18 @@ def annotate_plan(planned: Planned) -> None:
         annotate(plan_remarks(planned.plan), planned.folder)
 
 
-def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
-    """Print a saved plan on standard output."""
+def show_document(document: PlanDocument, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
+    """Print a saved plan on standard output; `folder` returns that of the workspace, for the links of a page."""
     screen = out()
     if form == "json":
         from reconciler.planning.saved_plan import canonical_bytes
 
         screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
+    elif form == "html":
+        from reconciler.cli.html.plan_report import plan_report
+        from reconciler.planning.saved_plan import plan_of
+
+        show_page(plan_report(plan_of(document), document), folder())
     else:
         from reconciler.cli.text.plan_text import plan_text
         from reconciler.planning.saved_plan import plan_of

@@ -337,6 +337,22 @@ def test_explain_says_where_a_value_comes_from_and_why_something_is_planned(appl
     assert printed["actions"][0]["reasons"] == ["changed", "partitions_increase"]
 
 
+@pytest.mark.parametrize("value", ["7d", "default"])
+def test_a_config_differs_where_only_the_cluster_lacks_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    with Path("manifests/example.yaml").open("a") as file:
+        file.write(f"  configs: {{retention.ms: {value}}}\n")
+    assert call("apply", "--yes").code == 0
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[33m" not in call("show", TOPIC).out
+    if value != "default":
+        assert call("topic", "alter", TOPIC, "--delete", "retention.ms", "--yes").code == 0
+        (row,) = [row for row in call("show", TOPIC).out.splitlines() if "retention.ms" in row]
+        assert row.count("7d") == 2
+        assert "\x1b[33m·" in row
+
+
 @pytest.mark.parametrize("command", [("show",), ("explain",), ("state", "show"), ("topic", "describe")])
 def test_an_address_nobody_knows_exits_1_with_a_hint(applied: Call, command: tuple[str, ...]) -> None:
     said = applied(*command, "topic/west/shop:nope")

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
-from tests.cli.test_pages import rows_of
 
 LINK, HALF = "link/east/twin", "link/west/twin"
 EXTRA = "link/east/extra"
+YELLOW = "\x1b[33m"
 
 
 def states(twins: Twins) -> dict[str, str]:
@@ -75,12 +75,11 @@ UNNAMED = [
 ]
 
 
-@pytest.mark.fact("F-C-090")
-def test_a_link_with_mirrors_is_in_step_on_the_page_of_what_is_there(twins: Twins) -> None:
-    page = twins.typed("show", "link/east/twin", "--format", "html").out
-    (row,) = rows_of(page)
-    assert row["verb"] == "in step"
-    assert [path for sign, path, *sides in row["fields"] if len(set(sides)) > 1] == ["mirrorTopics"]
+def test_mirrors_that_files_list_are_no_difference_of_a_link(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = twins.typed("show", "link/east/twin").out
+    assert "mirrorTopics" in shown
+    assert YELLOW not in shown
 
 
 @pytest.mark.parametrize(("asked", "code", "says"), UNNAMED, ids=str)

@@ -23,8 +23,9 @@ def asked(forms: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("command", ["plan", "drift", "validate"])
 def test_a_report_is_what_the_same_command_prints_in_that_form(call: Call, tmp_path: Path, command: str) -> None:
-    assert call(command, *asked(FORMS)).code == 0
-    for form in FORMS:
+    forms = tuple(form for form in FORMS if (command, form) != ("validate", "html"))
+    assert call(command, *asked(forms)).code == 0
+    for form in forms:
         assert (tmp_path / f"r.{form}").read_text() == call(command, "--format", form).out
 
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import out
-from reconciler.cli.options import Files, FromState, Place, TextJsonOrPage, TextOrJson, bundled
+from reconciler.cli.options import Files, FromState, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.errors import UsageError
 
@@ -24,46 +24,28 @@ def show_command(
     what: Annotated[
         str | None, Argument(metavar="ADDR|PLANFILE", help="An address or a saved plan; by default everything.")
     ] = None,
-    form: TextJsonOrPage = "text",
+    form: Annotated[
+        Literal["text", "json", "html"], Option("--format", help="What to print; html is a page of a saved plan.")
+    ] = "text",
 ) -> None:
     """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
-    if form == "html":
-        _show_page(files, place, what)
-        return
     if what is not None and _is_file(what):
         from reconciler.cli.show import show_document
+        from reconciler.operations.manifest_files import folder_of
         from reconciler.operations.show import show_plan
 
-        show_document(show_plan(Path(what)), form)
+        show_document(show_plan(Path(what)), form, lambda: folder_of(place.invocation()))
         return
+    if form == "html":
+        raise UsageError(
+            "only a saved plan is shown as a page", hint="Name its file: reconciler show plan.json --format html"
+        )
     from reconciler.cli.json.inventory_json import ShowDocument
     from reconciler.cli.text.inventory_text import show_text
     from reconciler.operations.show import show
 
     rows = show(place.invocation(), files.select(), what)
     present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows), is_paged=True)
-
-
-def _show_page(files: Files, place: Place, what: str | None) -> None:
-    from reconciler.cli.html.plan_report import plan_report
-    from reconciler.cli.html.state_report import show_report
-    from reconciler.cli.json.inventory_json import ShowDocument
-    from reconciler.cli.present import show_page
-    from reconciler.cli.reports import errors_shown
-    from reconciler.operations.manifest_files import folder_of, name_of_workspace
-    from reconciler.operations.show import show, show_plan
-    from reconciler.planning.saved_plan import plan_of
-
-    invocation = place.invocation()
-    with errors_shown("html", "show", invocation, files.environment):
-        if what is not None and _is_file(what):
-            document = show_plan(Path(what))
-            report = plan_report(plan_of(document), document)
-        else:
-            rows = show(invocation, files.select(), what)
-            workspace = name_of_workspace(invocation)
-            report = show_report(rows, ShowDocument.of(rows), workspace, files.environment, invocation.tool)
-    show_page(report, folder_of(invocation))
 
 
 def _is_file(what: str) -> bool:
@@ -118,8 +100,8 @@ def graph_command(
         Option("--lifecycle", metavar="NAME", help="A state machine, such as mirror or mount.", show_default=False),
     ] = None,
     form: Annotated[
-        Literal["text", "json", "svg", "mermaid", "dot"],
-        Option("--format", help="What to print; svg is a picture, mermaid and dot are for tools that draw."),
+        Literal["text", "json", "mermaid", "dot"],
+        Option("--format", help="What to print; mermaid and dot are for tools that draw."),
     ] = "text",
 ) -> None:
     """Draw the clusters with their links and mounts, the order of a plan, or a state machine; asks no cluster."""
@@ -135,11 +117,6 @@ def graph_command(
             lambda: graph_text(picture),
             lambda: GraphDocument.from_record(picture),
         )
-        return
-    if form == "svg":
-        from reconciler.cli.html.graph_svg import svg_text
-
-        out().write_bytes(svg_text(picture).encode())
         return
     from reconciler.cli.text.inventory_text import dot_text, mermaid_text
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli.console import out, pipeline
-from reconciler.cli.options import AnyForm, Files, Form, Here, IntoFolder, OutFolder, Place, Report, TextOrJson, bundled
+from reconciler.cli.options import (
+    Files,
+    ForLists,
+    Form,
+    Here,
+    IntoFolder,
+    OutFolder,
+    Place,
+    Report,
+    TextOrJson,
+    bundled,
+)
 from reconciler.cli.present import present, raise_verdict, warn_all
 from reconciler.cli.text.lines import EMPTY, line
 from reconciler.errors import UsageError
@@ -47,7 +58,7 @@ def init_command(
 
 
 @bundled
-def validate_command(files: Files, place: Place, form: AnyForm = "text", report: Report = None) -> None:
+def validate_command(files: Files, place: Place, form: ForLists = "text", report: Report = None) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
     from reconciler.cli.present import validated_lines
     from reconciler.cli.reports import annotate, reports, show_remarks, validated_outcome, validated_remarks

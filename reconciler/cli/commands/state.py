@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.options import AnyForm, Files, Place, TextJsonOrPage, TextOrJson, bundled
+from reconciler.cli.options import AnyForm, Files, Place, TextOrJson, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved, ask, require_someone_to_ask
 from reconciler.cli.verbs import surgery
@@ -44,33 +44,15 @@ def history_command(
     files: Files,
     place: Place,
     limit: Annotated[int, Option("--limit", metavar="N", min=0, help="Show the newest N; 0 shows all.")] = 20,
-    form: TextJsonOrPage = "text",
+    form: TextOrJson = "text",
 ) -> None:
     """List the snapshots of the state, newest first."""
-    if form == "html":
-        _history_page(files, place, limit or None)
-        return
     from reconciler.cli.json.states_json import StateHistoryDocument
     from reconciler.cli.text.states_text import history_text
     from reconciler.operations.state_views import state_history
 
     found = state_history(place.invocation(), files.select(), limit=limit or None)
     present(form, lambda: history_text(found), lambda: StateHistoryDocument.of(found))
-
-
-def _history_page(files: Files, place: Place, limit: int | None) -> None:
-    from reconciler.cli.html.state_report import history_report
-    from reconciler.cli.json.states_json import StateHistoryDocument
-    from reconciler.cli.present import show_page
-    from reconciler.cli.reports import errors_shown
-    from reconciler.operations.manifest_files import folder_of, name_of_workspace
-    from reconciler.operations.state_views import state_history
-
-    invocation = place.invocation()
-    with errors_shown("html", "state history", invocation, files.environment):
-        document = StateHistoryDocument.of(state_history(invocation, files.select(), limit=limit))
-    workspace = name_of_workspace(invocation)
-    show_page(history_report(document, workspace, files.environment, invocation.tool), folder_of(invocation))
 
 
 @bundled

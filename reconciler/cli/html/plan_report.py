@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.html.graph_svg import drawable, picture_svg
 from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, cells, named, owner_of, section
 from reconciler.cli.text.action_words import mark
 from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values, value_text
 from reconciler.cli.text.drift_text import SIGNS, what_of
-from reconciler.cli.text.inventory_text import fields_of
+from reconciler.cli.text.inventory_text import fields_of, mermaid_text
 from reconciler.cli.text.lines import Tone, text_of
 from reconciler.cli.text.plan_text import back_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.planning.saved_plan import ActionDocument, ChangeDocument, PlanDocument
 
 MOST_DRAWN: Final = 300
-"""Actions in one picture: more of them are lines and no picture."""
+"""Actions in one picture; Mermaid draws at most 500 arrows."""
 _MOST_NAMED: Final = 50
 """Consumer groups that one row names."""
 _SHORT: Final = 12
@@ -74,18 +74,20 @@ def _facts(plan: Plan) -> Iterator[Fact]:
 
 
 def _order(document: PlanDocument) -> dict[str, Any]:
-    """Return the order of the actions as a picture, where something waits and a picture of it can be read."""
-    drawn = drawable(draw_plan(document))
-    if not drawn.nodes:
+    """Return the order of the actions that wait for others as Mermaid; only counts if it is too long to draw."""
+    picture = draw_plan(document)
+    tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
+    if not tied:
         return {}
-    found: dict[str, Any] = {"picture_title": "What waits for what"}
-    if len(drawn.nodes) > MOST_DRAWN:
+    picture = replace(picture, nodes=tuple(node for node in picture.nodes if node.name in tied))
+    title: dict[str, Any] = {"picture_title": "What waits for what"}
+    if len(tied) > MOST_DRAWN:
         waves = counted(len({each.wave for each in document.actions}), "wave")
-        much = f"{counted(len(drawn.nodes), 'action')} in {waves}, with {counted(len(drawn.arrows), 'arrow')}"
-        hint = "Draw all with: reconciler graph PLANFILE --format svg"
-        return {**found, "picture_note": f"This is too much for a picture here: {much}. {hint}"}
-    keys = {f"{each.verb} {each.address}": each.id for each in document.actions}
-    return {**found, "picture": picture_svg(drawn, keys=keys)}
+        much = f"{counted(len(tied), 'action')} in {waves}, with {counted(len(picture.arrows), 'arrow')}"
+        hint = "Print all with: reconciler graph PLANFILE --format mermaid"
+        return {**title, "picture_note": f"This is too much for a picture: {much}. {hint}"}
+    note = "As Mermaid, which GitHub, GitLab and Gitea draw in Markdown."
+    return {**title, "picture_note": note, "picture": mermaid_text(picture)}
 
 
 def _of_row(row: Row, by_id: Mapping[str, ActionDocument]) -> Entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 Cells: TypeAlias = tuple[str | None, ...]
 """One field: its path, then its value on each side; `None` where that side has none."""
-
-NEUTRAL: Final = "·"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ class Report:
     remarks: tuple[str, ...] = ()
     """Sentences about the whole, above all rows."""
     picture: str = ""
-    """An SVG of our own, or nothing."""
+    """Mermaid text, or empty."""
     picture_title: str = ""
     picture_note: str = ""
 
@@ -246,15 +244,13 @@ def _static_rows(each: Section) -> Iterator[str]:
 
 
 def _picture(report: Report) -> Iterator[str]:
-    if not report.picture and not report.picture_note:
+    if not report.picture_title:
         return
     yield f'<section id="picture"><h2>{text(report.picture_title)}</h2>'
-    if report.picture_note:
-        yield f"<p>{text(report.picture_note)}</p>"
+    yield f"<p>{text(report.picture_note)}</p>"
     if report.picture:
-        yield f'<div class="drawing" tabindex="0" role="group" aria-label="{text(report.picture_title)}">'
-        yield report.picture
-        yield "</div>"
+        body = "\n".join(map(text, report.picture.splitlines()))
+        yield f'<pre class="drawing" tabindex="0" role="group" aria-label="{text(report.picture_title)}">{body}</pre>'
     yield "</section>"
 
 
@@ -315,11 +311,7 @@ def owner_of(labels: Mapping[str, Any] | None) -> str:
     return str(found.get("owner") or found.get("team") or "")
 
 
-def cells(path: str, sides: Sequence[str | None]) -> Cells:
+def cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
     """Return one field for a page, behind the sign of what happens to it."""
-    there = [side for side in sides if side is not None]
-    if len(sides) == 2:  # noqa: PLR2004 - before and after
-        sign = "+" if sides[0] is None else "-" if sides[1] is None else "~"
-    else:
-        sign = "~" if len(set(there)) > 1 else NEUTRAL
-    return (sign, path, *sides)
+    before, after = sides
+    return ("+" if before is None else "-" if after is None else "~", path, before, after)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
-MIRRORS: Final = "mirrorTopics"
+_MIRRORS: Final = "mirrorTopics"
 """Only files have them in a link: each has an address of its own."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -135,13 +135,13 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield path, inside
 
 
-def differs_there(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
+def _differs(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the cluster has another value than files and state want, or lacks a config or access rule.
 
     `sides`: files, state, cluster. Of other fields the cluster need not tell all.
     """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
-    if wanted is None or shown.observed is None or path == MIRRORS:
+    if wanted is None or shown.observed is None or path == _MIRRORS:
         return False
     is_config = path.startswith(CONFIGS)
     if path not in sides[2]:
@@ -152,7 +152,7 @@ def differs_there(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -
 def _field(
     path: str, shown: Shown, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None
 ) -> list[str | Span]:
-    differs = differs_there(path, shown, sides)
+    differs = _differs(path, shown, sides)
     cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
     cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
     if origins is not None:
@@ -167,12 +167,7 @@ def _value(path: str, side: Mapping[str, Any]) -> str:
 
 
 def _facts(shown: Shown) -> list[Line]:
-    return [line(Span(f"  {word:<13}", Tone.QUIET), said) for word, said in facts_of(shown).items() if said]
-
-
-def facts_of(shown: Shown) -> dict[str, str]:
-    """Return what is known of a resource beside its fields; empty where there is nothing to say."""
-    return {
+    facts = {
         "declared in": shown.source or "no file",
         "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
         "observed": _seen(shown),
@@ -180,6 +175,7 @@ def facts_of(shown: Shown) -> dict[str, str]:
         "owner": _owner_name(shown),
         "used": usage_text(shown.quotas),
     }
+    return [line(Span(f"  {word:<13}", Tone.QUIET), text) for word, text in facts.items() if text]
 
 
 def _owner_name(shown: Shown) -> str:
@@ -277,7 +273,7 @@ def dot_text(picture: Picture) -> str:
         *(f"  {names[node.name]} [label={_quoted(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
         *(
             f"  {names[start]} -> {names[end]} [label={_quoted(said)}{', style=dashed' if by_itself else ''}];"
-            for (start, end, by_itself), said in merged(picture).items()
+            for (start, end, by_itself), said in _merged(picture).items()
         ),
         "}",
     ]
@@ -290,7 +286,7 @@ def _states(picture: Picture) -> Iterator[str]:
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:
         yield f"  [*] --> {picture.initial}"
-    for (start, end, _), said in merged(picture).items():
+    for (start, end, _), said in _merged(picture).items():
         yield f"  {start} --> {end} : {said}"
 
 
@@ -298,7 +294,7 @@ def _flow(picture: Picture) -> Iterator[str]:
     names = _names(picture)
     yield "graph LR"
     yield from (f"  {_shaped(node, names[node.name])}" for node in picture.nodes)
-    for (start, end, _), said in merged(picture).items():
+    for (start, end, _), said in _merged(picture).items():
         beside = f'|"{label(said)}"|' if said else ""
         yield f"  {names[start]} -->{beside} {names[end]}"
 
@@ -308,7 +304,7 @@ def _shaped(node: Node, name: str) -> str:
     return f'{name}{before}"{label(node.name)}"{after}'
 
 
-def merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
+def _merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
     """Return one arrow for all that leads the same way: many verbs make one line, not many."""
     found: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:

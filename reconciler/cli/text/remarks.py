@@ -48,7 +48,7 @@ class Remark:
 class Remarks:
     """All of one command, the gravest first."""
 
-    command: Literal["plan", "drift", "validate", "show", "state history"]
+    command: Literal["plan", "drift", "validate"]
     workspace: str
     environment: str | None
     tool: str

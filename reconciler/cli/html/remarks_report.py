@@ -1,0 +1,57 @@
+"""Problems of files, or the error that a command ended with, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.html.report import Entry, Fact, Report, named, section
+from reconciler.cli.text.lines import Tone
+from reconciler.resources.address import Address, cluster_of, kind_of
+from reconciler.runtime.text import counted
+
+if TYPE_CHECKING:
+    from reconciler.cli.text.remarks import Level, Remark, Remarks
+
+_LEVELS: Final[Mapping[Level, tuple[str, Tone]]] = {
+    "error": ("✗", Tone.DANGER),
+    "warning": ("!", Tone.CHANGE),
+    "note": (" ", Tone.QUIET),
+}
+
+
+def remarks_report(found: Remarks, title: str) -> Report:
+    """Return problems of files, or the error that a command ended with."""
+    errors = sum(each.level == "error" for each in found.rows)
+    return Report(
+        title=title,
+        subject=named(found.workspace, found.environment),
+        lead=counted(len(found.rows), "problem"),
+        facts=(
+            Fact("workspace", found.workspace),
+            *((Fact("environment", found.environment),) if found.environment else ()),
+        ),
+        sections=tuple(
+            section("Problems", Tone.DANGER if errors else Tone.CHANGE, map(_of_remark, found.rows), is_open=True)
+        ),
+        nothing="The files are valid.",
+        tool=found.tool,
+    )
+
+
+def _of_remark(remark: Remark) -> Entry:
+    sign, tone = _LEVELS[remark.level]
+    about = Address(remark.about)
+    has_address = "/" in about and not remark.source
+    return Entry(
+        sign,
+        tone,
+        remark.level,
+        remark.source or remark.about,
+        (remark.message,),
+        kind=kind_of(about) if has_address else "",
+        cluster=(cluster_of(about) or "") if has_address else "",
+        notes=(remark.hint,) if remark.hint else (),
+        facts=(("rule", remark.rule),),
+        source=remark.source,
+    )
