@@ -208,7 +208,7 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
 
             screen.write(drift_markdown(drifted))
         case "html":
-            from reconciler.cli.html.plan_report import drift_report
+            from reconciler.cli.html.drift_report import drift_report
             from reconciler.cli.json.checks_json import DriftDocument
 
             show_page(drift_report(drifted, DriftDocument.of(drifted)), drifted.planned.folder)
