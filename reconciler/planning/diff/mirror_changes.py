@@ -213,8 +213,9 @@ def _go(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation,
 def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: Situation, decision: Decision) -> None:
     before = sides.before
     if before is not None:
-        _own(sides, mirror, before, situation, decision)
-        _protect(sides, mirror, before, situation, decision)
+        owned = _with_role_of(before, sides, mirror) if way.steps else sides
+        _own(owned, mirror, before, situation, decision)
+        _protect(owned, mirror, before, situation, decision)
         if not way.steps:
             _remember(sides, mirror, before, decision)
     for step in way.steps:
@@ -252,6 +253,14 @@ def _is_pause_set_back(
     return True
 
 
+def _with_role_of(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
+    """Return a view with the role that the cluster reports: only the transition, if nothing blocks it, records another."""
+    seen = before.resource
+    if not isinstance(seen, MirrorTopic):
+        return sides
+    return replace(sides, wanted=replace(sides.wanted, resource=mirror.model_copy(update={"state": seen.state})))
+
+
 def _own(sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
     """Own and change what is there; of a stopped mirror with a Topic manifest, that one says the configs."""
     if is_live(before) or topic_of(mirror) not in situation.wanted:
@@ -281,7 +290,7 @@ def _protect(
         Update(
             address=sides.address,
             before=seen,
-            after=mirror,
+            after=sides.wanted.resource,
             changes=changes,
             reasons=(Reason.CHANGED,),
             source=sides.wanted.source,

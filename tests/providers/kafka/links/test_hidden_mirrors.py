@@ -24,9 +24,11 @@ from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Edge, Failed, MountJob, Scope
 from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address, address_of, full_name_of
+from reconciler.resources.base import InNamespace
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirrors import GroupOffsetsResult, GroupPosition
+from reconciler.resources.topic import Topic, TopicSpec
 from tests.engines import here
 from tests.providers.kafka.links.linked import EAST, NOW_MS, OPENED, WEST, Linked, commit
 from tests.servers.kafka import Kafka
@@ -257,9 +259,14 @@ def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Li
     assert not is_sealed(own_values(configs))
 
 
+def topic_like(linked: Linked) -> Topic:
+    """Return a new topic next to the mirrored one."""
+    return Topic(metadata=InNamespace(name=f"{linked.topic}-new", cluster=EAST), spec=TopicSpec(partitions=1))
+
+
 def test_a_link_whose_copiers_may_not_be_shut_out_fails_alone(linked: Linked) -> None:
     bind(linked, rule("transactional-ids", f"reconciler.{linked.link_id}", "all", "deny", is_prefix=True))
-    topic = linked.site._topic(f"{linked.topic}-new", 1, {})
+    topic = topic_like(linked)
     paused, made = hers(linked).apply(linked.transition("pause"), Create(address=topic.address, after=topic))
     assert isinstance(paused, Failed)
     assert isinstance(paused.error, NotAuthorizedError)
@@ -291,7 +298,7 @@ def test_a_workspace_without_links_and_mountings_plans_without_the_ledger(withou
 
 
 def test_mirrors_that_cannot_be_paused_for_want_of_the_ledger_fail_alone(without_ledger: Linked) -> None:
-    topic = without_ledger.site._topic(f"{without_ledger.topic}-new", 1, {})
+    topic = topic_like(without_ledger)
     pause, create = without_ledger.transition("pause"), Create(address=topic.address, after=topic)
     paused, made = hers(without_ledger).apply(pause, create)
     assert isinstance(paused, Failed)
