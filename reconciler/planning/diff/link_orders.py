@@ -162,8 +162,8 @@ def _delete_link(
     if order.link in situation.recorded:
         hint = f"To delete it in the files: reconciler drift --accept {order.link}"
         decision.warn(order.link, None, "the next apply creates it again if the files declare it", hint)
-    if stopped := len(mirrors) - len(live):
-        what = counted(stopped, "stopped mirror forgets its source", "stopped mirrors forget their sources")
+    if mirrors:
+        what = counted(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
         decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
     ordered = {other.link for other in situation.given.orders if isinstance(other, DeleteLinkOrder)}
     if has_two_halves(link) and half_at(link) not in ordered:

@@ -254,7 +254,7 @@ def _is_pause_set_back(
 
 
 def _with_role_of(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
-    """Return a view with the role that the cluster reports: only the transition, if nothing blocks it, records another."""
+    """Return a view with the role that the cluster reports. Only the transition records another: it may be blocked."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic):
         return sides
