@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from reconciler.applying.events import ActionFailed, Event
 from reconciler.cli import signals
 from reconciler.cli.options import Files, Place, seconds
 from reconciler.cli.show import approved
@@ -37,16 +36,6 @@ def surgery(files: Files, place: Place, command: str, lock_timeout: str) -> Iter
 
 
 # What `mount cancel` and `mount delete` have in common: a migration is shown, and what is asked of it confirmed.
-
-
-def without_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Return where events go but those of failures: each is told with the resource it is of."""
-
-    def tell(event: Event) -> None:
-        if not isinstance(event, ActionFailed):
-            report(event)
-
-    return tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
             **_role_cost(action.estimate.role),
             "origins": dict(action.origins),
             "parameters": parameters_of(action),
+            "role": getattr(getattr(action, "after", None), "state", None),
         }
         defaults = {"blocked": None} if "blocked" not in item else {}
         wrong += [

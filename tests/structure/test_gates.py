@@ -15,7 +15,7 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 127_440,
+    "lines of the package": 127_410,
     "lines of the tests": 119_330,
     "actions made outside planning": 0,
     "methods of platforms": 115,

@@ -273,7 +273,9 @@ class OrderedPart(Part):
 
     address: str
     changed: bool
-    state: str | None = Field(description="Of a mirror or link. Null: it has none, or it is not known.")
+    state: str | None = Field(
+        description="Of a mirror or link; the location of a mounted or unmounted topic. Null: not known, or none."
+    )
     error: str | None = Field(description="Null: it is as the command wants it.")
     hint: Hint | None
 

@@ -105,7 +105,6 @@ def migrate_topics(
     result = OrderRun(
         emergency=emergency,
         site=site,
-        command=f"topic {request.verb}",
         noun="topics",
         orders=orders,
         refused=choice.refused,

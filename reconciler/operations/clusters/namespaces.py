@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 
 NamespaceOrder: TypeAlias = CreateNamespaceOrder | AlterNamespaceOrder | DeleteNamespaceOrder | MoveTopicsOrder
 
-_COMMANDS: Final[Mapping[type[NamespaceOrder], str]] = {
-    CreateNamespaceOrder: "namespace create",
-    AlterNamespaceOrder: "namespace alter",
-    DeleteNamespaceOrder: "namespace delete",
-    MoveTopicsOrder: "namespace move",
-}
-
 
 def change_namespace(
     emergency: Emergency,
@@ -86,7 +79,6 @@ def change_namespace(
     result = OrderRun(
         emergency=emergency,
         site=site,
-        command=_COMMANDS[type(order)],
         noun="namespaces",
         orders={namespace: order},
         allow=tuple(map(check_allowance, allow)),

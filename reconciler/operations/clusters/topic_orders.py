@@ -40,7 +40,6 @@ def change_topic(
     return OrderRun(
         emergency=emergency,
         site=site,
-        command="topic create" if is_new else "topic alter",
         noun="topics",
         orders={topic: replace(order, topic=topic, configs=wanted_configs(capabilities, order.configs, topic))},
         confirm=confirm,
@@ -74,7 +73,6 @@ def delete_topics(
     return OrderRun(
         emergency=emergency,
         site=emergency.open(),
-        command="topic delete",
         noun="topics",
         orders={topic: DeleteTopicOrder(topic) for topic in map(topic_address, addresses)},
         allow=tuple(map(check_allowance, allow)),

@@ -56,7 +56,6 @@ def create_links(
     return OrderRun(
         emergency=emergency,
         site=emergency.open(),
-        command="link create",
         noun="links",
         orders=orders,
         refused=refused,
@@ -87,7 +86,6 @@ def order_links(
     return OrderRun(
         emergency=emergency,
         site=site,
-        command=emergency.command,
         noun="links",
         orders={address: order(address, is_named) for address, is_named in chosen.items()},
         confirm=confirm,

@@ -68,7 +68,6 @@ def order_roles(
     return OrderRun(
         emergency=emergency,
         site=site,
-        command=emergency.command,
         noun="mirrors",
         orders=orders,
         confirm=confirm,
@@ -101,7 +100,6 @@ def create_mirrors(
     return OrderRun(
         emergency=emergency,
         site=emergency.open(),
-        command=emergency.command,
         noun="mirrors",
         orders={
             mirror: CreateMirrorOrder(mirror=mirror, link=new.link, source=new.source, configs=new.configs)
@@ -135,7 +133,6 @@ def delete_mirrors(
     return OrderRun(
         emergency=emergency,
         site=emergency.open(),
-        command=emergency.command,
         noun="mirrors",
         orders={mirror: DeleteMirrorOrder(mirror) for mirror in (each.address for each in mirrors_named(addresses))},
         allow=tuple(map(check_allowance, allow)),

@@ -170,7 +170,7 @@ def _measured_side(
     except RetryableError:
         return sizes
     except UserError:
-        for topic in topics:
+        for topic in missing:
             try:
                 sizes |= measured([topic])
             except UserError as error:
@@ -240,7 +240,7 @@ class OrderResult:
     failed: Mapping[Address, ReconcilerError]
     """Why orders were refused or not carried out."""
     states: Mapping[Address, str] = field(default_factory=dict)
-    """The states of mirrors and links afterwards, as far as they are known."""
+    """Afterwards, as far as known: the states of mirrors and links, the locations of mounted and unmounted topics."""
     is_dry_run: bool = False
     """Nothing was changed."""
     is_shown: bool = False
@@ -268,8 +268,6 @@ class OrderRun:
 
     emergency: Emergency
     site: Site
-    command: str
-    """As it is typed: `topic delete`."""
     noun: str
     """What the orders are about, in the plural."""
     orders: Mapping[Address, Order]
@@ -425,7 +423,7 @@ class OrderRun:
         done = [] if self.is_dry_run else [at for at in self.orders if at not in failed and kind_of(at) in _WITH_STATES]
         observed, _ = _observe(self.site, done, ())
         return OrderResult(
-            command=self.command,
+            command=self.emergency.command,
             noun=self.noun,
             plan=plan,
             addresses=addresses,
