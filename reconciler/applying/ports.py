@@ -10,9 +10,10 @@ from typing import Protocol, TypeAlias
 from reconciler.applying.events import NOWHERE, Event, Progress, Ran
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
-from reconciler.providers.protocol import Provider, go_on
+from reconciler.providers.protocol import Provider
 from reconciler.resources.inventory import Record
 from reconciler.runtime.effects import Effects
+from reconciler.runtime.retry import go_on
 from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition

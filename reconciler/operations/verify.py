@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison, Side
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
-    from reconciler.providers.protocol import LinksOfCluster
+    from reconciler.providers.protocol_links import Links
     from reconciler.records.log import Bounds, Spans, TopicLog
 
 
@@ -294,7 +294,7 @@ def renumbered(
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
 
 
-def _all_foreign(links: LinksOfCluster, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
+def _all_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
     """Return the records of others in mirrors; `None`: of one they cannot be had, so each is asked for alone."""
     try:
         return links.foreign([each.name for each in mirrors])

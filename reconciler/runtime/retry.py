@@ -73,3 +73,7 @@ def pause(seconds: float) -> None:
 def spread_out(seconds: float, part: float) -> float:
     """Return a pause of which chance takes away up to `part`."""
     return seconds * (1 - part * secrets.randbits(32) / (1 << 32))
+
+
+def go_on() -> None:
+    """Let a call continue: the caller holds no lease that could be lost."""

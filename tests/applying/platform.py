@@ -10,10 +10,11 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, 
 from reconciler.applying.ports import DataAction, Moved, RunPorts
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Action, ControlAction, Create, Delete, Forget, RunJob
-from reconciler.providers.protocol import Done, Failed, Outcome, go_on
+from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Capabilities, Record
 from reconciler.resources.topic import Topic
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import Engine

@@ -11,9 +11,10 @@ from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, Upkept, go_on
+from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, Upkept
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mount import Mounting
+from reconciler.runtime.retry import go_on
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Change, ControlAction, Create, Update
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope, go_on
+from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope
 from reconciler.resources.topic import Topic
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore

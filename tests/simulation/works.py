@@ -13,7 +13,8 @@ from reconciler.errors import IncompleteError, LostRaceError, RetryableError, Un
 from reconciler.objectstore.base import ObjectStore, Stored, nonce
 from reconciler.operations.steps.transitions import Driver, drive
 from reconciler.planning.actions import Action, RunJob, Transition
-from reconciler.providers.protocol import Provider, go_on
+from reconciler.providers.protocol import Provider
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.records.log import StagedSink

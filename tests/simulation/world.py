@@ -22,8 +22,8 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.approval import RestOfRun, limited_to, rest_of
 from reconciler.planning.saved_plan import read_action
 from reconciler.providers.protocol import Outcome as Came
-from reconciler.providers.protocol import go_on
 from reconciler.resources.cluster import Cluster
+from reconciler.runtime.retry import go_on
 from reconciler.state.journal import Entry, require_run
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Owner, Terms

@@ -18,7 +18,7 @@ from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import cluster_named
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
-from reconciler.providers.protocol import GroupsOfCluster, Provider, Scope
+from reconciler.providers.protocol import Groups, Provider, Scope
 from reconciler.records.files import (
     INPUT_FORMATS,
     OUTPUT_FORMATS,
@@ -216,7 +216,7 @@ class Progress:
 
     def __init__(
         self,
-        groups: GroupsOfCluster | None,
+        groups: Groups | None,
         group: str,
         stream: BinaryIO,
         now_ms: Callable[[], int],

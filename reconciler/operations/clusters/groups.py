@@ -23,7 +23,7 @@ from reconciler.resources.groups import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.providers.protocol import GroupsOfCluster
+    from reconciler.providers.protocol import Groups
 
 
 _SHIFT: Final = re.compile(r"[+-][0-9]{1,19}")
@@ -173,7 +173,7 @@ def cluster_named(text: str) -> str:
     return text.removeprefix("cluster/")
 
 
-def _groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> GroupsOfCluster:
+def _groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> Groups:
     site = reach.site()
     if is_writing:
         reach.check_writable(site, cluster)

@@ -19,7 +19,7 @@ from reconciler.runtime.text import did_you_mean, nearest_spelling
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.operations.steps.workspace import Site
-    from reconciler.providers.protocol import LinksOfCluster
+    from reconciler.providers.protocol_links import Links
 
 
 _PARTS = 3
@@ -55,7 +55,7 @@ def mirrors_named(texts: Iterable[str]) -> list[Named]:
     return list(dict.fromkeys(map(mirror_named, texts)))
 
 
-def find_mirror(links: LinksOfCluster, named: Named) -> MirrorSeen:
+def find_mirror(links: Links, named: Named) -> MirrorSeen:
     """Return a mirror as its cluster has it.
 
     Raises:

@@ -31,10 +31,11 @@ from reconciler.operations.steps.mount_jobs import (
 )
 from reconciler.operations.steps.transitions import SAME_AGAIN, CatchingUp, Driver, drive
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
-from reconciler.providers.protocol import Costly, Provider, go_on
+from reconciler.providers.protocol import Costly, Provider
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
 from reconciler.resources.workspace import IN_PROCESS, SparkSpec
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.jobs.session import RunningSpark

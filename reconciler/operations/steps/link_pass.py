@@ -55,7 +55,8 @@ from reconciler.resources.mirrors import (
 from reconciler.runtime.text import first_few
 
 if TYPE_CHECKING:
-    from reconciler.providers.protocol import Provider, SyncsOfCluster
+    from reconciler.providers.protocol import Provider
+    from reconciler.providers.protocol_links import SyncsByJobs
     from reconciler.resources.owners import ResourceOwner
 
 
@@ -77,7 +78,7 @@ def bring(sides: LinkView, pace: Pace) -> TaskDone:
     return brought(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
 
 
-def _versions(above: SyncsOfCluster, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
+def _versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
     """Return the versions of the groups that a link takes, and why some may not be read."""
     found = above.group_versions(lambda name: is_taken(spec, name))
     refused = {name: version for name, version in found.items() if isinstance(version, ReconcilerError)}
@@ -93,7 +94,7 @@ def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
 def brought(
     spec: MirrorLinkSpec,
     mirrors: Iterable[MirrorSeen],
-    ends: tuple[Mapping[str, GroupOffsets], SyncsOfCluster],
+    ends: tuple[Mapping[str, GroupOffsets], SyncsByJobs],
     refused: Mapping[str, ReconcilerError],
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
@@ -160,7 +161,7 @@ class GroupsRead:
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
     def taken(
-        self, cluster: str, spec: MirrorLinkSpec, above: SyncsOfCluster
+        self, cluster: str, spec: MirrorLinkSpec, above: SyncsByJobs
     ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
         """Return the offsets of all groups that a link takes, and why some may not be read."""
         versions, refused = _versions(above, spec)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from reconciler.jobs.flows import Copy, Flow
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
-    from reconciler.providers.protocol import LinksOfCluster, Provider
+    from reconciler.providers.protocol import Provider
+    from reconciler.providers.protocol_links import Links
     from reconciler.records.log import TopicLog
 
 
@@ -180,7 +181,7 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return None
 
 
-def note_refused(links: LinksOfCluster, mirror: MirrorSeen, error: ReconcilerError) -> None:
+def note_refused(links: Links, mirror: MirrorSeen, error: ReconcilerError) -> None:
     """Keep that a copy is refused, whoever copied; all else is judged by rounds, which know how long it was waited."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
@@ -192,9 +193,7 @@ def is_denied(mirror: MirrorSeen) -> bool:
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
-def note_mirror(
-    links: LinksOfCluster, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int
-) -> None:
+def note_mirror(links: Links, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int) -> None:
     """Keep what is wrong with a mirror; it is FAILED at once where nothing can mend it, else after the time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
@@ -205,9 +204,7 @@ def note_mirror(
         links.trouble(mirror.name, trouble, fails=found.fails)
 
 
-def note_links(
-    links: LinksOfCluster, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int
-) -> None:
+def note_links(links: Links, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int) -> None:
     """Keep which links reach their sources: `lost` are clusters that do not answer. A link that is broken stays so."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)

@@ -19,13 +19,13 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import (
+from reconciler.providers.protocol import Provider
+from reconciler.providers.protocol_moves import (
     CopyMove,
-    CopyMoves,
     LiveTopic,
     MountJob,
-    Provider,
-    StorageMoves,
+    MountsByJobs,
+    MovesByJobs,
     tell_still_sealed,
 )
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
@@ -155,7 +155,7 @@ class MountPorts:
     """Asked before each step; may raise."""
 
     @property
-    def by_jobs(self) -> StorageMoves:
+    def by_jobs(self) -> MountsByJobs:
         """What the cluster does for jobs."""
         found = self.provider.migrations.by_jobs
         if found is None:
@@ -527,7 +527,7 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
     """Do a migration that a command asks for, as far as its phase says.
 
     Raises:
-        As `Unmount.run`, `Mount.run` and `MigrationsOfCluster.carry_out`.
+        As `Unmount.run`, `Mount.run` and `Migrations.carry_out`.
     """
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
@@ -627,7 +627,7 @@ class Relocation:
         return Moved(copied.records, copied.bytes)
 
     @property
-    def _copies(self) -> CopyMoves:
+    def _copies(self) -> MovesByJobs:
         found = self.provider.migrations.copies
         if found is None:
             message = f"a {self.provider.capabilities.platform} cluster renames topics by itself"

@@ -22,7 +22,6 @@ from reconciler.embedded.segments.head import position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_seen
-from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
     AccessRules,
     ForeignRecords,
@@ -40,6 +39,7 @@ from reconciler.resources.mirrors import (
     since_of,
     status_of,
 )
+from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmbeddedLinks:
-    """`LinksOfCluster` over an embedded cluster; `name` is what manifests call it."""
+    """`Links` over an embedded cluster; `name` is what manifests call it."""
 
     cluster: EmbeddedCluster
     name: str
@@ -248,7 +248,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class EmbeddedSyncs:
-    """`SyncsOfCluster` over an embedded cluster."""
+    """`SyncsByJobs` over an embedded cluster."""
 
     cluster: EmbeddedCluster
 

@@ -33,9 +33,10 @@ from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerEr
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.migration_views import detached_in, given, goes_on_by_hand, releasable_in, released_in
-from reconciler.providers.protocol import Done, Failed, Outcome, go_on
+from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, Mountable, Mounting
+from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import side_by_side as each_of
 
 if TYPE_CHECKING:

@@ -51,7 +51,6 @@ from reconciler.providers.protocol import (
     Standing,
     TopicAddress,
     Upkept,
-    go_on,
     wanted_in,
 )
 from reconciler.providers.secrets import object_storage, opened
@@ -73,6 +72,7 @@ from reconciler.resources.inventory import (
 )
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, status_of
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.group_admin import Groups

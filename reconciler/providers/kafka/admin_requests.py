@@ -15,11 +15,11 @@ from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindin
 from reconciler.providers.kafka.faults import TRANSIENT, of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, Naming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import moved
-from reconciler.providers.protocol import go_on, silent
+from reconciler.providers.protocol import silent
 from reconciler.resources.acls import Binding, bindings_of_namespace, rule_at
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.retry import pause
+from reconciler.runtime.retry import go_on, pause
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from reconciler.providers.migration_views import (
     released_in,
 )
 from reconciler.providers.models import no_storage
-from reconciler.providers.protocol import Edge, GroupsOfCluster, MountJob, StorageMoves, go_on
+from reconciler.providers.protocol import Edge, Groups
+from reconciler.providers.protocol_moves import MountJob, MountsByJobs
 from reconciler.providers.secrets import opened
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
@@ -49,6 +50,7 @@ from reconciler.resources.mount import (
     Recoverable,
     Recoveries,
 )
+from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class KafkaMigrations:
     now_ms: Callable[[], int]
 
     @property
-    def by_jobs(self) -> StorageMoves:
+    def by_jobs(self) -> MountsByJobs:
         """What jobs ask of the cluster."""
         return self.storage_moves
 
@@ -218,7 +220,7 @@ class Mountings:
     def migrations(
         self,
         naming: Naming,
-        groups: GroupsOfCluster,
+        groups: Groups,
         capabilities: Callable[[], Capabilities],
         log: Callable[[Address], TopicLog],
     ) -> KafkaMigrations:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from reconciler.lifecycles import MigrationState
-from reconciler.providers.protocol import MountJob
+from reconciler.providers.protocol_moves import MountJob
 from reconciler.resources.base import LONG_MAX
 
 if TYPE_CHECKING:

@@ -34,16 +34,8 @@ from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import OWN, Naming, TopicSeen, own_values
-from reconciler.providers.protocol import (
-    CopyMove,
-    Done,
-    Failed,
-    GroupsOfCluster,
-    LiveTopic,
-    MountJob,
-    Outcome,
-    tell_still_sealed,
-)
+from reconciler.providers.protocol import Done, Failed, Groups, Outcome
+from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, tell_still_sealed
 from reconciler.records.log import TopicLog, came_since
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.base import UNLIMITED
@@ -125,7 +117,7 @@ class KafkaCopyMoves:
     client: KafkaClient
     naming: Naming
     ledger: Ledger
-    groups: GroupsOfCluster
+    groups: Groups
     capabilities: Callable[[], Capabilities]
     log: Callable[[str], TopicLog]
     """Opens the records of a topic, by its full name."""
@@ -358,7 +350,7 @@ class KafkaStorageMoves:
     client: KafkaClient
     naming: Naming
     ledger: Ledger
-    groups: GroupsOfCluster
+    groups: Groups
     capabilities: Callable[[], Capabilities]
     given: ObjectStore | None
     log: Callable[[str], TopicLog]

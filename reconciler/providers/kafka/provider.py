@@ -40,7 +40,6 @@ from reconciler.providers.protocol import (
     Standing,
     TopicAddress,
     Upkept,
-    go_on,
     wanted_in,
 )
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
@@ -58,6 +57,7 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.resources.topic import Topic
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.groups import KafkaGroups

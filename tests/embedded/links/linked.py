@@ -24,7 +24,8 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.transitions import Driver
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.models import link_entry
-from reconciler.providers.protocol import Edge, LinksOfCluster
+from reconciler.providers.protocol import Edge
+from reconciler.providers.protocol_links import Links
 from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
@@ -189,7 +190,7 @@ class Placed:
     cluster: str = "east"
 
     @property
-    def links(self) -> LinksOfCluster:
+    def links(self) -> Links:
         """Its cluster's side, opened anew."""
         return self.linked.provider(self.cluster).links
 
@@ -199,7 +200,7 @@ class Placed:
         return self.linked.status(self.cluster)
 
 
-def east_of(linked: Linked) -> LinksOfCluster:
+def east_of(linked: Linked) -> Links:
     """Return the side of the mirror."""
     return linked.provider("east").links
 

@@ -24,7 +24,7 @@ from tests.servers.kafkatopics import make_topic
 from tests.servers.rawrecords import ODD, read_raw, write_raw
 
 if TYPE_CHECKING:
-    from reconciler.providers.protocol import MountJob
+    from reconciler.providers.protocol_moves import MountJob
 
 pytestmark = pytest.mark.thorough
 

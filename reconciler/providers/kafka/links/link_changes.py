@@ -40,7 +40,6 @@ from reconciler.providers.kafka.links.link_states import (
 from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import go_on
 from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
@@ -58,7 +57,7 @@ from reconciler.resources.mirrors import (
     is_done,
     synced_configs,
 )
-from reconciler.runtime.retry import pause
+from reconciler.runtime.retry import go_on, pause
 
 if TYPE_CHECKING:
     from reconciler.lifecycles import MirrorStatus

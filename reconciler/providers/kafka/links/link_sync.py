@@ -25,7 +25,6 @@ from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
-from reconciler.providers.protocol import go_on
 from reconciler.resources.mirror_link import is_auto_created
 from reconciler.resources.mirrors import (
     SOURCE_TOPIC_ID_CHANGED,
@@ -40,11 +39,12 @@ from reconciler.resources.mirrors import (
     noted,
     troubled,
 )
+from reconciler.runtime.retry import go_on
 
 
 @dataclass(frozen=True)
 class KafkaSyncs:
-    """`SyncsOfCluster` over a Kafka cluster."""
+    """`SyncsByJobs` over a Kafka cluster."""
 
     site: Site
 

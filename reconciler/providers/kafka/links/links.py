@@ -39,7 +39,7 @@ from reconciler.providers.kafka.links.link_states import (
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.models import declared_after, link_entry, link_seen, moved, source_taken
-from reconciler.providers.protocol import Done, Failed, Outcome, go_on
+from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -67,6 +67,7 @@ from reconciler.resources.mirrors import (
     troubled,
     with_filters,
 )
+from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.failback import Failback
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KafkaLinks:
-    """`LinksOfCluster` over the ledger of a Kafka cluster."""
+    """`Links` over the ledger of a Kafka cluster."""
 
     site: Site
     log: Callable[[str], TopicLog] | None = None

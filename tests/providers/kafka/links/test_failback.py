@@ -28,11 +28,12 @@ from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.records.copy_transaction import Transactions
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import Done, Failed, go_on
+from reconciler.providers.protocol import Done, Failed
 from reconciler.resources.acls import Binding, denial
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import Operation, Stretch
+from reconciler.runtime.retry import go_on
 from tests.engines import here
 from tests.jobs.kafka.copies import Place
 from tests.providers.kafka.links.linked import provider_of

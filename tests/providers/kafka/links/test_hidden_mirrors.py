@@ -21,7 +21,8 @@ from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.protocol import Done, Edge, Failed, MountJob, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Scope
+from reconciler.providers.protocol_moves import MountJob
 from reconciler.resources.acls import Binding
 from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.base import InNamespace
