@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -18,7 +17,6 @@ from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
 
 if TYPE_CHECKING:
     from reconciler.embedded.clients.producer import Producer
-    from tests.cli.conftest import Run
 
 
 PLAIN = "mirror/east/shop:plain"
@@ -165,19 +163,6 @@ def test_several_mirrors_are_asked_at_once_and_one_that_fails_does_not_stop_the_
     assert (none.code, "2 of 2" in none.err) == (1, True)
 
 
-@pytest.mark.fact("F-C-061")
-def test_a_paused_mirror_fetches_nothing_and_goes_on_where_it_was(twins: Twins) -> None:
-    twins.said("mirror", "pause", ORDERS)
-    twins.produce("topic/west/shop:orders", "d")
-    twins.copy()
-    assert twins.values(ORDERS) == ["a", "b", "c"]
-    assert twins.typed("drift").code == 3
-    twins.said("mirror", "resume", ORDERS)
-    twins.copy()
-    assert twins.values(ORDERS) == ["a", "b", "c", "d"]
-    assert twins.typed("plan", "--detailed-exitcode").code == 0
-
-
 # -- what is refused
 
 WRONG = [
@@ -227,35 +212,7 @@ def test_what_is_no_mirror_is_refused_with_what_comes_nearest(twins: Twins, verb
     assert twins.typed("mirror", verb).code == 64
 
 
-@pytest.mark.parametrize("verb", ["promote", "failover", "reverse", "restore"])
-def test_without_a_terminal_and_without_yes_nothing_is_done(twins: Twins, verb: str) -> None:
-    address = ORDERS
-    if verb == "restore":
-        twins.said("mirror", "failover", ORDERS, "--yes")
-        address = "mirror/west/shop:orders"
-    before = twins.said("mirror", "list")
-    said = twins.typed("mirror", verb, address)
-    assert said.code == 64
-    assert address in said.out
-    assert "no terminal to confirm on, so nothing was done" in said.err
-    assert twins.said("mirror", "list") == before
-
-
 # -- making
-
-
-@pytest.mark.fact("F-C-004", "F-C-005", "F-C-006")
-def test_a_mirror_that_was_made_by_a_command_is_left_as_it_is(twins: Twins) -> None:
-    said = twins.said("mirror", "create", "mirror/east/shop:views", "--link", "twin", "--config", "segment.bytes=2mib")
-    assert said == "✓ mirror/east/shop:views  created: ACTIVE\n"
-    twins.produce("topic/west/shop:views", "v")
-    twins.copy()
-    assert twins.values("mirror/east/shop:views") == ["v"]
-    said = twins.typed("apply", "--yes")
-    assert (said.code, "reconciler drift --accept mirror/east/shop:views" in said.err) == (0, True)
-    assert twins.values("mirror/east/shop:views") == ["v"]
-    again = twins.typed("mirror", "create", "mirror/east/shop:views", "--link", "twin")
-    assert again.code == 1
 
 
 REFUSED = [
@@ -550,17 +507,6 @@ def test_a_cluster_that_a_pattern_leaves_out_for_it_is_not_there_is_named(
     assert left not in twins.typed(*command, "--no-state").err
 
 
-def test_a_failover_with_the_files_needs_no_state_that_can_be_read(twins: Twins) -> None:
-    lockfile = next(path for path in (twins.folder / ".state").iterdir() if path.is_file())
-    lockfile.write_text("{")
-    twins.lose("west")
-    refused = twins.typed("mirror", "failover", ORDERS, "--yes")
-    assert refused.code == 1
-    assert twins.status_without_state(ORDERS) == "ACTIVE"
-    twins.said("mirror", "failover", ORDERS, "--yes", "--no-state")
-    assert twins.status_without_state(ORDERS) == "STOPPED"
-
-
 @pytest.mark.fact("F-C-064", "F-C-073")
 @pytest.mark.parametrize("verb", ["promote", "reverse", "restore"])
 def test_what_needs_both_clusters_says_which_is_not_there_and_begins_nothing(twins: Twins, verb: str) -> None:
@@ -626,31 +572,6 @@ def test_a_reversal_may_leave_the_new_mirror_paused(twins: Twins) -> None:
     assert twins.status(RESTORED) == "PAUSED"
     assert twins.values("topic/east/shop:orders") == ["a", "b", "c", "d"]
     assert "mirrors: 1 ACTIVE, 1 PAUSED, 1 STOPPED" in twins.said("mirror", "list")
-
-
-@pytest.mark.thorough
-def test_only_yes_confirms(twins: Twins, on_terminal: Callable[..., tuple[int, str]]) -> None:
-    twins.produce("topic/west/shop:orders", "d")
-    code, shown = on_terminal("mirror", "failover", ORDERS, types=[("Only 'yes' goes on: ", b"y\n")])
-    assert code == 1
-    assert "not confirmed: nothing was done" in shown
-    assert twins.status(ORDERS) == "ACTIVE"
-    code, shown = on_terminal("mirror", "failover", ORDERS, types=[("Only 'yes' goes on: ", b"yes\n")])
-    assert code == 0, shown
-    assert "1 offset (1 of partition 0)" in shown
-    assert twins.status(ORDERS) == "STOPPED"
-
-
-@pytest.mark.thorough
-def test_real_processes_find_what_others_did(twins: Twins, run: Run) -> None:
-    twins.produce("topic/west/shop:orders", "d")
-    copied = run("run", "--once", "--only", "mirror")
-    assert copied.returncode == 0, copied.stderr
-    failed = run("mirror", "failover", ORDERS, "--yes", "--no-state")
-    assert (failed.returncode, "→ STOPPED" in failed.stdout) == (0, True), failed.stderr
-    again = run("mirror", "failover", ORDERS, "--yes")
-    assert (again.returncode, "already stopped" in again.stderr) == (1, True)
-    assert "\x1b" not in failed.stdout + failed.stderr
 
 
 def test_a_restore_names_the_other_mirrors_of_what_it_cuts(twins: Twins) -> None:

@@ -55,33 +55,8 @@ def test_its_topic_is_owned_by_the_run_that_fails_over(shop: Bench) -> None:
     assert planned(shop) == []
 
 
-def test_without_a_failover_a_source_that_is_gone_stops_the_plan(shop: Bench) -> None:
-    lose(shop)
-    with pytest.raises(RetryableError, match="cannot read cluster west"):
-        shop.plan()
-
-
 def test_another_cluster_that_is_gone_stops_the_plan_though_one_is_given_up(shop: Bench) -> None:
     want(shop, "failed-over")
     (shop.folder / ".clusters/east").rename(shop.folder / "lost")
     with pytest.raises(RetryableError, match="cannot read cluster east"):
         shop.plan()
-
-
-@pytest.mark.fact("F-C-078", "F-C-080")
-def test_what_failed_over_goes_back_in_two_steps_that_one_can_read(shop: Bench) -> None:
-    lose(shop)
-    want(shop, "failed-over")
-    assert shop.apply(ALLOWED).verdict is None
-    (shop.folder / "lost").rename(shop.folder / ".clusters/west")
-    assert planned(shop) == []
-    want(shop, "reversed")
-    assert planned(shop) == ["truncate-and-restore:mirror/west/shop:orders"]
-    assert shop.apply(Select(allow=("truncate-and-restore:mirror/west/shop:orders",))).verdict is None
-    assert (status(shop), status(shop, "west")) == ("STOPPED", "ACTIVE")
-    assert planned(shop) == []
-    want(shop, "mirroring")
-    assert planned(shop) == ["reverse-and-start:mirror/west/shop:orders"]
-    assert shop.apply().verdict is None
-    assert (status(shop), status(shop, "west")) == ("ACTIVE", "STOPPED")
-    assert planned(shop) == []

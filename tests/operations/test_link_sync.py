@@ -182,6 +182,7 @@ def effective(run: Runner, key: str) -> tuple[str | None, str | None]:
         ("cleanup.policy", "compact"),
         ("max.message.bytes", "2097152"),
         ("message.timestamp.type", "LogAppendTime"),
+        ("message.timestamp.difference.max.ms", "9000"),
         ("retention.ms", "3600000"),
         ("retention.bytes", "1000000"),
         ("delete.retention.ms", "1000"),

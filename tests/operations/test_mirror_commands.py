@@ -97,20 +97,6 @@ def test_files_that_say_something_new_are_followed(shop: Bench) -> None:
     assert planned(shop) == []
 
 
-@pytest.mark.fact("F-C-065")
-def test_after_a_failover_by_command_everything_goes_on_without_the_source(shop: Bench) -> None:
-    (shop.folder / ".clusters/west").rename(shop.folder / "lost")
-    command(shop, "failover")
-    assert planned(shop) == []
-    assert [kind for kind, _, _ in findings(shop, WITHOUT)] == ["pending"]
-    take_in(shop, MIRROR)
-    assert shop.apply().verdict is None
-    produce(shop, "east", "its own")
-    (shop.folder / "lost").rename(shop.folder / ".clusters/west")
-    assert planned(shop) == []
-    assert findings(shop) == []
-
-
 def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without(shop: Bench, tmp_path: Path) -> None:
     known = tmp_path / "known"
     (shop.folder / ".clusters/west").rename(shop.folder / "lost")

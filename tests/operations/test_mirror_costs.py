@@ -19,7 +19,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.same_or_less import Why
 from tests.embedded.samples import NOW
-from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
+from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened, produce, status, upkeep, want
 from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
@@ -243,16 +243,3 @@ def test_what_was_approved_with_its_loss_known_is_not_done_once_the_source_is_go
     shop.plan(FAILOVER, out=Path("p.json"))
     assert shop.apply(options=FILE).verdict is None
     assert status(shop) == "STOPPED"
-
-
-@pytest.mark.fact("F-C-079")
-def test_a_restore_that_would_cut_more_than_was_approved_is_not_done(shop: Bench) -> None:
-    want(shop, "failed-over")
-    assert shop.apply(FAILOVER).verdict is None
-    want(shop, "reversed")
-    shop.plan(RESTORE, out=Path("p.json"))
-    produce_late(shop, "west", 2, 0)
-    with pytest.raises(ChangedPlanError, match="2 offsets would be lost now, and nothing when it was approved"):
-        shop.apply(options=FILE)
-    assert logs(shop, "west")[0][5] == "late 0-0"
-    assert planned(shop) == [f"truncate-and-restore:{BACK}"]

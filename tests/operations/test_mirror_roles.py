@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone
-from reconciler.embedded.segments.groups import commit_offsets, existing_group
-from reconciler.errors import BlockedError, IncompleteError, UserError
+from reconciler.errors import BlockedError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.plan import BlockedPlanError
 from reconciler.operations.steps.invocation import Select
 from tests.embedded.links.linked import Linked, mirrored
-from tests.embedded.samples import NOW
 from tests.operations.linked_shop import (
     BACK,
     COPY,
@@ -109,19 +107,6 @@ def test_a_mirror_whose_lag_does_not_shrink_is_not_promoted_and_the_open_transac
     assert values(shop, "east", 1)[-1] == "open"
 
 
-@pytest.mark.fact("F-C-061")
-def test_a_paused_mirror_takes_nothing_until_it_is_resumed(shop: Bench) -> None:
-    want(shop, "paused")
-    assert applied(shop) == [f"pause:{MIRROR}"]
-    produce(shop, "west", "late")
-    upkeep(shop, "mirror")
-    assert values(shop, "east") == OLD
-    want(shop, "mirroring")
-    assert applied(shop) == [f"resume:{MIRROR}"]
-    upkeep(shop, "mirror")
-    assert values(shop, "east") == [*OLD, "late"]
-
-
 @pytest.mark.fact("F-C-063")
 def test_a_paused_mirror_that_lags_is_promoted_with_all_records(shop: Bench) -> None:
     want(shop, "paused")
@@ -169,17 +154,6 @@ def test_what_failed_over_is_restored_and_brought_home(shop: Bench) -> None:
     assert (status(shop), status(shop, "west")) == ("ACTIVE", "STOPPED")
 
 
-@pytest.mark.fact("F-C-041")
-def test_a_group_is_held_to_where_its_mirror_ends_when_that_fails_over(shop: Bench) -> None:
-    east = opened(shop, "east")
-    topic = east.topic(ORDERS).id
-    commit_offsets(east.store, east.catalog, "readers", {(topic, 0): 3, (topic, 1): 9}, mark="first", now_ms=NOW)
-    want(shop, "failed-over")
-    applied(shop, f"failover:{MIRROR}")
-    readers = existing_group(east.store, "readers")
-    assert {place: kept.offset for place, kept in readers.own.items()} == {(topic, 0): 3, (topic, 1): 5}
-
-
 def test_jobs_left_to_another_leave_the_promotion_to_it_too(shop: Bench) -> None:
     want(shop, "promoted")
     done = shop.apply(options=ApplyOptions(yes=True, leaves_jobs=True))
@@ -204,27 +178,6 @@ def test_destroy_takes_mirrors_before_their_link_and_leaves_nothing(shop: Bench)
     for name in ("west", "east"):
         catalog = opened(shop, name).catalog.read()
         assert (catalog.links, catalog.topics) == ({}, {})
-
-
-@pytest.mark.fact("F-C-096")
-def test_a_new_mirror_begins_where_its_link_says_and_its_first_copy_is_verified(bench: Bench) -> None:
-    shop = mirroring(bench, "destination")
-    shop.write(
-        "manifests/later.yaml",
-        LINK.replace("ROLE", "mirroring")
-        .replace("MODE", "destination")
-        .replace("{name: dr, ", "{name: later, ")
-        .replace("spec:\n", 'spec:\n  prefix: "new."\n  startOffset: latest\n', 1),
-    )
-    assert applied(shop) == [
-        "create:link/east/later",
-        "create:mirror/east/shop:new.orders",
-        "mirror:mirror/east/shop:new.orders",
-    ]
-    produce(shop, "west", "late")
-    upkeep(shop, "mirror")
-    found = opened(shop, "east").consume("shop:new.orders")
-    assert [(one.offset, one.value) for one in found] == [(5, b"late")]
 
 
 @pytest.mark.parametrize("is_away", [False, True], ids=["which-answers", "which-does-not"])
@@ -258,48 +211,6 @@ def refused_writes(linked: Linked, cluster: str) -> bool:
     return True
 
 
-@pytest.mark.fact("F-C-001", "F-C-002", "F-C-003")
-def test_a_mirror_has_what_its_source_has_and_takes_no_records(linked: Linked) -> None:
-    assert linked.read("east") == linked.read("west")
-    assert len(linked.read("east")) == 10
-    assert refused_writes(linked, "east")
-
-
-@pytest.mark.fact("F-C-063")
-def test_promoting_takes_over_everything_and_then_takes_records(linked: Linked) -> None:
-    linked.produce("west", "late")
-    seen = linked.driver().promote("east", ORDERS)
-    assert (seen.status, seen.stopped_by, seen.operation) == ("STOPPED", "promote", None)
-    assert linked.read("east") == linked.read("west")
-    linked.produce("east", "own")
-    assert linked.read("east")[-1] == (11, "own")
-
-
-@pytest.mark.fact("F-C-065", "F-C-068")
-def test_failing_over_needs_no_source_and_loses_what_was_not_fetched(linked: Linked) -> None:
-    linked.produce("west", "lost")
-    del linked.stores["west"]
-    seen = linked.provider("east").links.ask(ORDERS, "failover")
-    assert (seen.status, seen.stopped_by) == ("STOPPED", "failover")
-    linked.produce("east", "own")
-    assert linked.read("east")[-1] == (10, "own")
-    assert linked.positions("east")[0].fetched == 10
-
-
-@pytest.mark.fact("F-C-074", "F-C-075")
-@pytest.mark.parametrize(("is_paused", "ends"), [(False, "ACTIVE"), (True, "PAUSED")])
-def test_reversing_swaps_the_roles_and_loses_nothing(linked: Linked, *, is_paused: bool, ends: str) -> None:
-    linked.produce("west", "late")
-    seen = linked.driver().reverse("east", ORDERS, is_paused=is_paused)
-    assert (seen.cluster, seen.status, seen.source_cluster) == ("west", ends, "east")
-    assert linked.status("east") == "STOPPED"
-    linked.produce("east", "own")
-    assert refused_writes(linked, "west")
-    linked.catch_up("west")
-    assert linked.read("west") == linked.read("east")
-    assert linked.read("west")[-2:] == [(10, "late"), (11, "own")]
-
-
 def test_a_reversal_copies_what_it_can_before_it_shuts_anybody_out(linked: Linked) -> None:
     linked.produce("west", "late")
 
@@ -314,26 +225,6 @@ def test_a_reversal_copies_what_it_can_before_it_shuts_anybody_out(linked: Linke
     assert [value for _, value in linked.read("east")][-2:] == ["late", "later"]
 
 
-@pytest.mark.fact("F-C-078", "F-C-079", "F-C-080")
-def test_failing_back_cuts_what_diverged_and_ends_with_the_roles_there_were(linked: Linked) -> None:
-    linked.produce("west", "never fetched", "nor this")
-    linked.provider("east").links.ask(ORDERS, "failover")
-    linked.produce("east", "own")
-
-    seen, cut = linked.driver().restore("west", ORDERS)
-    assert (seen.status, seen.source_cluster) == ("ACTIVE", "east")
-    assert {partition: (one.offset, one.records) for partition, one in cut.items()} == {0: (10, 2)}
-    linked.catch_up("west")
-    assert linked.read("west") == linked.read("east")
-
-    back = linked.driver().reverse("west", ORDERS)
-    assert (back.cluster, back.status) == ("east", "ACTIVE")
-    linked.produce("west", "home")
-    linked.catch_up("east")
-    assert linked.read("east") == linked.read("west")
-    assert [value for _, value in linked.read("west")][-2:] == ["own", "home"]
-
-
 @pytest.mark.fact("F-C-078", "F-C-079")
 def test_after_a_promotion_the_source_is_cut_to_where_the_two_parted_and_mirrors(linked: Linked) -> None:
     linked.driver().promote("east", ORDERS)
@@ -345,21 +236,6 @@ def test_after_a_promotion_the_source_is_cut_to_where_the_two_parted_and_mirrors
     linked.catch_up("west")
     assert linked.read("west") == linked.read("east")
     assert refused_writes(linked, "west")
-
-
-@pytest.mark.fact("F-C-078")
-@pytest.mark.parametrize("verb", ["promote", "failover"])
-def test_a_restore_needs_a_bidirectional_link_however_its_mirror_was_stopped(verb: str) -> None:
-    linked = mirrored(mode="destination")
-    if verb == "promote":
-        linked.driver().promote("east", ORDERS)
-    else:
-        linked.provider("east").links.ask(ORDERS, "failover")
-    before = linked.west.catalog.read().topics
-    with pytest.raises(UserError, match=r"no stopped mirror of it is known.*over a bidirectional link"):
-        linked.driver().restore("west", ORDERS)
-    assert linked.west.catalog.read().topics == before
-    linked.produce("west", "as ever")
 
 
 @pytest.mark.fact("F-C-073")
@@ -400,39 +276,3 @@ def test_a_restore_runs_on_the_original_source_of_a_stopped_mirror_and_nowhere_e
         linked.driver().restore(place, ORDERS)
     assert linked.status("east") == ("STOPPED" if place == "east" else "ACTIVE")
     assert len(linked.read(place)) == 10
-
-
-@pytest.mark.fact("F-C-063")
-def test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on(linked: Linked) -> None:
-    open_one = linked.west.producer("checkout")
-    open_one.init_transactions()
-    open_one.begin()
-    open_one.send(ORDERS, "undecided", partition=0)
-    open_one.flush()
-    with pytest.raises(IncompleteError, match="partition 0 of mirror shop:orders lacks 1 records"):
-        linked.driver().promote("east", ORDERS)
-    assert linked.status("east") == "PENDING_STOPPED"
-    assert linked.seen("east").trouble is not None
-    assert refused_writes(linked, "east")
-    open_one.commit()
-    assert linked.driver().promote("east", ORDERS).status == "STOPPED"
-    assert linked.read("east") == linked.read("west")
-
-
-@pytest.mark.fact("F-C-073")
-def test_reversing_needs_a_bidirectional_link() -> None:
-    linked = mirrored(mode="destination")
-    with pytest.raises(UserError, match="link dr of cluster east is not bidirectional"):
-        linked.driver().reverse("east", ORDERS)
-    assert linked.status("east") == "ACTIVE"
-
-
-@pytest.mark.fact("F-C-041", "F-C-042")
-def test_groups_are_held_to_the_end_of_what_was_fetched(linked: Linked) -> None:
-    linked.east.groups.commit("near", {(ORDERS, 0): 8})
-    linked.east.groups.commit("far", {(ORDERS, 0): 95})
-    linked.provider("east").links.ask(ORDERS, "failover")
-    linked.produce("east", *"abcdefgh")
-    groups = linked.east.groups
-    found = [groups.committed(name, [ORDERS])[(ORDERS, 0)] for name in ("near", "far")]
-    assert found == [8, 10]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 
 import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.jobs.flows import missing
-from reconciler.operations.steps.transitions import CatchingUp
 from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.records.log import SourceSeen
 from reconciler.resources.mirrors import Operation, Position
@@ -159,23 +157,6 @@ def test_of_two_that_are_restored_from_each_other_at_once_neither_is_cut() -> No
     assert {name: values(linked, name) for name in ("east", "west")} == before
 
 
-@pytest.mark.fact("F-C-073", "F-C-095")
-def test_a_mirror_of_a_mirror_is_not_reversed() -> None:
-    linked = mirrored()
-    linked.cluster("south")
-    linked.link("south", "east", "on")
-    linked.mirror("south", "east", link="on")
-    linked.catch_up("south")
-    with pytest.raises(UserError, match="its source is itself a mirror"):
-        linked.driver().reverse("south", ORDERS)
-    assert linked.status("south") == "ACTIVE"
-    linked.driver().reverse("east", ORDERS)
-    linked.produce("east", "own")
-    for name in ("south", "west"):
-        linked.catch_up(name)
-    assert equal(linked, "west", "east", "south")
-
-
 @pytest.mark.fact("F-C-094")
 @pytest.mark.parametrize("verb", ["promote", "reverse"])
 def test_a_source_that_was_made_anew_is_noticed_before_anything_is_begun(verb: str) -> None:
@@ -194,16 +175,3 @@ def test_what_is_stopped_is_stopped_whatever_became_of_its_source() -> None:
     del linked.stores["west"]
     with pytest.raises(UserError, match="already stopped"):
         linked.driver().promote("east", ORDERS)
-
-
-def test_a_promotion_over_a_link_that_is_infinitely_patient_waits_until_nothing_lags() -> None:
-    linked = mirrored(retryTimeout="infinite")
-    linked.produce("west", "late")
-    looks = iter([False, False, True])
-    hours = itertools.count(step=3600)
-    providers = {name: linked.provider(name) for name in ("west", "east")}
-    catching_up = CatchingUp(
-        providers, lambda seen: linked.copy(seen) if next(looks) else None, lambda: False, lambda: float(next(hours))
-    )
-    catching_up.run("east", ORDERS)
-    assert "late" in values(linked, "east")

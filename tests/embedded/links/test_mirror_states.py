@@ -8,7 +8,6 @@ from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.providers.models import link_entry
-from reconciler.resources.mirrors import Trouble
 from tests.embedded.links.linked import LINK, ORDERS, WAYS, Linked, Placed, east_of, mirror_in, mirrored, pause_link
 
 STATES = list(WAYS)
@@ -117,39 +116,6 @@ def test_a_failover_works_without_the_link_and_what_lost_its_link_hides_no_other
     assert values(placed) == [*VALUES, "own"]
 
 
-@pytest.mark.fact("F-C-066")
-def test_a_failover_ends_a_promotion_at_once_and_for_good() -> None:
-    linked = mirrored()
-    linked.produce("west", "not fetched")
-    east_of(linked).ask(ORDERS, "promote", operation="operation-1")
-    assert east_of(linked).ask(ORDERS, "failover").stopped_by == "failover"
-    with pytest.raises(UserError, match="that operation is over"):
-        east_of(linked).advance(ORDERS, MirrorStatus.PENDING_STOPPED, operation="operation-1")
-    assert linked.seen("east").stopped_by == "failover"
-    assert len(linked.read("east")) == 10
-
-
-@pytest.mark.fact("F-C-067")
-@pytest.mark.parametrize("verb", ["promote", "failover"])
-def test_what_is_stopped_says_that_it_is_already(verb: str) -> None:
-    placed = mirror_in(MirrorStatus.STOPPED)
-    with pytest.raises(UserError, match="it is already stopped"):
-        placed.links.ask(ORDERS, verb, operation="operation-1")
-
-
-@pytest.mark.fact("F-C-061")
-def test_a_paused_mirror_stands_still_and_goes_on_at_the_same_offset() -> None:
-    linked = mirrored()
-    east_of(linked).ask(ORDERS, "pause")
-    linked.produce("west", "later")
-    position = linked.positions("east")[0]
-    assert (position.end, position.fetched) == (10, 10)
-    assert east_of(linked).ask(ORDERS, "resume").status == "ACTIVE"
-    linked.catch_up("east")
-    assert linked.read("east")[-1] == (10, "later")
-    assert linked.read("east") == linked.read("west")
-
-
 @pytest.mark.fact("F-C-062")
 def test_a_paused_link_is_shown_on_all_its_mirrors_and_each_is_again_what_it_was() -> None:
     linked = mirrored()
@@ -167,63 +133,6 @@ def test_a_paused_link_is_shown_on_all_its_mirrors_and_each_is_again_what_it_was
     assert [link.status for link in east_of(linked).links()] == [LinkStatus.PAUSED]
     pause_link(linked, paused=False)
     assert [seen.status.value for seen in east_of(linked).mirrors()] == ["PAUSED", "ACTIVE", "STOPPED"]
-
-
-@pytest.mark.fact("F-C-072")
-def test_a_broken_link_is_shown_on_its_mirrors_until_it_is_mended() -> None:
-    linked = mirrored()
-    why = Trouble("AUTHENTICATION_ERROR", "the other cluster does not know us")
-    east_of(linked).link_trouble(LINK, LinkStatus.FAILED, why)
-    (link,) = east_of(linked).links()
-    assert (link.status, link.trouble and link.trouble.code) == (LinkStatus.FAILED, "AUTHENTICATION_ERROR")
-    assert linked.status("east") == "LINK_FAILED"
-    east_of(linked).link_trouble(LINK, LinkStatus.ACTIVE, None)
-    assert (linked.status("east"), east_of(linked).links()[0].trouble) == ("ACTIVE", None)
-
-
-@pytest.mark.fact("F-C-071")
-def test_what_failed_can_be_failed_over_or_made_afresh() -> None:
-    kept = mirror_in(MirrorStatus.FAILED)
-    assert kept.links.ask(ORDERS, "failover").status == "STOPPED"
-    assert values(kept) == VALUES
-    again = mirror_in(MirrorStatus.FAILED)
-    again.linked.east.delete_topic(ORDERS)
-    again.linked.produce("west", "later")
-    again.linked.mirror("east", "west")
-    again.linked.catch_up("east")
-    assert again.status == "ACTIVE"
-    assert values(again) == [*VALUES, "later"]
-
-
-@pytest.mark.fact("F-C-076")
-def test_a_reversal_that_waits_is_paused_or_failed_over_and_nothing_else() -> None:
-    assert set(MIRROR.legal(MirrorStatus.PENDING_SYNCHRONIZE)) == {"pause", "failover"}
-    placed = mirror_in(MirrorStatus.PENDING_SYNCHRONIZE)
-    assert placed.links.ask(ORDERS, "pause").status == "PAUSED"
-    with pytest.raises(UserError, match="cannot promote while a reversal is suspended"):
-        placed.links.ask(ORDERS, "promote", operation="operation-2")
-    assert placed.links.ask(ORDERS, "resume").status == "PENDING_SYNCHRONIZE"
-
-
-@pytest.mark.fact("F-C-077")
-@pytest.mark.parametrize("state", BECOMING)
-def test_what_is_becoming_a_mirror_can_be_failed_over_and_nothing_else(state: MirrorStatus) -> None:
-    assert MIRROR.legal(state) == ("failover",)
-    placed = mirror_in(state)
-    with pytest.raises(UserError, match=f"cannot delete while {state}"):
-        placed.linked.west.delete_topic(ORDERS)
-    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
-    placed.linked.produce("west", "own")
-    assert values(placed)[-1] == "own"
-
-
-@pytest.mark.fact("F-C-083")
-def test_lag_and_what_was_fetched_last_are_told_by_partition() -> None:
-    linked = mirrored(partitions=2)
-    linked.produce("west", "one", "two", partition=1)
-    ours, theirs = linked.positions("east"), linked.positions("west")
-    assert {number: theirs[number].end - ours[number].end for number in ours} == {0: 0, 1: 2}
-    assert {number: position.fetched for number, position in ours.items()} == {0: 10, 1: 10}
 
 
 @pytest.mark.fact("F-C-068", "F-C-091")
@@ -267,29 +176,6 @@ def test_a_new_topic_of_a_deleted_mirror_s_name_stays_empty() -> None:
 def auto_create(linked: Linked, asked: dict[str, object]) -> None:
     declared = linked.east.catalog.read().links[LINK].declared
     linked.east.catalog.commit(lambda draft: alter_link(draft, LINK, {**declared, "autoCreate": asked}))
-
-
-@pytest.mark.fact("F-C-027")
-def test_a_mirror_that_its_link_would_make_again_is_not_deleted() -> None:
-    linked = mirrored(autoCreate=TAKEN)
-    with pytest.raises(BlockedError, match=f"the autoCreate filters of link {LINK} take {ORDERS}"):
-        linked.east.delete_topic(ORDERS)
-    assert linked.status("east") == "ACTIVE"
-
-
-@pytest.mark.fact("F-C-027")
-@pytest.mark.parametrize("asked", [EXCLUDED, {**TAKEN, "enabled": False}], ids=["excluded", "disabled"])
-def test_a_mirror_that_its_link_would_not_make_again_is_deleted(asked: dict[str, object]) -> None:
-    linked = mirrored(autoCreate=TAKEN)
-    auto_create(linked, asked)
-    assert linked.east.delete_topic(ORDERS)
-
-
-@pytest.mark.fact("F-C-027")
-@pytest.mark.parametrize("state", [MirrorStatus.FAILED, MirrorStatus.STOPPED])
-def test_a_mirror_that_is_over_is_deleted_whatever_its_link_takes(state: MirrorStatus) -> None:
-    placed = WAYS[state](mirrored(autoCreate=TAKEN))
-    assert placed.linked.east.delete_topic(ORDERS)
 
 
 @pytest.mark.fact("F-C-082")

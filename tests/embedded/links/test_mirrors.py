@@ -9,7 +9,7 @@ import pytest
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
 from reconciler.embedded.catalog.topics import alter_topic
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirror_link import ALWAYS_SYNCED, NEVER_SYNCED
@@ -85,15 +85,6 @@ def test_a_copy_is_the_destinations_own(west: EmbeddedCluster, cluster: Embedded
     assert read(cluster.log("orders")) == numbered(0, 4).to_pylist()
 
 
-def test_a_mirror_has_the_configs_and_partitions_of_its_source(cluster: EmbeddedCluster, sink: EmbeddedSink) -> None:
-    entry = cluster.topic("orders")
-    assert sink.ends() == {0: 0, 1: 0}
-    assert entry.partitions == 2
-    assert entry.mirror is not None
-    assert entry.mirror.source_topic_id is not None
-    assert entry.configs == {"retention.ms": "-1"}
-
-
 def test_following_grows_and_syncs_and_leaves_own_configs_alone(
     west: EmbeddedCluster, cluster: EmbeddedCluster, sink: EmbeddedSink
 ) -> None:
@@ -121,18 +112,6 @@ def test_only_mirrors_follow(west: EmbeddedCluster) -> None:
         west.follow_source("orders", SourceTopic(partitions=3))
 
 
-def test_the_complete_list_of_a_link_decides_what_follows(cluster: EmbeddedCluster) -> None:
-    always = ["cleanup.policy", "max.message.bytes", "message.timestamp.difference.max.ms", "message.timestamp.type"]
-    for include in ([*always[:3]], ["retention.ms"]):
-        with pytest.raises(UserError, match=r"topicConfigSync\.include lacks"):
-            cluster.create_link("short", LinkEntry("link-2", "west", {"topicConfigSync": {"include": include}}))
-    cluster.create_link("lean", LinkEntry("link-2", "west", {"topicConfigSync": {"include": always}}))
-    of = SourceTopic(partitions=1, configs={"cleanup.policy": "compact", "retention.ms": "1d"})
-    cluster.create_mirror("orders", MirrorShape(link="lean", source="orders"), of)
-    cluster.alter_topic("orders", {"retention.ms": "9d"})
-    assert cluster.topic("orders").configs == {"cleanup.policy": "compact", "retention.ms": "777600000"}
-
-
 def test_a_link_made_anew_does_not_write_what_the_old_one_did(
     store: ObjectStore, cluster: EmbeddedCluster, west: EmbeddedCluster, sink: EmbeddedSink
 ) -> None:
@@ -147,40 +126,6 @@ def test_a_link_made_anew_does_not_write_what_the_old_one_did(
     assert list(store.list("heads/")) == []
 
 
-def test_a_link_cannot_be_made_over_another_or_go_while_mirrors_live(
-    cluster: EmbeddedCluster, sink: EmbeddedSink
-) -> None:
-    cluster.create_link("from-west", LinkEntry("link-9", "west"))
-    assert cluster.catalog.read().links["from-west"].id == "link-1"
-    with pytest.raises(UserError, match="exists and differs"):
-        cluster.create_link("from-west", LinkEntry("link-9", "north"))
-    with pytest.raises(BlockedError, match="mirrors that are not stopped: orders"):
-        cluster.delete_link("from-west")
-    assert sink.ends() != {}
-    assert not cluster.delete_link("nowhere")
-
-
-def test_a_mirror_needs_its_link_and_a_namespace(cluster: EmbeddedCluster) -> None:
-    of = SourceTopic(partitions=1)
-    with pytest.raises(UserError, match="link from-west does not exist"):
-        cluster.create_mirror("orders", MirrorShape(link="from-west", source="orders"), of)
-    cluster.create_link("from-west", PLAIN_LINK)
-    with pytest.raises(UserError, match="namespace shop does not exist"):
-        cluster.create_mirror("shop:orders", MirrorShape(link="from-west", source="shop:orders"), of)
-
-
-def test_a_new_mirror_may_have_configs_of_its_own_but_none_that_is_synced(cluster: EmbeddedCluster) -> None:
-    cluster.create_link("from-west", PLAIN_LINK)
-    of = SourceTopic(partitions=1, configs={"retention.ms": "1d", "segment.ms": "2h"})
-    shape = MirrorShape(link="from-west", source="orders", configs={"segment.ms": "1h"})
-    cluster.create_mirror("orders", shape, of)
-    assert cluster.topic("orders").configs == {"retention.ms": "86400000", "segment.ms": "3600000"}
-    with pytest.raises(UserError, match=r"follows its source in retention\.ms"):
-        cluster.create_mirror(
-            "clicks", MirrorShape(link="from-west", source="clicks", configs={"retention.ms": "2d"}), of
-        )
-
-
 def test_mirrors_and_moves_are_read_back_by_others(store: ObjectStore, sink: EmbeddedSink) -> None:
     assert sink.ends() != {}
     cluster = cluster_in(store)
@@ -192,7 +137,6 @@ def test_mirrors_and_moves_are_read_back_by_others(store: ObjectStore, sink: Emb
 # Making mirrors: what they are called, which configs they have, and what is refused.
 
 
-LEAN = {"topicConfigSync": {"include": list(ALWAYS_SYNCED)}}
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": TWO_PARTS}
 FAN = {"mode": "destination"}
 ALWAYS = {
@@ -254,58 +198,6 @@ def test_links_with_prefixes_mirror_topics_of_one_name_side_by_side() -> None:
     assert found == {"shop:eu_clicks": [(0, "of eu")], "shop:us_clicks": [(0, "of us")]}
 
 
-@pytest.mark.fact("F-C-011")
-def test_a_mirror_is_not_taken_over_by_another_link() -> None:
-    linked = mirrored()
-    linked.link("east", "west", name="other")
-    with pytest.raises(UserError, match="exists"):
-        linked.mirror("east", "west", link="other")
-    assert linked.seen("east").link == LINK
-
-
-@pytest.mark.fact("F-C-010")
-def test_a_compacted_topic_is_mirrored_as_compacted_with_its_gaps() -> None:
-    linked = Linked()
-    linked.west.create_topic(ORDERS, partitions=1, configs=COMPACTED)
-    for number in range(9):
-        with linked.west.producer() as producer:
-            producer.send(ORDERS, f"v{number}", key=f"k{number % 2}", partition=0)
-    linked.west.upkeep().compact()
-    left = linked.read("west")
-    assert len(left) < 9
-    linked.link("east", "west")
-    linked.mirror("east", "west")
-    linked.catch_up("east")
-    assert linked.read("east") == left
-    assert configs(linked, "east")["cleanup.policy"] == "compact"
-
-
-@pytest.mark.fact("F-C-050")
-def test_what_is_always_synced_is_the_source_s_and_not_set_here() -> None:
-    linked = mirrored(**LEAN)
-    linked.west.alter_topic(ORDERS, ALWAYS)
-    linked.catch_up("east")
-    assert configs(linked, "east") == configs(linked, "west") == ALWAYS
-    for key, value in ALWAYS.items():
-        with pytest.raises(UserError, match=f"follows its source in {key}"):
-            linked.east.alter_topic(ORDERS, {key: value})
-    assert set(ALWAYS) == set(ALWAYS_SYNCED)
-
-
-@pytest.mark.fact("F-C-051", "F-C-056")
-@pytest.mark.parametrize(("spec", "follows"), [({}, True), (LEAN, False)], ids=["default", "left-out"])
-def test_what_is_synced_by_default_follows_unless_the_list_leaves_it_out(
-    spec: dict[str, object], *, follows: bool
-) -> None:
-    linked = mirrored(**spec)
-    linked.west.alter_topic(ORDERS, {"retention.ms": "1d", "segment.ms": "2h"})
-    linked.catch_up("east")
-    assert configs(linked, "east") == ({"retention.ms": "86400000"} if follows else {})
-    linked.west.alter_topic(ORDERS, {"retention.ms": None})
-    linked.catch_up("east")
-    assert configs(linked, "east") == {}
-
-
 @pytest.mark.fact("F-C-052")
 @pytest.mark.parametrize("left_out", ALWAYS_SYNCED)
 def test_a_list_without_what_is_always_synced_is_refused(left_out: str) -> None:
@@ -341,18 +233,6 @@ def test_a_mirror_made_by_hand_has_configs_of_its_own() -> None:
     assert configs(linked, "east")["segment.ms"] == "3600000"
 
 
-@pytest.mark.fact("F-C-008")
-def test_partitions_are_those_of_the_source_and_grow_with_it() -> None:
-    linked = mirrored(partitions=2)
-    linked.west.alter_topic(ORDERS, partitions=5)
-    linked.produce("west", "new", partition=4)
-    linked.catch_up("east")
-    assert linked.east.topic(ORDERS).partitions == 5
-    assert linked.read("east", partition=4) == [(0, "new")]
-    with pytest.raises(UserError, match="follows its source in partitions"):
-        linked.east.alter_topic(ORDERS, partitions=9)
-
-
 @pytest.mark.fact("F-C-012")
 def test_a_bidirectional_link_has_two_halves_and_a_topic_goes_one_way() -> None:
     linked = mirrored()
@@ -366,14 +246,6 @@ def test_a_bidirectional_link_has_two_halves_and_a_topic_goes_one_way() -> None:
     linked.produce("east", "back", full_name="shop:refunds")
     linked.catch_up("west", "shop:refunds")
     assert linked.read("west", "shop:refunds") == [(0, "back")]
-
-
-@pytest.mark.fact("F-C-011")
-def test_a_topic_has_one_mirror_record_whatever_its_source_is_called() -> None:
-    linked = mirrored()
-    with pytest.raises(UserError, match="exists"):
-        linked.east.create_mirror(ORDERS, MirrorShape(link=LINK, source=ORDERS), SourceTopic(partitions=9))
-    assert linked.east.topic(ORDERS).partitions == 1
 
 
 @pytest.mark.fact("F-C-095")
