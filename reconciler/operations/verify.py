@@ -151,9 +151,8 @@ def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerifi
     site = reach.site()
     links, name = provider_of(site, link).links, full_name_of(link)
     seen = links.links()
-    names = [each.name for each in seen]
-    if name not in names:
-        near = [address_of("link", cluster_of(link) or "", each) for each in nearest_spelling(name, names)]
+    if name not in {each.name for each in seen}:
+        near = nearest_spelling(link, (address_of("link", cluster_of(link) or "", each.name) for each in seen))
         hint = did_you_mean(near, then="See the links with: reconciler link list")
         raise UserError(f"{link}: there is no such link", hint=hint)
     mirrors = links.mirrors(name)

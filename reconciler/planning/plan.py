@@ -183,7 +183,7 @@ class PlanInput:
     mounts: Mounts = field(default_factory=dict)
     """What the mountings take whose topics are not there yet."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """Where recorded topics lie that are gone, and that somebody unmounted by hand."""
+    """Where recorded topics are stored that a command unmounted; for an order, also others whose names it takes."""
     mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
     """Where recorded topics are that are gone, and that somebody mounted by hand under another name."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reconciler.planning.allowances import allowances, commit_applied
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.checks.guards import guard, guard_ordered, warnings_of_unmountable
+from reconciler.planning.checks.guards import guard, guard_ordered, warnings_of_ordered_owners, warnings_of_unmountable
 from reconciler.planning.checks.mirror_checks import check_links, check_restores, warnings_of_restores
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
@@ -160,7 +160,12 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
         actions=actions,
         errors=_in_order([*decision.errors, *check_restores(review)]),
         warnings=_in_order(
-            [*decision.warnings, *warnings_of_unmountable(actions, situation), *warnings_of_restores(review)]
+            [
+                *decision.warnings,
+                *warnings_of_unmountable(actions, situation),
+                *warnings_of_restores(review),
+                *warnings_of_ordered_owners(actions, situation),
+            ]
         ),
         digest=digest(actions),
     )

@@ -122,6 +122,8 @@ class Situation:
     def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
         """Return what other workspaces own, by cluster and key: mostly nothing."""
         me = self.given.me
+        if not self.given.has_state:  # Then no process can tell which of them is this workspace.
+            return {}
         found: dict[str, Mapping[str, ResourceOwner]] = {}
         for cluster in self.trusted:
             seen = self.observed.get(cluster_address(cluster))
@@ -138,6 +140,19 @@ class Situation:
         others = self.others.get(cluster_of(address) or "")
         key = owned_as(address, resource) if others else None
         return None if not others or key is None else others.get(key)
+
+    def refused_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
+        """Return why an order may not change a resource: another workspace owns it, and nothing of it is recorded here.
+
+        `related` are the resources that it belongs to. What no workspace owns may be changed, and stays so.
+        """
+        owner = self.other_owner(address)
+        if owner is None or self.recorded.keys() & {address, *related}:
+            return None
+        return (
+            f"{address} is owned by {owner}",
+            "Change it in that workspace. In an emergency: --no-state asks no owner.",
+        )
 
     @cached_property
     def mirrors(self) -> Mapping[Address, MirrorTopic]:

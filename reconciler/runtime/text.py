@@ -218,10 +218,45 @@ LIKENESS: Final = 0.6
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 1, likeness: float = LIKENESS) -> list[str]:
-    """Return the known words that look like `word`, the most alike first."""
+    """Return the known words that look like `word`, the most alike first.
+
+    Of addresses each part is compared: equal kinds and clusters do not make two names alike.
+    """
     from difflib import get_close_matches  # noqa: PLC0415 - needed only once something is wrong
 
-    return get_close_matches(word, list(known), n=most, cutoff=likeness)
+    if "/" not in word:
+        return get_close_matches(word, list(known), n=most, cutoff=likeness)
+    alike = get_close_matches(word, list(known), n=_ALIKE, cutoff=likeness)
+    return [each for each in alike if _is_near(word, each)][:most]
+
+
+_ALIKE: Final = 50
+"""Of ten thousand addresses only these are compared letter by letter."""
+
+
+def _is_near(address: str, other: str) -> bool:
+    """Tell whether few letters of each part differ; a name without its namespace is near, too."""
+    parts, others = (each.replace(":", "/").split("/") for each in (address, other))
+    pairs = zip(parts, others, strict=True) if len(parts) == len(others) else [(parts[-1], others[-1])]
+    is_of_kind = address.partition("/")[0] == other.partition("/")[0]
+    return is_of_kind and all(_edits(*pair) <= (max(map(len, pair)) + 1) // _LETTERS_PER_EDIT for pair in pairs)
+
+
+_LETTERS_PER_EDIT: Final = 4
+
+
+def _edits(one: str, other: str) -> int:
+    """Return how many letters were added, left out, replaced or swapped."""
+    rows: list[list[int]] = [[*range(len(other) + 1)]]
+    for row, letter in enumerate(one, 1):
+        above = rows[-1]
+        rows.append([row])
+        for column, letter_of_other in enumerate(other, 1):
+            ways = [above[column] + 1, rows[row][column - 1] + 1, above[column - 1] + (letter != letter_of_other)]
+            if one[row - 2 : row] == other[column - 2 : column][::-1] and min(row, column) > 1:
+                ways.append(rows[row - 2][column - 2] + 1)
+            rows[row].append(min(ways))
+    return rows[-1][-1]
 
 
 def nearest_spelling(word: str, known: Iterable[str]) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.cli.sample_workspaces import Twins
+import pytest
+
+from tests.cli.sample_workspaces import ORDERS, Shop, Twins
 
 VIEWS, GONE = "topic/west/shop:views", "topic/west/shop:gone"
 
@@ -41,3 +43,19 @@ def test_what_cannot_be_undone_is_not_done_without_an_answer(twins: Twins) -> No
     done = twins.typed("topic", "alter", VIEWS, "--partitions", "9", "--format", "json")
     assert (done.code, lines_of(done.out)[-1]["exit_code"]) == (64, 64)
     assert "partitions 1 → 9  irreversible" in done.err
+
+
+@pytest.mark.parametrize("way", [(), ("--no-state",)], ids=["with its state", "without"])
+@pytest.mark.parametrize(
+    "command", [("topic", "delete", "topic/west/shop:orders"), ("namespace", "delete", "west", "shop", "--recursive")]
+)
+def test_a_delete_names_the_mirrors_that_follow(twins: Twins, command: tuple[str, ...], way: tuple[str, ...]) -> None:
+    said = twins.typed(*command, *way, "--dry-run").out
+    assert f"{ORDERS} follows it, and stops when its source is gone" in said
+
+
+def test_a_new_topic_under_the_name_of_an_unmounted_one_says_where_that_is(shop: Shop) -> None:
+    location = shop.unmounted()
+    done = shop.typed("topic", "create", "topic/west/shop:orders")
+    assert f"is unmounted, with its records: it is in object storage at {location}" in done.err
+    assert (done.code, "reconciler topic mount topic/west/shop:orders" in done.err) == (0, True)

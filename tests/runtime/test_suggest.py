@@ -36,6 +36,22 @@ def test_the_most_alike_word_comes_first(word: str, most: int, found: list[str])
     assert nearest(word, KNOWN, most=most) == found
 
 
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("topic/west/shop:ordres", ["topic/west/shop:orders"]),
+        ("topic/west/orders", ["topic/west/shop:orders"]),
+        ("topic/wst/shop:order", ["topic/west/shop:orders"]),
+        ("topic/west/shop:readers", []),
+        ("topic/north/shop:orders", []),
+        ("mirror/west/shop:orders", []),
+        ("topic/west/x", []),
+    ],
+)
+def test_only_an_address_with_a_near_name_is_suggested(word: str, found: list[str]) -> None:
+    assert nearest(word, ["topic/west/shop:orders", "topic/west/y"]) == found
+
+
 @pytest.mark.parametrize("word", ["Mirror-Link", "mirror_link", "MIRRORLINK"])
 def test_case_and_dashes_alone_make_no_other_word(word: str) -> None:
     assert nearest_spelling(word, ["MirrorLinks", "mirrorLink"]) == ["mirrorLink"]

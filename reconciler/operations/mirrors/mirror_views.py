@@ -67,9 +67,9 @@ def find_mirror(links: Links, named: Named) -> MirrorSeen:
         if not isinstance(error, InvalidNamespaceError) and not error.message.startswith(f"topic {named.name} "):
             raise  # The cluster cannot be read, and its own hint says what to do.
         is_topic = "does not exist" not in error.message
-        near = [] if is_topic else nearest_spelling(named.name, (mirror.name for mirror in links.mirrors()))
-        meant = [Named(named.cluster, each).address for each in near]
-        hint = did_you_mean(meant, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
+        addresses = [] if is_topic else [Named(named.cluster, mirror.name).address for mirror in links.mirrors()]
+        near = nearest_spelling(named.address, addresses)
+        hint = did_you_mean(near, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
         raise UserError(f"{named.address}: {error.message}", hint=hint) from error
 
 

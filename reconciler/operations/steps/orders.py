@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -93,7 +93,7 @@ def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: 
 def plan_orders(
     site: Site,
     orders: Sequence[Order],
-    record: Record | None,
+    snapshot: Snapshot | None,
     read: ReadClusters,
     allow: Sequence[str] = (),
     *,
@@ -101,7 +101,7 @@ def plan_orders(
 ) -> Plan:
     """Plan orders over what was observed of their clusters; an order that is refused is an error of the plan.
 
-    `record` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
+    `snapshot` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
     """
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
@@ -110,14 +110,16 @@ def plan_orders(
         selection=Selection(allow=tuple(allow)),
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
-        has_state=record is not None,
+        detached=read.detached,
+        me=None if snapshot is None else site.me(snapshot.lineage),
+        has_state=snapshot is not None,
         lost={name: why_lost(name, error) for name, error in read.unread.items()},
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
     desired: dict[Address, Declared] = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
     if isinstance(site, Work):  # The files say what is protected, also if the state is not read.
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
-    draft = planner.decide(desired, record or {}, shown, given=given)
+    draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, given=given)
     cuts = planner.to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
         return planner.judge(*_measured_roles(site, draft, cuts, read.optional))
@@ -290,7 +292,7 @@ class OrderRun:
         """
         failed = {**self.refused, **self._without_cluster()}
         unread: dict[str, ReconcilerError] = {}
-        plan = self._plan(self.emergency.recorded(self.site), failed, unread)
+        plan = self._plan(self.emergency.snapshot(self.site), failed, unread)
         failed.update(_unrestorable(self.site, plan))
         plan = self._with_failed(plan, failed)
         ready = {action.id: action for action in self._executable(plan, failed)}
@@ -305,7 +307,7 @@ class OrderRun:
                     refuse_another_cluster(self.site, cluster, snapshot)
                 except ReconcilerError as error:
                     failed.update(dict.fromkeys(self._named_on(cluster), error))
-            again = self._plan(None if snapshot is None else snapshot.record, failed, unread, is_again=True)
+            again = self._plan(snapshot, failed, unread, is_again=True)
             failed.update((self._named(address), error) for address, error in _losing_more(again, ready))
             ready.update((action.id, _as_shown(action, ready)) for action in again.actions)
             return [ready[action.id] for action in self._executable(again, failed)]
@@ -380,7 +382,7 @@ class OrderRun:
 
     def _plan(
         self,
-        record: Record | None,
+        snapshot: Snapshot | None,
         failed: dict[Address, ReconcilerError],
         unread: dict[str, ReconcilerError],
         *,
@@ -407,7 +409,7 @@ class OrderRun:
         plan = plan_orders(
             self.site,
             rest,
-            record,
+            snapshot,
             read,
             self.allow,
             is_measured=not (is_again and all(isinstance(order, RoleOrder) for order in rest)),
@@ -460,8 +462,8 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
                     yield address_of("mirror", cluster, mirror.name)
 
 
-def _live_mirrors(site: Site) -> Inventory:
-    """Return the mirrors that follow a source, on all clusters that answer."""
+def _live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
+    """Return the mirrors that follow a source, on all clusters that answer; `optional` ones are not waited for long."""
 
     def read(cluster: str) -> Sequence[MirrorSeen]:
         try:
@@ -471,7 +473,7 @@ def _live_mirrors(site: Site) -> Inventory:
             return ()
 
     mirrors: dict[Address, Observed] = {}
-    for cluster, answer in zip(site.clusters, side_by_side(read, list(site.clusters), name="mirrors"), strict=True):
+    for cluster, answer in ask_clusters(read, site.clusters, optional)[0].items():
         for seen in answer:
             if seen.status is not MirrorStatus.STOPPED and seen.source_cluster:
                 mirror = MirrorTopic(
@@ -494,6 +496,8 @@ class ReadClusters:
     """Why clusters could not be read."""
     optional: frozenset[str]
     """The clusters that no order needs: they are asked for a few seconds at most."""
+    detached: Mapping[Address, str] = field(default_factory=dict)
+    """The locations in object storage of unmounted topics whose names are ordered."""
 
 
 def observe_orders(
@@ -527,12 +531,41 @@ def observe_orders(
         more, errors = _observe(site, addresses, optional)
         observed |= more
         unread |= errors
-    if any(isinstance(order, MountOrder) and order.needs_mirrors for order in orders):
-        observed = {**_live_mirrors(site), **observed}
+    if any(_takes_sources(order) for order in orders):
+        is_waited_for = any(isinstance(order, MountOrder) for order in orders)
+        observed = {**_live_mirrors(site, () if is_waited_for else site.clusters), **observed}
     strange = dict(_strange_sources(site, orders, observed))
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
-    return ReadClusters(left, unread, frozenset({cluster_of(address) or "" for address in left} - needed))
+    unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
+    return ReadClusters(left, unread, unneeded, _unmounted(site, orders) if has_costs else {})
+
+
+def _takes_sources(order: Order) -> bool:
+    """Tell whether an order takes topics from their cluster or their name, which mirrors may follow."""
+    is_taking = isinstance(order, DeleteTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
+    return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
+
+
+def _unmounted(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
+    """Return where unmounted topics are stored whose names new topics get, as far as object storage answers."""
+    names: dict[str, list[str]] = {}
+    for order in orders:
+        if isinstance(order, CreateTopicOrder | CreateMirrorOrder):
+            address = order.topic if isinstance(order, CreateTopicOrder) else order.mirror
+            names.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
+
+    def read(cluster: str) -> Mapping[Address, str]:
+        provider = site.providers[cluster]
+        if site.clusters[cluster].spec.object_storage is None or not provider.capabilities.mountings:
+            return {}
+        stored = (
+            each for each in provider.mountable() if each.state == "detached" and each.full_name in names[cluster]
+        )
+        return {address_of("topic", cluster, each.full_name): each.location for each in stored}
+
+    answers, _ = ask_clusters(read, names, names)
+    return {topic: location for answer in answers.values() for topic, location in answer.items()}
 
 
 def _is_failover(order: Order) -> bool:

@@ -430,8 +430,8 @@ class Emergency:
         """Return which clusters these should be, as far as that is asked."""
         return {} if self.no_state else recorded_clusters(site)
 
-    def recorded(self, site: Site) -> Record | None:
-        """Return what this workspace owns; `None`: it is done without a state.
+    def snapshot(self, site: Site) -> Snapshot | None:
+        """Return the state, which says what this workspace owns; `None`: it is done without one.
 
         Raises:
             UserError: The state is gone, damaged, or another workspace's.
@@ -439,8 +439,7 @@ class Emergency:
         if self.no_state:
             return None
         check_state(site)
-        snapshot = read_state(site)
-        return None if snapshot is None else snapshot.record
+        return read_state(site)
 
     def carry_out_each(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]

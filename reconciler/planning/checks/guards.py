@@ -20,6 +20,7 @@ from reconciler.planning.actions import (
     RunJob,
     Transition,
     Update,
+    addresses_of,
 )
 from reconciler.planning.allowances import ADOPT, Allowed, allowances, granted_by
 from reconciler.planning.checks.offline import judged_by_rules, violations
@@ -529,6 +530,15 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
             f"{first_few(addresses, 3)}: recorded here, to be deleted, and now owned by {owner}",
             f"To leave it to that workspace, run: {_leaving(addresses)}",
         )
+
+
+def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[Finding]:
+    """Yield what orders change of other workspaces: that blocks no order."""
+    addresses = dict.fromkeys(address for action in actions for address in addresses_of(action))
+    for address in addresses if situation.others else ():
+        if (owner := situation.other_owner(address)) is not None:
+            hint = "Tell its owners: their next plan shows what differs from their files."
+            yield Finding(address, None, f"it is owned by {owner}", hint)
 
 
 def taking(addresses: Sequence[Address]) -> str:

@@ -11,6 +11,7 @@ from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorS
 from reconciler.planning.actions import Delete, Reason, Transition
 from reconciler.planning.diff.converge import AddressView, create, deletion
 from reconciler.planning.diff.mirror_changes import CATCH_UP, catch_up, is_kept_by_link, transition
+from reconciler.planning.diff.topic_orders import warn_of_stored
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_configs
 from reconciler.planning.resolve.mirror_sources import (
@@ -249,8 +250,9 @@ def _actions(
     before = situation.observed.get(mirror.address) or situation.observed.get(topic_of(mirror))
     last, peer = record.get(mirror.address), peer_of(mirror).address
     entry = peer if last is None and peer in record else None
-    if situation.given.has_state:
-        _check_owned(mirror, situation)
+    ours = (topic_of(mirror), peer, link_of(mirror), link_of(peer_of(mirror)))
+    if (why := situation.refused_owner(mirror.address, *ours)) is not None:
+        raise UserError(why[0], hint=why[1])
     role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLES[verb]
     after = _as_known(mirror, last, before).model_copy(update={"state": role})
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
@@ -275,14 +277,6 @@ def _as_known(mirror: MirrorTopic, last: Recorded | None, before: Observed | Non
     return known.model_copy(update=follows)
 
 
-def _check_owned(mirror: MirrorTopic, situation: Situation) -> None:
-    """Refuse to record the role of a mirror if neither it nor its link belongs to this workspace."""
-    peer = peer_of(mirror)
-    if not {mirror.address, topic_of(mirror), peer.address, link_of(mirror), link_of(peer)} & situation.recorded.keys():
-        message = f"{mirror.address} is not owned by this workspace, nor is its link"
-        raise UserError(message, hint="Declare the link, or do it without remembering that: --no-state")
-
-
 def _named(order: RoleOrder | DeleteMirrorOrder, situation: Situation) -> tuple[MirrorTopic, MirrorStatus, bool]:
     """Return the mirror of an order, its state, and whether a reversal of it is suspended."""
     address, observed = order.mirror, situation.observed
@@ -305,8 +299,7 @@ def _no_mirror(address: Address, situation: Situation) -> UserError:
     listing = f"See the mirrors with: reconciler mirror list {cluster}"
     if _topic_at(address) in situation.observed:
         return UserError(f"{address}: topic {name} is not mirrored", hint=listing)
-    names = {full_name_of(at): at for at in situation.observed if kind_of(at) == "mirror" and cluster_of(at) == cluster}
-    near = [names[word] for word in nearest_spelling(name, names)]
+    near = nearest_spelling(address, (at for at in situation.observed if kind_of(at) == "mirror"))
     return UserError(f"{address}: topic {name} does not exist", hint=did_you_mean(near, then=listing))
 
 
@@ -341,6 +334,8 @@ def _check_step(
         legal = legal_words(status, legal_verbs(status, roles, _spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
+        if status is _M.LINK_PAUSED:
+            hint = f"Resume its link first: reconciler link resume {address_of('link', cluster, link)}. {hint}"
         raise UserError(f"{address} is {status}: {error.message.removeprefix('mirror: ')}", hint=hint) from error
 
 
@@ -465,10 +460,13 @@ def _several(address: Address, stopped: list[MirrorTopic]) -> UserError:
 def _create(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
     """Create a mirror over a link; the record marks that no file names it."""
     mirror = _ordered_mirror(order, situation)
+    if order.mirror in situation.observed:
+        return
     parameters = taken_from_source(mirror, situation)
     mirror = mirror.model_copy(update={"partitions": parameters.get("partitions")})
     view = AddressView(order.mirror, WantedResource(mirror, None, BY_COMMAND), None, None)
     create(view, decision, parameters)
+    warn_of_stored(topic_of(mirror), situation, decision)
 
 
 def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTopic:
@@ -480,7 +478,8 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         hint = did_you_mean(nearest_spelling(order.link, links), otherwise=otherwise)
         raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
     spec = links[order.link]
-    if any(at in observed or at in situation.given.hidden for at in (address, _topic_at(address))):
+    seen = observed.get(address)
+    if seen is None and any(at in observed or at in situation.given.hidden for at in (address, _topic_at(address))):
         hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
     source = _checked_source(order, spec.prefix)
@@ -496,6 +495,9 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         name=name,
         configs=_checked_configs(order, situation),
     )
+    if seen is not None:
+        _check_same(mirror, seen)
+        return mirror
     if spec.source not in situation.trusted:
         message = f"{address}: its source {source_of(mirror)}: cluster {spec.source} "
         message += why_unread(spec.source, situation)
@@ -506,6 +508,18 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         hint = f"List the topics with: reconciler topic list {spec.source}" if hidden is None else hidden.hint
         raise UserError(f"{address}: its source {source_of(mirror)}: {why}", hint=hint)
     return mirror
+
+
+def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
+    """Refuse to create a mirror where another one, or one that has stopped, has its name."""
+    own = seen.resource
+    if not isinstance(own, MirrorTopic):
+        return
+    is_same = (own.link, source_of(own)) == (mirror.link, source_of(mirror)) and seen.state != _M.STOPPED
+    if is_same and mirror.configs.items() <= own.configs.items():
+        return
+    message = f"{mirror.address} exists already: it is {seen.state}, over {link_of(own)} from {source_of(own)}"
+    raise UserError(message, hint=f"Look at it: reconciler mirror describe {mirror.address}")
 
 
 def _source_name(full_name: str, prefix: str) -> str | None:

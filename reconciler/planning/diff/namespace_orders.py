@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
 from reconciler.planning.diff.converge import deletion, going, problems, say_strange_rules_stay, state_precondition
-from reconciler.planning.diff.topic_orders import alter, changes_to
+from reconciler.planning.diff.topic_orders import alter, changes_to, followers, warn_of_followers
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.resolve.limits import check_namespace
-from reconciler.planning.situation import MOVED_BY_COMMAND, source_of
+from reconciler.planning.situation import MOVED_BY_COMMAND
 from reconciler.resources.acls import rule_fields, rule_path
 from reconciler.resources.address import (
     Address,
     address_of,
     check_full_name,
+    cluster_of,
     full_name_of,
     holders_of,
     join_name,
@@ -28,7 +29,6 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.base import OfNamespace
-from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import first_few
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         MoveTopicsOrder,
     )
     from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Capabilities, Observed, Record
+    from reconciler.resources.inventory import Capabilities, Observed
 
 
 def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
@@ -127,6 +127,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
             action = replace(action, blocked=Block("nested", message, None))
         decision.actions.append(action)
         say_strange_rules_stay(address, seen, gone, decision)
+        warn_of_followers(address, situation, decision)
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
@@ -141,6 +142,12 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
     unknown = next((name for name in namespaces if _namespace(order.cluster, name) not in situation.observed), None)
     if unknown is not None:
         decision.refuse(itself, None, *_unknown(unknown, order.cluster))
+        return
+    is_below = bool(order.source) and order.target.startswith(f"{order.source}:")
+    if order.target == order.source or (is_below and not order.topics):
+        where = f"is in namespace {order.source}, which cannot move into itself" if is_below else "is where they are"
+        hint = "Name a namespace outside it, or single topics: --topic NAME" if is_below else "Name another namespace."
+        decision.refuse(itself, None, f"namespace {order.target!r} {where}", hint)
         return
     homes: list[str] = []
     for old in _chosen(order, situation, decision):
@@ -192,7 +199,9 @@ def _chosen(order: MoveTopicsOrder, situation: Situation, decision: Decision) ->
     topics = (
         address
         for address in situation.observed
-        if kind_of(address) in {"topic", "mirror"} and full_name_of(address).startswith(prefix)
+        if kind_of(address) in {"topic", "mirror"}
+        and cluster_of(address) == order.cluster
+        and full_name_of(address).startswith(prefix)
     )
     # Of the default namespace only its own topics move: every other namespace is below it.
     return sorted(address for address in topics if order.source or ":" not in full_name_of(address))
@@ -220,21 +229,11 @@ def _refusal(old: Address, name: str, situation: Situation) -> tuple[str, str] |
     taken = next((kind for kind in ("topic", "mirror") if address_of(kind, cluster, name) in observed), None)
     if taken is not None:
         return f"{address_of('topic', cluster, name)} exists", "Name the topics to be moved: --topic"
-    if situation.given.has_state and old not in situation.recorded:
-        hint = "Declare it, or move it without remembering that: --no-state"
-        return f"{old} is not owned by this workspace", hint
-    mirror = _mirror_of(old, situation.recorded)
-    if mirror is not None:
-        message = f"{mirror} mirrors {old}, and a mirror never changes its source"
+    mirrors = followers(old, situation)
+    if mirrors:
+        message = f"{mirrors[0]} mirrors {old}, and a mirror never changes its source"
         return message, "Promote or remove the mirror first."
-    return None
-
-
-def _mirror_of(topic: Address, record: Record) -> Address | None:
-    mirrors: Iterator[tuple[Address, MirrorTopic]] = (
-        (address, last.resource) for address, last in record.items() if isinstance(last.resource, MirrorTopic)
-    )
-    return next((address for address, mirror in mirrors if source_of(mirror) == topic), None)
+    return situation.refused_owner(old)
 
 
 def _move(old: Address, name: str, situation: Situation) -> Transition:
@@ -254,7 +253,7 @@ def _move(old: Address, name: str, situation: Situation) -> Transition:
         parameters={"from": old},
         changes=tuple(changes_by_move(address, before, situation)),
         risk=Risk.DISRUPTIVE,
-        reasons=(Reason.MOVED,),
+        reasons=(Reason.MOVED, Reason.BY_COMMAND) if last is None else (Reason.MOVED,),
         origins=_origins_after(last.origins if last is not None else {}, old, address),
         precondition=state_precondition(old, before),
     )

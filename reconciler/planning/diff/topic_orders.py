@@ -68,6 +68,16 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
         decision.refuse(order.topic, None, f"{taken} exists already", hint)
         return
     decision.actions.append(Create(address=order.topic, after=wanted.resource, reasons=(Reason.BY_COMMAND,)))
+    warn_of_stored(order.topic, situation, decision)
+
+
+def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> None:
+    """Warn that a name is taken which an unmounted topic had."""
+    location = situation.given.detached.get(topic)
+    if location is not None:
+        message = f"a topic of that name is unmounted, with its records: it is in object storage at {location}"
+        hint = f"To have that topic instead: reconciler topic mount {topic}. Once this one exists, mount it with --to."
+        decision.warn(topic, None, message, hint)
 
 
 def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
@@ -109,14 +119,14 @@ def alter(
 ) -> bool:
     """Change a resource, if nothing speaks against it; return whether it is changed.
 
-    The record keeps what was applied, so the next plan shows the change as drift. `after` is for a resource that is
-    not recorded.
+    The record keeps what was applied, so the next plan shows the change as drift. It does not learn of a resource that
+    is not recorded, which becomes `after`.
     """
     before, last = situation.observed[address], situation.recorded.get(address)
     limits = check_changes(changes, situation.capabilities(cluster_of(address) or ""))
     why = [*refusals, *((f"{address}: {message}", hint) for message, hint in limits)]
-    if not why and situation.given.has_state and last is None:
-        why = [_not_recorded(address, situation)]
+    if not why and (strange := situation.refused_owner(address)) is not None:
+        why = [strange]
     for message, hint in why:
         decision.refuse(address, None, message, hint)
     if why or not changes:
@@ -127,20 +137,12 @@ def alter(
             before=before.resource,
             after=after if last is None else last.resource,
             changes=changes,
-            reasons=(Reason.CHANGED,),
+            reasons=(Reason.CHANGED, Reason.BY_COMMAND) if last is None else (Reason.CHANGED,),
             origins={} if last is None else _marked(last, changes),
             precondition=precondition(address, before, [change.path for change in changes]),
         )
     )
     return True
-
-
-def _not_recorded(address: Address, situation: Situation) -> tuple[str, str]:
-    if mirror_at(address) in situation.recorded:
-        message = f"{address} is recorded as {mirror_at(address)}: the state has no configs of the topic"
-        return message, "Change it without remembering that: --no-state"
-    hint = "Declare it, or change it without remembering that: --no-state"
-    return f"{address} is not owned by this workspace", hint
 
 
 def _altered(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
@@ -220,15 +222,29 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
         are_rules = situation.capabilities(cluster_of(topic) or "").namespaces_are_rules
         gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         decision.actions.append(deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
-        mirrors = [at for at, kept in situation.recorded.items() if _is_mirror_of(kept.resource, topic)]
-        if mirrors:
-            message = f"{first_few(sorted(mirrors), 3, grouping='')} follows it, and stops when its source is gone"
-            hint = f"To write to the mirror from then on: reconciler mirror failover {min(mirrors)}"
-            decision.warn(topic, None, message, hint)
+        warn_of_followers(topic, situation, decision)
 
 
-def _is_mirror_of(resource: Resource, topic: Address) -> bool:
-    return isinstance(resource, MirrorTopic) and resource.state in COPYING and source_of(resource) == topic
+def warn_of_followers(topic: Address, situation: Situation, decision: Decision) -> None:
+    """Warn of the mirrors that a deleted topic is the source of."""
+    mirrors = followers(topic, situation)
+    if mirrors:
+        message = f"{first_few(mirrors, 3, grouping='')} follows it, and stops when its source is gone"
+        hint = f"To write to the mirror from then on: reconciler mirror failover {mirrors[0]}"
+        decision.warn(topic, None, message, hint)
+
+
+def followers(topic: Address, situation: Situation) -> list[Address]:
+    """Return the mirrors that copy a topic: those that are observed, and recorded ones that could not be read."""
+    recorded = (
+        address
+        for address, last in situation.recorded.items()
+        if address not in situation.observed
+        and isinstance(last.resource, MirrorTopic)
+        and last.resource.state in COPYING
+        and source_of(last.resource) == topic
+    )
+    return sorted({*situation.mirrored.get(topic, ()), *recorded})
 
 
 def _unknown(topic: Address, situation: Situation) -> tuple[str, str]:
