@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.storage import create_storage
 from reconciler.embedded.acl import (
     SUPER_USER,
     Kind,
@@ -43,7 +44,7 @@ from reconciler.embedded.catalog.topics import (
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
-from reconciler.embedded.tiered.remote_tier import RemoteTier, create_storage
+from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.topic_deletion import finish_deletions, finish_disablings
 from reconciler.objectstore.base import ObjectStore, refuse_key
 

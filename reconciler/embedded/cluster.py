@@ -15,6 +15,7 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.records.log import Isolation, LostOffsets, isolation_of
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.check.sweep import Swept
     from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
     from reconciler.embedded.clients.producer import Producer, SequencedProducer
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.link_side import Linking
     from reconciler.embedded.maintenance.passes import Upkeep
     from reconciler.embedded.mounts.mounts import Mounts
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -135,7 +135,7 @@ class EmbeddedCluster(Admin):
             NotAuthorizedError: Who acts is not the super user: what lies in object storage may be anybody's.
             UserError: There is no such location, or the name is taken.
         """
-        from reconciler.embedded.catalog.tiering_state import TopicLocation
+        from reconciler.archives.location import TopicLocation
         from reconciler.embedded.tiered.replicas import followable, make_replica
 
         self.permissions.check_super_user(f"make a read replica of {location}")

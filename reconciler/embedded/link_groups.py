@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, names_by_id
-from reconciler.embedded.keys import GROUPS, fresh_mark, group_of_key
+from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.segments.groups import (
-    Committed,
     Group,
     Place,
     bounds_at,
@@ -24,6 +24,7 @@ from reconciler.embedded.segments.groups import (
     read_group,
 )
 from reconciler.errors import ReconcilerError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult, GroupPosition
 from reconciler.runtime.threads import side_by_side
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.storage import check_given
 from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, changed_rules, namespace_rules
 from reconciler.embedded.catalog.mirror_moves import (
     Peer,
@@ -41,7 +42,7 @@ from reconciler.embedded.segments.head import (
 )
 from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.embedded.tiered.remote_retention import TieredPartition
-from reconciler.embedded.tiered.remote_tier import check_given, remote_tier
+from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.resources import mirrors

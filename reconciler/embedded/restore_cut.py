@@ -16,19 +16,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.manifest import ManifestSwap, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.objects import look_again, missing_offsets
+from reconciler.archives.pages import Paged, read_page, read_pages
+from reconciler.archives.storage import check_given, check_storage
 from reconciler.embedded.catalog.tables import name_with_id, topic_named
 from reconciler.embedded.catalog.tiering_state import tiering_of
-from reconciler.embedded.keys import fresh_mark
-from reconciler.embedded.objects import look_again, missing_offsets
-from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.gate import delete_named, writer_of
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_head
-from reconciler.embedded.segments.pages import Paged, read_page, read_pages
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_part, read_part
-from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_retention import settle
-from reconciler.embedded.tiered.remote_tier import check_given, check_storage, remote_partition, remote_tier
+from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import RetryableError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import Truncated
 from reconciler.runtime.threads import side_by_side

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, cast
 
-from reconciler.embedded.segments.entries import STALE_REWRITE_MS
+from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
 from reconciler.jobs.ordered import Pairing, differing, digest_in, verify_renumbered

@@ -312,3 +312,8 @@ class Register:
     def _damaged(self, why: str) -> UserError:
         message = f"{self.store.url}: {self.key} cannot be read: {why}"
         return UserError(message, hint="Restore it from a copy of the store; nothing was changed.")
+
+
+def fresh_mark() -> str:
+    """Return a mark by which a register's writer knows its swap again; short, since 256 of them are kept."""
+    return nonce()[:16]

@@ -11,8 +11,8 @@ from reconciler.lifecycles import MigrationState
 from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
-    from reconciler.embedded.mounts.archive import ArchivedTopic
-    from reconciler.embedded.tiered.topic_manifest import TopicManifest
+    from reconciler.archives.archive import ArchivedTopic
+    from reconciler.archives.topic_manifest import TopicManifest
     from reconciler.errors import UserError
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import RekeySink, TransactionalSink

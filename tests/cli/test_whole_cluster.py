@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from reconciler.archives.keys import cluster_metadata_key
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import cluster_metadata_key
 from reconciler.embedded.tiered.cluster_metadata import read_cluster_metadata
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store

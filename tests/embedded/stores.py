@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.tiered.manifest import NOBODY, manifest_register, parse_manifest
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import NOBODY, manifest_register, parse_manifest, remote_partition
 from reconciler.errors import MissingObjectError, UnansweredError
 from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
 from reconciler.objectstore.memory import MemoryStore

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.pages import all_entries, all_pages
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.head import read_heads
-from reconciler.embedded.segments.pages import all_entries, all_pages
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.deaths import DAY_MS, MortalStore, crashes, opened
 from tests.embedded.model import observe
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages."""
-    monkeypatch.setattr(pages, "TAIL", 2)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "TAIL", 2)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
 
 
 def filled(cluster: EmbeddedCluster) -> None:

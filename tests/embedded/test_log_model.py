@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
@@ -36,12 +36,12 @@ cuts = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted)
 @settings(max_examples=30)
 @given(appends=appends, ranges=st.lists(cuts, min_size=1, max_size=4), tail=st.sampled_from([1, 2, 4, 64]))
 def test_a_log_is_a_list(appends: list[list[dict[str, Any]]], ranges: list[list[int]], tail: int) -> None:
-    before = pages.TAIL, pages.BRANCHES
-    pages.TAIL, pages.BRANCHES = tail, 2
+    before = head_module.TAIL, head_module.BRANCHES
+    head_module.TAIL, head_module.BRANCHES = tail, 2
     try:
         check(appends, ranges)
     finally:
-        pages.TAIL, pages.BRANCHES = before
+        head_module.TAIL, head_module.BRANCHES = before
 
 
 def check(appends: list[list[dict[str, Any]]], ranges: list[list[int]]) -> None:

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
+from reconciler.archives.archive import Archive, ArchivedTopic, begin
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import compaction as in_memory
-from reconciler.embedded.mounts.archive import Archive, ArchivedTopic, begin
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import LostRaceError
 from reconciler.jobs.archive import Archiving, archive

@@ -13,22 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import segment_key
-from reconciler.embedded.mounts.archive import (
-    Archive,
-    ArchivedTopic,
-    begin,
-    claim,
-    describe,
-    detach,
-    give_back,
-    settle,
-    tidy,
-)
+from reconciler.archives.archive import Archive, ArchivedTopic, begin, claim, describe, detach, give_back, settle, tidy
+from reconciler.archives.keys import segment_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import Owning, read_ownership
+from reconciler.archives.storage import read_storage_id
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
-from reconciler.embedded.tiered.ownership import Owning, read_ownership
-from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import IncompleteError, OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import Archived, Archiving, archive
 from reconciler.jobs.verify import verify

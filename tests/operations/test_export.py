@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import Ownership, Owning, update_ownership
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.tiered.ownership import Ownership, Owning, update_ownership
 from reconciler.errors import PartialError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.export import Exported, ExportOptions, export

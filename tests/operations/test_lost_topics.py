@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.archives.location import TopicLocation
 from reconciler.embedded.mounts.mounts import release
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.actions import Reason

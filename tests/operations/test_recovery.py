@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.archives.keys import mountable_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import Ownership, Owning
+from reconciler.archives.recoverable import recoverable
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import mountable_key
-from reconciler.embedded.tiered.ownership import Ownership, Owning
-from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import Register

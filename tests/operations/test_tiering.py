@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionFailed
+from reconciler.archives.storage import read_storage_id
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.tiered.remote_tier import read_storage_id
 from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.manifests.positions import ManifestError

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import read_ownership
 from reconciler.embedded.catalog.model import AclEntry
-from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.embedded.tiered.ownership import read_ownership
 from reconciler.errors import (
     IncompleteError,
     LeaseError,

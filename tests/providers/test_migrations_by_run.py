@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.archives.location import TopicLocation
 from reconciler.embedded.mounts.mounts import Mount, release
 from reconciler.errors import OwnershipLostError
 from tests.embedded.mounts.shared_bucket import CLICKS

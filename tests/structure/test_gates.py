@@ -20,7 +20,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "actions made outside planning": 0,
     "methods of platforms": 79,
     "methods of platforms by jobs": 36,
-    "imports of embedded in the protocol": 2,
+    "imports of embedded in the protocol": 0,
     "classes in cli/json": 165,
     "documents in saved_plan": 17,
     "schemas": 52,

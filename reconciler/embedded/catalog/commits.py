@@ -16,22 +16,13 @@ from typing import Any, Final
 
 import orjson
 
+from reconciler.archives.objects import RESTORE_HINT, damaged, get_gzipped, put_gzipped
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
-from reconciler.embedded.keys import (
-    CATALOG,
-    GROUPS,
-    HEADS,
-    PAGES,
-    TRANSACTIONS,
-    catalog_key,
-    fresh_mark,
-    serial_of_catalog_key,
-)
-from reconciler.embedded.objects import RESTORE_HINT, damaged, get_gzipped, put_gzipped
+from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, serial_of_catalog_key
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.runtime.effects import note
 
 # A catalog that is not there: a new cluster has none yet, and one whose objects tell of a catalog has lost it.

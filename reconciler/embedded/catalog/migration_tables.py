@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import DeletionEntry, HoldEntry, MigrantEntry, MigrationEntry, TieringEntry
 from reconciler.embedded.catalog.tables import (
     Catalog,
@@ -23,7 +24,7 @@ from reconciler.embedded.catalog.tables import (
     names_by_id,
     topic_named,
 )
-from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of, tiering_of
+from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
 from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import UserError

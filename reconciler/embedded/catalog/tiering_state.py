@@ -7,9 +7,11 @@ in the same swap (`retier`), so nobody ever sees one without the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld
 from reconciler.embedded.catalog.topic_configs import CONFIGS, set_configs
@@ -25,60 +27,11 @@ from reconciler.resources.cluster_properties import (
     property_of,
 )
 from reconciler.resources.configs import DEFAULT, canonical_value
-from reconciler.resources.tiering_policy import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
+from reconciler.resources.mount import told
+from reconciler.resources.tiering_policy import SWITCHES, disable_policy_in, switches_in, targets_in
 from reconciler.runtime.text import did_you_mean, nearest
 
 _TRUE: Final = "true"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TopicLocation:
-    """Where a topic's remote objects lie for life, whatever it is called and wherever it is mounted."""
-
-    topic: str
-    """The name it was made with, its namespace included."""
-    cluster_id: str
-    """Of the cluster that made it."""
-    revision: int
-    """Its initial revision there."""
-
-    def __str__(self) -> str:
-        """Write it as people do: `orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10`."""
-        return f"{self.topic}/{self.cluster_id}/{self.revision}"
-
-    @classmethod
-    def parse(cls, text: str) -> TopicLocation:
-        """Read what people write.
-
-        Raises:
-            UserError: It is no location.
-        """
-        topic, _, rest = text.partition("/")
-        cluster_id, _, revision = rest.partition("/")
-        if not (topic and cluster_id and revision.isdecimal()):
-            message = f"{text!r} is not the location of a topic in object storage"
-            raise UserError(message, hint="Write <topic>/<cluster uuid>/<revision>, as `topic storage` shows it.")
-        return cls(topic, cluster_id, int(revision))
-
-
-@dataclass(frozen=True, slots=True)
-class Tiering:
-    """What holds for a topic that is, or was, tiered."""
-
-    location: TopicLocation
-    state: TieringState
-    epoch: int
-    policy: str
-    """What the last disabling did to remote data: `retain` or `delete`."""
-    uploads: bool
-    """Whether closed segments are copied to the remote tier now."""
-    serves: bool
-    """Whether offsets below the local start may be fetched now."""
-    targets: Targets
-    max_interval_ms: int | None
-    """The open segment is uploaded when this has passed; `None`: closed ones only."""
-    spill_bytes: int
-    """Size of a page that a manifest spills; it spills above twice that."""
 
 
 def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tiering | None:
@@ -120,6 +73,23 @@ def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLoca
     """Return where a topic's remote objects lie, or would."""
     name, made_by = topic.origin or (full_name, cluster_id)
     return TopicLocation(name, made_by, topic.revision)
+
+
+def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> TopicManifest:
+    """Return `topic.json` of a topic of the cluster `cluster_id`, from its catalog."""
+    topic = catalog.topics[full_name]
+    return TopicManifest(
+        location_of(full_name, topic, cluster_id),
+        cluster_id,
+        catalog.serial,
+        full_name,
+        topic.partitions,
+        topic.replication_factor,
+        topic.configs,
+        told(set_configs(catalog, full_name)),
+        topic.initial,
+        0 if topic.tiering is None else topic.tiering.epoch,
+    )
 
 
 def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:

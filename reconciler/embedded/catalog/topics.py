@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.topic_manifest import MAX_PARTITIONS
 from reconciler.embedded.catalog.mirror_moves import check_deletable
 from reconciler.embedded.catalog.model import (
     AclEntry,
@@ -45,9 +46,6 @@ from reconciler.resources.tiering_policy import SWITCHES
 
 if TYPE_CHECKING:
     from reconciler.resources.mirrors import Trouble
-
-
-MAX_PARTITIONS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

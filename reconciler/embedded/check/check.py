@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.keys import CLUSTER
+from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register, lost_text, trace_of_catalog
 from reconciler.embedded.check.check_catalog import GroupCheck, Opened, ReadCatalog, TransactionCheck, read_catalog
 from reconciler.embedded.check.check_owners import look_at_owners
@@ -18,9 +20,8 @@ from reconciler.embedded.check.check_partitions import Looked, PartitionCheck, T
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
 from reconciler.embedded.check.stored import Contents, Headless, Heads, Stored, list_store
-from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, is_head_key
+from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
-from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import UserError
 from reconciler.objectstore.wrappers import UnmistakenStore
 from reconciler.runtime.threads import SideBySide

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from reconciler.archives.objects import get_gzipped
 from reconciler.embedded.catalog.model import COMMIT
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.clients.transactions import DECIDED, State, Transaction, read_transaction
 from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactional_id_of_key
-from reconciler.embedded.objects import get_gzipped
 from reconciler.embedded.segments.groups import Group, bounds_at, read_group
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError

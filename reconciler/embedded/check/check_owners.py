@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
+from reconciler.archives.ownership import Ownership, Owning, ownership_at
+from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.tables import SEAL, Catalog, Draft, is_closed
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.keys import CATALOG, MOUNTABLE, is_mountable_key, mountable_key, partition_of_head
+from reconciler.embedded.keys import CATALOG, partition_of_head
 from reconciler.embedded.segments.gate import writer_of
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import PRODUCERS, Head, hand_over, is_mirroring, read_head
-from reconciler.embedded.tiered.ownership import Ownership, Owning, ownership_at
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.runtime.threads import side_by_side

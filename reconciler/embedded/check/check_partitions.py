@@ -12,23 +12,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.keys import index_key
+from reconciler.archives.pages import read_page, read_pages
 from reconciler.embedded.check.check_owners import judge_source, judge_writer
 from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.check.stored import IMMUTABLE, Heads, Stored
-from reconciler.embedded.keys import index_key, partition_of_head
-from reconciler.embedded.segments.entries import Entry, PageRef
+from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.head import Head, head_as_kept, head_register
-from reconciler.embedded.segments.pages import read_page, read_pages
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
+    from reconciler.archives.manifest import Manifest
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.tiered.manifest import Manifest
     from reconciler.objectstore.base import Listed, ObjectStore
 
 

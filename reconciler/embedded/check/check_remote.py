@@ -7,16 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import NOBODY, Manifest, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.check.stored import Stored, list_below
-from reconciler.embedded.keys import index_key
-from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.pages import read_page
-from reconciler.embedded.tiered.manifest import NOBODY, Manifest, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_retention import is_uncut
-from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.manifest import read_manifest, remote_partition
+from reconciler.archives.ownership import Ownership, Owning, ownerships, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check_catalog import missing_namespaces
@@ -18,9 +20,6 @@ from reconciler.embedded.clients.transactions import finish
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import Group, change_group
-from reconciler.embedded.tiered.manifest import read_manifest
-from reconciler.embedded.tiered.ownership import Ownership, Owning, ownerships, read_ownership, unclaim_topic
-from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import UserError
 from reconciler.objectstore.register import put_back
 from reconciler.runtime.text import counted

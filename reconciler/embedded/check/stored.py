@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from reconciler.archives.keys import CLUSTER, STORAGE
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
 from reconciler.embedded.keys import (
     CATALOG,
-    CLUSTER,
     GROUPS,
     HEADS,
     PAGES,
-    STORAGE,
     TRANSACTIONS,
     head_key,
     partition_of_page,

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from reconciler.archives.objects import look_again
+from reconciler.archives.pages import all_pages, read_page
 from reconciler.embedded.catalog.commits import (
     CatalogRegister,
     catalog_register,
@@ -25,10 +27,9 @@ from reconciler.embedded.catalog.commits import (
 )
 from reconciler.embedded.check.stored import IMMUTABLE, Headless, Stored, list_store
 from reconciler.embedded.keys import partition_of_head, runner_key
-from reconciler.embedded.objects import look_again, read_cluster_id
+from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, head_register, list_heads, parse_head, read_head
-from reconciler.embedded.segments.pages import all_pages, read_page
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 from reconciler.errors import UserError

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.acl import Kind, Operation, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, check_served, is_served, topic_named
 from reconciler.embedded.clients.group_admin import Groups
 from reconciler.embedded.clients.topic_log import EmbeddedLog
-from reconciler.embedded.segments.groups import Committed, Place
+from reconciler.embedded.segments.groups import Place
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange
 from reconciler.records.schema import decoded, matching

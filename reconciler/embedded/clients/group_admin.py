@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.acl import Kind, Operation, Permissions, not_every_topic, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, names_by_id, topic_named
 from reconciler.embedded.catalog.tiering_state import hides_remote
-from reconciler.embedded.keys import GROUPS, fresh_mark, group_of_key
+from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.segments.groups import (
-    Committed,
     Group,
     Place,
     check_commit,
@@ -28,6 +28,7 @@ from reconciler.embedded.segments.groups import (
 )
 from reconciler.embedded.segments.head import read_bounds
 from reconciler.errors import UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import pyarrow as pa
 
+from reconciler.archives.entries import STALE_MS, Entry
 from reconciler.embedded.acl import check_writing, topic_shown
 from reconciler.embedded.clients.sequences import (
     DELIVERY_TIMEOUT_MS,
@@ -24,13 +25,13 @@ from reconciler.embedded.clients.sequences import (
     offsets_of,
     remembering,
 )
-from reconciler.embedded.keys import check_producer_id, fresh_mark, fresh_producer_id, part_key
+from reconciler.embedded.keys import check_producer_id, fresh_producer_id, part_key
 from reconciler.embedded.segments.admission import Rules, admitted, conformed, row_of, rules_of, whole_of
-from reconciler.embedded.segments.entries import STALE_MS, Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import Spread, split_by_partition
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA

@@ -16,7 +16,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
-    from reconciler.embedded.segments.entries import Entry
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.segments.head import Head
 
 

@@ -12,12 +12,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from reconciler.archives.entries import Entry
+from reconciler.archives.pages import entries_within
+from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, check_writing
 from reconciler.embedded.catalog.mirror_tables import complete_first_copy
 from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, name_with_id, topic_with_id
-from reconciler.embedded.keys import fresh_mark, part_key
+from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_arrived, check_there
-from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.gate import Gate, gone
 from reconciler.embedded.segments.head import (
     NEVER_WRITTEN,
@@ -28,11 +30,11 @@ from reconciler.embedded.segments.head import (
     read_bounds,
     read_head,
 )
-from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, within
 from reconciler.embedded.tiered.remote_reads import Piece, Tiers, first_since_of, read_pieces
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage_shared, unbounded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, unbounded
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
     MAX_OFFSET,

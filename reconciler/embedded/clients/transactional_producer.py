@@ -15,6 +15,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reconciler.archives.entries import STALE_MS, Entry
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, topic_with_id
 from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, Gained, Producer, route, written
@@ -36,14 +38,14 @@ from reconciler.embedded.clients.transactions import (
     widen,
 )
 from reconciler.embedded.context import ClusterContext
-from reconciler.embedded.keys import fresh_mark, transaction_key
+from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.objects import check_arrived, check_there
 from reconciler.embedded.segments.admission import conformed
-from reconciler.embedded.segments.entries import STALE_MS, Entry
 from reconciler.embedded.segments.gate import Gate, check_writer
-from reconciler.embedded.segments.groups import Committed, Place, check_commit
+from reconciler.embedded.segments.groups import Place, check_commit
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.errors import ProducerFencedError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import RUN, Spread, digest_of
 from reconciler.records.log import Digest, NumberedBatch, StagedAppend
 from reconciler.runtime.threads import all_side_by_side

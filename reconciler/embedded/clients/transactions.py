@@ -7,28 +7,23 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from reconciler.archives.objects import damaged
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.sequences import Delivery, Identity, remembering
-from reconciler.embedded.keys import (
-    TRANSACTIONS,
-    fresh_mark,
-    fresh_producer_id,
-    transaction_key,
-    transactional_id_of_key,
-)
-from reconciler.embedded.objects import damaged
+from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, transaction_key, transactional_id_of_key
 from reconciler.embedded.segments.gate import Gate, writer_of
-from reconciler.embedded.segments.groups import Committed, Place, put_offsets
+from reconciler.embedded.segments.groups import Place, put_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
 from reconciler.objectstore.base import Listed, ObjectStore, check_numbers, check_texts
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.segments.entries import Entry
 
 
 Json = dict[str, Any]

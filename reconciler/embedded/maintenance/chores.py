@@ -7,15 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
+from reconciler.archives.manifest import read_manifest
+from reconciler.archives.objects import look_again
+from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.maintenance.compaction import Cleaning, Compaction
 from reconciler.embedded.maintenance.roll import Merge
-from reconciler.embedded.objects import check_shared, look_again, read_cluster_id
+from reconciler.embedded.objects import check_shared, read_cluster_id
 from reconciler.embedded.segments.admission import Rules, rules_of
 from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
-from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.object_rewrites import Rewritten, rolled
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage_shared
+from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.upload import Upload, Uploaded, reuploaded
 from reconciler.errors import ReconcilerError
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from reconciler.embedded.keys import index_key
-from reconciler.embedded.objects import missing_offsets
-from reconciler.embedded.segments.pages import entries_within
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import RemotePartition, check_own, read_manifest, remote_partition
+from reconciler.archives.objects import missing_offsets
+from reconciler.archives.pages import entries_within
 from reconciler.embedded.segments.parts import PartWriter, read_keys, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, segments_of
 from reconciler.embedded.segments.rewrites import Replacement
-from reconciler.embedded.tiered.manifest import RemotePartition, check_not_behind, check_own, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     Rewritten,
@@ -25,7 +25,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     whole_or_deleted,
     whole_or_gone,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, property_of
@@ -33,8 +33,8 @@ from reconciler.resources.cluster_properties import ENABLED, property_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.head import Head, Partition
     from reconciler.objectstore.base import ObjectStore
 

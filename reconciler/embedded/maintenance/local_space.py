@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.archives.storage import check_given
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey, SurveyedPartition
@@ -35,14 +36,14 @@ from reconciler.embedded.tiered.remote_retention import (
     evictable,
     first_to_go,
 )
-from reconciler.embedded.tiered.remote_tier import check_given, remote_tier
+from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.resources.cluster_properties import property_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
+    from reconciler.archives.location import Tiering
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tiering_state import Tiering
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from zlib import crc32
 
+from reconciler.archives.manifest import ManifestSwap, check_own, purge, read_manifest, remote_partition
+from reconciler.archives.pages import entries_within
+from reconciler.archives.storage import check_storage
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Job, Refused
 from reconciler.embedded.maintenance.compaction import (
     is_reached,
@@ -33,13 +36,11 @@ from reconciler.embedded.maintenance.survey import (
 from reconciler.embedded.maintenance.uploads import Uploads, describe, describe_anew
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Head, Partition
-from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataKept
 from reconciler.embedded.tiered.idle_work import Tidying
-from reconciler.embedded.tiered.manifest import ManifestSwap, check_not_behind, check_own, purge, read_manifest
 from reconciler.embedded.tiered.object_rewrites import Rewritten
 from reconciler.embedded.tiered.remote_retention import disk_under
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition, remote_tier
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind, remote_tier
 from reconciler.embedded.tiered.scrub import Scrub, ScrubFinding
 from reconciler.embedded.tiered.upload import Uploaded
 from reconciler.errors import ReconcilerError

@@ -11,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
+from reconciler.archives.pages import entries_within
 from reconciler.embedded.catalog.tables import Draft, is_closed, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
-from reconciler.embedded.keys import index_key, part_key
+from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_arrived
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
-from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.retention import live_entries
 from reconciler.embedded.segments.rewrites import Gain, Replacement
-from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     Rewritten,
@@ -32,16 +33,16 @@ from reconciler.embedded.tiered.object_rewrites import (
     whole_or_deleted,
     whole_or_gone,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.topic_deletion import each_head, heads_of, raise_first
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.retention import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
 

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from reconciler.archives.entries import STALE_MS
+from reconciler.archives.keys import location_prefix
+from reconciler.archives.location import Tiering
+from reconciler.archives.manifest import Manifest, ManifestSwap, check_own, read_manifest, remote_partition
+from reconciler.archives.pages import entries_within
+from reconciler.archives.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_served
-from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
-from reconciler.embedded.keys import location_prefix
+from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
 from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.objects import check_arrived
-from reconciler.embedded.segments.entries import STALE_MS
 from reconciler.embedded.segments.head import Head, Partition, swap_head
-from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, check_not_behind, check_own, read_manifest
 from reconciler.embedded.tiered.remote_retention import is_uncut, settle
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.embedded.tiered.upload import (
     Controller,
     Uploaded,
@@ -265,7 +266,7 @@ def changed_topics(
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
         if tiering is None or not is_served(topic) or not is_wanted(full_name):
             continue
-        manifest = TopicManifest.of(catalog, full_name, remote.cluster_id)
+        manifest = topic_manifest_of(catalog, full_name, remote.cluster_id)
         if known.get(topic.id) != described(manifest, creates=tiering.uploads):
             yield manifest, tiering.uploads
 
@@ -314,5 +315,5 @@ def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
     prefix = location_prefix(location.cluster_id, location.revision)
     creates = tiering.uploads or (is_kept and next(iter(remote.storage.list(prefix)), None) is not None)
     return write_topic_manifest(
-        remote.storage, TopicManifest.of(catalog, full_name, remote.cluster_id), creates=creates
+        remote.storage, topic_manifest_of(catalog, full_name, remote.cluster_id), creates=creates
     )

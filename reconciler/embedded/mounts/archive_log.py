@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from reconciler.embedded.keys import fresh_mark
+from reconciler.archives.entries import Entry
+from reconciler.archives.manifest import Manifest, read_manifest
+from reconciler.archives.pages import entries_within
+from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.objects import check_arrived
-from reconciler.embedded.segments.entries import Entry
-from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.parts import first_since, read_part, within
-from reconciler.embedded.tiered.manifest import Manifest, read_manifest
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import BrokenInvariantError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, SinkPosition, SourceSeen, Staged, TopicLog
 from reconciler.runtime.threads import side_by_side
@@ -24,7 +24,7 @@ from reconciler.runtime.threads import side_by_side
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from reconciler.embedded.mounts.archive import Archive
+    from reconciler.archives.archive import Archive
 
 
 _EMPTY = Bounds(0, 0, 0, 0)

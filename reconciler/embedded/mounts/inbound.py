@@ -11,24 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.embedded.catalog.migration_tables import LOGGER, Made, ask, create_mounted, drop_topics, follow
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.catalog.topic_configs import key_of
-from reconciler.embedded.clients.transactions import Batch, bring_batch
-from reconciler.embedded.keys import group_key
-from reconciler.embedded.mounts.handover import (
-    Handing,
-    MigrationContext,
-    OvertakenError,
-    check_current,
-    until_overtaken,
-)
-from reconciler.embedded.mounts.recovery import make_head
-from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import Committed, bring_offsets
-from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.tiered.ownership import (
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Handing
+from reconciler.archives.ownership import (
     Ownership,
     Owning,
     check_claimable,
@@ -39,15 +24,26 @@ from reconciler.embedded.tiered.ownership import (
     settle_topic,
     unclaim_topic,
 )
-from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
+from reconciler.archives.recoverable import located, whole_partitions_of
+from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over
+from reconciler.embedded.catalog.migration_tables import LOGGER, Made, ask, create_mounted, drop_topics, follow
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
+from reconciler.embedded.catalog.tiering_state import topic_manifest_of
+from reconciler.embedded.catalog.topic_configs import key_of
+from reconciler.embedded.clients.transactions import Batch, bring_batch
+from reconciler.embedded.keys import group_key
+from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, until_overtaken
+from reconciler.embedded.mounts.recovery import make_head
+from reconciler.embedded.segments.gate import remove_partition
+from reconciler.embedded.segments.groups import bring_offsets
+from reconciler.embedded.segments.head import read_head
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
+    from reconciler.archives.manifest import Manifest
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
-    from reconciler.embedded.tiered.manifest import Manifest
 
 
 R = TypeVar("R")
@@ -215,7 +211,7 @@ class Inbound:
         for stream, last in there.streams.items():
             means.may_go_on()
             bring_batch(means.store, topic.topic_id, stream, Batch(*last), mark=f"mount-{self.migration.claim}")
-        told = replace(TopicManifest.of(catalog, name, means.cluster_id), groups=staying_out)
+        told = replace(topic_manifest_of(catalog, name, means.cluster_id), groups=staying_out)
         means.may_go_on()
 
         def handed(found: TopicManifest | None) -> TopicManifest | None:

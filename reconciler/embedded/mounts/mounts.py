@@ -15,6 +15,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import NOBODY, Handing, Manifest, read_manifest, remote_partition
+from reconciler.archives.ownership import (
+    Ownership,
+    Owning,
+    check_claimable,
+    check_seized,
+    read_ownership,
+    release_topic,
+    seize_topic,
+    sound_ownerships,
+)
+from reconciler.archives.recoverable import located
+from reconciler.archives.storage import check_storage
+from reconciler.archives.topic_manifest import TopicManifest, hand_over
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.commits import GroupedCatalog
 from reconciler.embedded.catalog.migration_tables import (
@@ -30,33 +45,18 @@ from reconciler.embedded.catalog.migration_tables import (
 )
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.maintenance.passes import Outcome, Spread, Upkeep
-from reconciler.embedded.mounts.handover import Handing, MigrationContext
+from reconciler.embedded.mounts.handover import MigrationContext
 from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
-from reconciler.embedded.tiered.manifest import NOBODY, Manifest, read_manifest
-from reconciler.embedded.tiered.ownership import (
-    Ownership,
-    Owning,
-    check_claimable,
-    check_seized,
-    read_ownership,
-    release_topic,
-    seize_topic,
-    sound_ownerships,
-)
-from reconciler.embedded.tiered.recoverable import located
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MigrationState
+from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.base import format_duration
 
 if TYPE_CHECKING:
+    from reconciler.archives.topic_manifest import Committed
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.maintenance.chores import Chore, ChoreTask
-    from reconciler.embedded.segments.groups import Committed
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -13,26 +13,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from reconciler.archives.entries import Entry
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import NOBODY, Handing, Manifest, ManifestSwap, read_manifest, remote_partition
+from reconciler.archives.ownership import Ownership, Owning, check_hands, detach_topic, read_ownership
+from reconciler.archives.pages import entries_within
+from reconciler.archives.recoverable import Loss, listed_losses, losses_of
+from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over
 from reconciler.embedded.catalog.migration_tables import follow
 from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, sealed_by, topic_with_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.clients.transactions import abort, finish, finish_offsets, stream_batches
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult, SurveyedPartition
-from reconciler.embedded.mounts.handover import Handing, MigrationContext, check_current, until_overtaken
+from reconciler.embedded.mounts.handover import MigrationContext, check_current, until_overtaken
 from reconciler.embedded.segments.admission import rules_of
-from reconciler.embedded.segments.entries import Entry
-from reconciler.embedded.segments.groups import Committed, list_groups, read_group
+from reconciler.embedded.segments.groups import list_groups, read_group
 from reconciler.embedded.segments.head import NOBODY as REMOVED
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_heads
-from reconciler.embedded.segments.pages import entries_within
 from reconciler.embedded.segments.retention import cleanup_policy
-from reconciler.embedded.tiered.manifest import NOBODY, Manifest, ManifestSwap, read_manifest
-from reconciler.embedded.tiered.ownership import Ownership, Owning, check_hands, detach_topic, read_ownership
-from reconciler.embedded.tiered.recoverable import Loss, listed_losses, losses_of
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.topic_deletion import heads_of
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over
 from reconciler.embedded.tiered.upload import compacted_there
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.lifecycles import MigrationState
@@ -369,7 +370,7 @@ class Outbound:
         if name is None:
             return  # Somebody was faster.
         told = replace(
-            TopicManifest.of(catalog, name, means.cluster_id),
+            topic_manifest_of(catalog, name, means.cluster_id),
             owner=NOBODY,
             name=location.topic,
             groups=self._groups(topic),

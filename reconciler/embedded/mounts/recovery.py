@@ -11,34 +11,37 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.keys import copied_segment_key, index_key, location_prefix
+from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.pages import all_entries
+from reconciler.archives.recoverable import check_named, located, location_named, recoverable
+from reconciler.archives.topic_manifest import Committed, write_topic_manifest
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id, topic_with_id
-from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, tiering_of
+from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
 from reconciler.embedded.catalog.topic_configs import key_of, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, recovered
 from reconciler.embedded.catalog.topics import recover_topic as begin
-from reconciler.embedded.keys import copied_segment_key, fresh_mark, index_key, location_prefix, part_key
+from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import Committed, bounds_at, bring_offsets
-from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, read_head
-from reconciler.embedded.segments.pages import Spill, all_entries
+from reconciler.embedded.segments.groups import bounds_at, bring_offsets
+from reconciler.embedded.segments.head import PRODUCERS, Head, Spill, head_register, read_head
 from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_of
-from reconciler.embedded.tiered.recoverable import check_named, located, location_named, recoverable
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.address import split_name
 from reconciler.runtime.text import counted, first_few
 from reconciler.runtime.threads import Memo, SideBySide, all_side_by_side
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.model import TopicEntry
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -372,7 +375,7 @@ class Recoveries:
         name = names_by_id(now, [topic.id]).get(topic.id)
         if name is not None:
             self.may_go_on()
-            write_topic_manifest(remote.storage, TopicManifest.of(now, name, remote.cluster_id))
+            write_topic_manifest(remote.storage, topic_manifest_of(now, name, remote.cluster_id))
 
     def _remote(self, full_name: str) -> RemoteTier:
         if self.remote is None:

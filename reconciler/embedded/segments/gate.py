@@ -21,15 +21,16 @@ from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.archives.pages import Paged, all_entries, all_pages
 from reconciler.embedded.catalog.model import TopicEntry
 from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, sealed_by, topic_with_id
-from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import (
     NOBODY,
     PRODUCERS,
     REPLICA,
     Head,
+    Spill,
     hand_over,
     head_as_kept,
     head_register,
@@ -37,14 +38,13 @@ from reconciler.embedded.segments.head import (
     link_writer,
     parse_head,
 )
-from reconciler.embedded.segments.pages import Paged, Spill, all_entries, all_pages
 from reconciler.embedded.segments.rewrites import Rekeying
 from reconciler.errors import UnansweredError, UserError
-from reconciler.objectstore.register import PATIENCE_S, ReadRegister, Register
+from reconciler.objectstore.register import PATIENCE_S, ReadRegister, Register, fresh_mark
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import PageRef
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.segments.entries import PageRef
     from reconciler.objectstore.base import ObjectStore
 
 

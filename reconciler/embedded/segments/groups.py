@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from reconciler.archives.objects import damaged
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, check_served, is_closed
 from reconciler.embedded.catalog.tiering_state import hides_remote
-from reconciler.embedded.keys import GROUPS, fresh_mark, group_key, group_of_key
-from reconciler.embedded.objects import damaged
+from reconciler.embedded.keys import GROUPS, group_key, group_of_key
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import BlockedError, UserError
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.records.log import MAX_OFFSET, Bounds
 from reconciler.resources.groups import READING_MS
 
@@ -33,39 +34,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Place: TypeAlias = tuple[str, int]
 """Topic id and partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The next offset a group wants to read of one partition, what it noted beside it, and when it said so.
-
-    `at_ms` is `None` where nobody who reads has said so: the offset was set by a reset. `epoch` is the newest that the
-    log had when it was read, where that is known (KIP-320).
-    """
-
-    offset: int
-    metadata: str = ""
-    at_ms: int | None = None
-    epoch: int | None = None
-
-    def clamped(self, bounds: Bounds) -> Committed:
-        """Return it within a log: what lies below its start or beyond its end cannot be read.
-
-        Where the log's end was cut since, and has grown again, it is read from the cut on: what lies there is new.
-        """
-        end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
-        offset = max(min(self.offset, end), bounds.start)
-        return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
-
-    def to_json(self) -> Json:
-        """Return what a register keeps."""
-        kept: Json = {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
-        return kept if self.epoch is None else {**kept, "epoch": self.epoch}
-
-    @classmethod
-    def from_json(cls, kept: Json) -> Committed:
-        """Read it back."""
-        return cls(int(kept["offset"]), str(kept["metadata"]), kept["at_ms"], kept.get("epoch"))
 
 
 @dataclass(frozen=True, slots=True)

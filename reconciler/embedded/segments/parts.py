@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reconciler.archives.entries import Entry
+from reconciler.archives.objects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.keys import part_key
-from reconciler.embedded.objects import RESTORE_HINT, missing_offsets
-from reconciler.embedded.segments.entries import Entry
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.directory import file_faults
 from reconciler.records.hashes import digest_of

@@ -11,18 +11,19 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
+from reconciler.archives.location import Tiering
+from reconciler.archives.pages import entries_within, read_page, read_pages
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.catalog.topic_configs import CONFIGS, follows_starts, set_configs
 from reconciler.embedded.segments.head import Head, Partition, swap_head
-from reconciler.embedded.segments.pages import entries_within, read_page, read_pages
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.tiering_policy import switches_in
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry, PageRef
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.segments.entries import Entry, PageRef
     from reconciler.objectstore.base import ObjectStore
 
 

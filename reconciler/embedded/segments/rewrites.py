@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.pages import Paged, read_page, read_pages
 from reconciler.embedded.catalog.model import RewriteEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import part_key
-from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.pages import TAIL, Paged, read_page, read_pages
+from reconciler.embedded.segments.head import TAIL
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

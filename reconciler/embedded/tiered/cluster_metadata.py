@@ -14,24 +14,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.model import COMMIT, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog
-from reconciler.embedded.catalog.tiering_state import location_of
-from reconciler.embedded.keys import (
+from reconciler.archives.keys import (
     CLUSTER_METADATA,
-    GROUPS,
     cluster_metadata_key,
     cluster_metadata_prefix,
     cluster_of_metadata,
-    fresh_mark,
-    group_of_key,
     metadata_part_key,
 )
-from reconciler.embedded.objects import damaged, get_gzipped, gzipped
-from reconciler.embedded.segments.groups import Committed, Place, read_group
+from reconciler.archives.objects import damaged, get_gzipped, gzipped
+from reconciler.archives.topic_manifest import Committed
+from reconciler.embedded.catalog.model import COMMIT, TopicEntry
+from reconciler.embedded.catalog.tables import Catalog
+from reconciler.embedded.catalog.tiering_state import location_of
+from reconciler.embedded.keys import GROUPS, group_of_key
+from reconciler.embedded.segments.groups import Place, read_group
 from reconciler.errors import LostRaceError, MissingObjectError, NewerFormatError, ReconcilerError, UserError
 from reconciler.objectstore.base import Listed, ObjectStore, check_shape
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
 from reconciler.runtime.threads import side_by_side

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.objects import check_arrived, look_again
-from reconciler.embedded.segments.entries import STALE_REWRITE_MS, Entry, PageRef
-from reconciler.embedded.segments.head import Head, Partition, swap_head
-from reconciler.embedded.segments.pages import TAIL, Spill
+from reconciler.archives.entries import STALE_REWRITE_MS, Entry, PageRef
+from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
+from reconciler.archives.objects import look_again
+from reconciler.embedded.objects import check_arrived
+from reconciler.embedded.segments.head import TAIL, Head, Partition, Spill, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, live_entries, segments_of
 from reconciler.embedded.segments.rewrites import Gain, Rebuilding, Replacement
-from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.runtime.effects import this_process
@@ -30,7 +30,7 @@ from reconciler.runtime.effects import this_process
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.archives.location import Tiering
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reconciler.archives.keys import index_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Manifest, read_manifest, remote_partition
+from reconciler.archives.objects import missing_offsets
+from reconciler.archives.pages import Paged, entries_within
+from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tables import Catalog, name_with_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation, hides_remote, read_location
-from reconciler.embedded.keys import index_key
-from reconciler.embedded.objects import missing_offsets
+from reconciler.embedded.catalog.tiering_state import hides_remote, read_location
 from reconciler.embedded.segments.head import REPLICA, Head, read_head
-from reconciler.embedded.segments.pages import Paged, entries_within
 from reconciler.embedded.segments.parts import (
     EVERYTHING,
     RangedFile,
@@ -29,16 +32,15 @@ from reconciler.embedded.segments.parts import (
 )
 from reconciler.embedded.tiered.cache import HeldBytes, Machine, Source, machine_of, name_in
 from reconciler.embedded.tiered.cache_files import Span, touched
-from reconciler.embedded.tiered.manifest import Manifest, agreed_in, gave_up_remote, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_in, gave_up_remote
 from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
 from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from reconciler.embedded.segments.entries import Entry
+    from reconciler.archives.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -12,10 +12,22 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.objects import look_again
-from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.head import Head, Partition, read_head, swap_head
-from reconciler.embedded.segments.pages import Spill, entries_within, read_page
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.manifest import (
+    Garbage,
+    Manifest,
+    ManifestSpill,
+    ManifestSwap,
+    RemotePartition,
+    check_own,
+    objects_of,
+    purge,
+    read_manifest,
+    remote_partition,
+)
+from reconciler.archives.objects import look_again
+from reconciler.archives.pages import entries_within, read_page
+from reconciler.embedded.segments.head import Head, Partition, Spill, read_head, swap_head
 from reconciler.embedded.segments.parts import damaged_part, read_part
 from reconciler.embedded.segments.retention import (
     CleanupPolicy,
@@ -29,26 +41,14 @@ from reconciler.embedded.segments.retention import (
     raised,
     segments_of,
 )
-from reconciler.embedded.tiered.manifest import (
-    Garbage,
-    Manifest,
-    ManifestSpill,
-    ManifestSwap,
-    RemotePartition,
-    check_own,
-    is_behind,
-    objects_of,
-    purge,
-    read_manifest,
-)
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.archives.location import Tiering
     from reconciler.objectstore.base import ObjectStore
 
 

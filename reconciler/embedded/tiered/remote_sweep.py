@@ -11,12 +11,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.tables import Catalog, is_closed
-from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, location_of, tiering_of
-from reconciler.embedded.keys import (
+from reconciler.archives.keys import (
     MOUNTABLE,
     REMOTE_TOPICS,
-    fresh_mark,
     location_of_mountable,
     location_of_topic_manifest,
     location_prefix,
@@ -24,26 +21,30 @@ from reconciler.embedded.keys import (
     remote_place_of,
     topic_manifest_key,
 )
-from reconciler.embedded.objects import look_again
-from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.segments.pages import read_page
-from reconciler.embedded.tiered.manifest import (
+from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.manifest import (
     Garbage,
     Manifest,
     ManifestSwap,
     RemotePartition,
     delete_garbage,
-    is_behind,
     manifest_register,
     objects_of,
     parse_manifest,
     purge,
     read_manifest,
 )
-from reconciler.embedded.tiered.ownership import Ownership, Owning, forget_topic, ownership_at
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_given, check_storage
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.archives.objects import look_again
+from reconciler.archives.ownership import Ownership, Owning, forget_topic, ownership_at
+from reconciler.archives.pages import read_page
+from reconciler.archives.storage import check_given, check_storage
+from reconciler.archives.topic_manifest import read_topic_manifest
+from reconciler.embedded.catalog.tables import Catalog, is_closed
+from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
+from reconciler.embedded.segments.head import read_head
+from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.errors import MissingObjectError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:

@@ -1,32 +1,24 @@
-"""The remote tier of a cluster: its object storage, `storage.json` and connections."""
+"""The remote tier of a cluster: its object storage and connections, and manifests against heads."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
-from reconciler.embedded.keys import CLUSTER, REMOTE_TOPICS, STORAGE
-from reconciler.embedded.objects import damaged, parsed
-from reconciler.embedded.tiered.manifest import RemotePartition
-from reconciler.errors import LostRaceError, ReconcilerError, UserError
-from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.register import create, is_cut_off
+from reconciler.archives.manifest import RemotePartition
+from reconciler.errors import UserError
 from reconciler.objectstore.wrappers import WrappedStore
-from reconciler.resources.cluster import is_overlapping
 from reconciler.resources.cluster_properties import property_of
-from reconciler.runtime.effects import this_host
+from reconciler.resources.mirrors import agreed_to
 
 if TYPE_CHECKING:
+    from reconciler.archives.manifest import Manifest
     from reconciler.embedded.catalog.model import ClusterEntry
-    from reconciler.embedded.catalog.tiering_state import TopicLocation
+    from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore, Stored, Version
 
 
@@ -185,173 +177,61 @@ def remote_tier(
     return RemoteTier(bounded(storage, connections), cluster_id, cluster.properties, cache_folder)
 
 
-def remote_partition(location: TopicLocation, number: int) -> RemotePartition:
-    """Return one partition of what lies at a location."""
-    return RemotePartition(location.cluster_id, location.revision, number)
+# Whether a manifest has what its head says is uploaded: an older copy that was put back has not, nor has none at all.
+#
+# Of such a partition nothing is uploaded, merged or compacted in object storage, and nothing leaves or expires that
+# only the right manifest names: every object stays as it is until that is back.
 
 
-# Object storage and the roots of clusters lie apart: a sweep deletes what its own cluster does not name.
+def is_behind(manifest: Manifest | None, head: Head) -> bool:
+    """Tell whether it lacks what is uploaded. A head that was read before its manifest never shows so by chance.
+
+    What lies below the log's start is missed by nobody: a disabling that deletes counts all of it as uploaded.
+    """
+    return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
-APART: Final = "Give objectStorage a location of its own, beside the roots of clusters, never in or around one."
-_FOLDER: Final = "file://"
-_MARK: Final = b'"reconciler.cluster/'
-_LOOKED_AT: Final = 1000
-"""One page of a listing."""
-
-
-def check_place(storage: ObjectStore, root: str | None = None) -> None:
-    """Refuse as object storage what is, lies in or holds the root of a cluster, as far as that can be told.
-
-    `root`: the URL of the cluster that is to tier there. A GET, and one page of a LIST.
+def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
+    """Refuse to act on a manifest that lacks what is uploaded; `where` says of which topic and partition.
 
     Raises:
-        UserError: It is one, or cannot be read.
+        UserError: It does.
     """
-    if root is not None and root.startswith(_FOLDER) and is_overlapping(root, storage.url):
-        raise UserError(
-            f"{storage.url} and the root of the cluster, {root}, are one place or lie in each other", hint=APART
-        )
-    if storage.get(CLUSTER) is not None:
-        raise UserError(f"{storage.url} is the root of a cluster: it holds {CLUSTER}", hint=APART)
-    for listed in islice(storage.list(""), _LOOKED_AT):
-        if listed.key.endswith(f"/{CLUSTER}") and _is_cluster(storage, listed.key):
-            raise UserError(f"{storage.url} holds the root of a cluster: {listed.key}", hint=APART)
-    above = next(_roots_above(storage), None)
-    if above is not None:
-        raise UserError(f"{storage.url} lies in the root of a cluster, {above.url}", hint=APART)
-
-
-def _roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
-    """Yield the roots that a folder lies in; of a bucket only what the plan is told can be known."""
-    if storage.url.startswith(_FOLDER):
-        for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
-            with suppress(ReconcilerError):  # Who may not look there cannot tell.
-                if _is_cluster(DirectoryStore(folder), CLUSTER):
-                    yield DirectoryStore(folder)
-
-
-def _is_cluster(store: ObjectStore, key: str) -> bool:
-    found = store.get(key)  # Others may have files of that name.
-    return found is not None and _MARK in found.body
-
-
-# `storage.json`: which object storage this is. Written once, by the process that binds the first cluster to it.
-
-
-_FORMAT: Final = "reconciler.object-storage/1"
-
-
-def read_storage_id(storage: ObjectStore) -> str | None:
-    """Return the id of an object storage; `None`: nobody has tiered into it yet.
-
-    Raises:
-        UserError: The file is damaged, or of a newer format.
-    """
-    stored = storage.get(STORAGE)
-    if stored is None or is_cut_off(stored.body):
-        return None
-    content = parsed(storage, STORAGE, stored.body)
-    found = content.get("id")
-    if content.get("format") != _FORMAT or not isinstance(found, str) or not found:
-        raise damaged(storage, STORAGE, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
-    return found
-
-
-def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Make it an object storage, if it is none yet, and return its id: that of whoever came first.
-
-    Raises:
-        UserError: It does not honour conditional writes, we may not write, list or delete there, a cluster lies there,
-            or it was one and has lost its id.
-    """
-    found = read_storage_id(storage)
-    if found is not None:
-        return found
-    check_place(storage)
-    check_not_lost(storage, None)  # Under another id, clusters that are bound to it would find theirs no more.
-    check_usable(storage)
-    body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
-    with suppress(LostRaceError):  # Somebody else was faster: theirs holds.
-        create(storage, STORAGE, body)
-    return read_storage_id(storage) or ""
-
-
-def check_usable(storage: ObjectStore) -> None:
-    """Write, change and delete an object, as a remote tier does all the time.
-
-    Raises:
-        UserError: It does not honour conditional writes, or we may not write or delete there.
-    """
-    problems = storage.probe()
-    if problems:
-        message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
-        raise UserError(message, hint="Name another location: a local disk, or a bucket with conditional writes.")
-
-
-def check_storage(storage: ObjectStore, expected: str | None) -> None:
-    """Refuse another storage than the cluster was bound to: its topics' records are not there (F-R-013).
-
-    Raises:
-        UserError: It is another one.
-    """
-    found = read_storage_id(storage)
-    if expected is not None and found is None:
-        check_not_lost(storage, expected)
-    if expected is not None and found != expected:
-        what = "holds nothing of it" if found is None else f"is object storage {found}"
-        message = f"{storage.url} {what}: this cluster's topics lie in object storage {expected}"
-        raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
-
-
-def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
-    """Refuse another storage where an executor looks: perhaps it is only this machine that does not see the right one.
-
-    Raises:
-        UserError: It is another one.
-    """
-    try:
-        check_storage(storage, expected)
-    except UserError as error:
-        seen = f"If {storage.url} is as it was, the executor on {this_host()} does not see it"
-        error.hint = f"{seen}: put it on storage that every executor sees. Otherwise: {error.hint}"
-        raise
-
-
-def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
-    """Tell an object storage that lost its `storage.json` from a place where nothing is: one LIST.
-
-    Raises:
-        UserError: Remote objects of topics lie there.
-    """
-    if _holds_topics(storage):
-        raise _lost(storage, expected)
-
-
-def check_given(storage: ObjectStore | None, bound: str | None) -> None:
-    """Refuse to go on without the object storage that a cluster is bound to.
-
-    Raises:
-        UserError: It is bound to one, and none was given.
-    """
-    if storage is None and bound is not None:
-        message = f"what is remote lies in object storage {bound}, and the cluster is opened without one"
-        raise UserError(message, hint="Declare objectStorage of the cluster as it was.")
-
-
-def _holds_topics(storage: ObjectStore) -> bool:
-    return next(iter(storage.list(REMOTE_TOPICS)), None) is not None
-
-
-def _lost(storage: ObjectStore, expected: str | None) -> UserError:
-    """Return the error for an object storage without its id; `expected` is what a cluster that is bound to it knows."""
-    bound = "" if expected is None else f": this cluster's topics lie in object storage {expected}"
-    content = orjson.dumps({"format": _FORMAT, "id": expected or "ID"}).decode()
-    if expected is None:
-        more = "with the ID that plans of the clusters bound to it name; where none is left, any new one"
-    else:
-        more = "if that is it; otherwise set objectStorage back"
-    return UserError(
-        f"{storage.url} has no {STORAGE}, though remote objects of topics lie there{bound}",
-        hint=f"Restore {STORAGE}, or write {content} there, {more}.",
+    if not is_behind(manifest, head):
+        return
+    found = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
+    message = f"{where}: {partition.key} {found}, and everything below offset {head.uploaded_to} was uploaded"
+    hint = (
+        "Restore the manifest from a copy or version of the bucket; nothing was changed. Where there is none: "
+        "switching the topic's tiering off with remote.log.disable.policy=delete gives up what is remote alone."
     )
+    raise UserError(message, hint=hint)
+
+
+def agreed_in(head: Head, manifest: Manifest) -> int:
+    """Return the offset up to which the head of a read replica and its source's manifest are of one log.
+
+    That is the end of the head, unless the source was cut below it: another epoch begins there then.
+    """
+    stop, start = head.end, max(head.start, manifest.start)
+    return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
+
+
+def gave_up_remote(head: Head, manifest: Manifest) -> bool:
+    """Tell whether the source of a read replica has dropped all that was remote since (`onDisable: delete`).
+
+    Its manifest may end before the head then, also when uploads have begun again. The head of a replica keeps the
+    tiered epoch that it followed; an earlier version kept none, and then only an emptied manifest tells.
+    """
+    if head.tiered_epoch:
+        return manifest.tiered_epoch > head.tiered_epoch
+    return manifest.tiered_epoch > 1 and not manifest.segments
+
+
+def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+    """Return epochs without those that end before an offset: they are dropped sooner in one place than in another."""
+    return [
+        (epoch, max(first, start))
+        for place, (epoch, first) in enumerate(epochs)
+        if place + 1 == len(epochs) or epochs[place + 1][1] > start
+    ]

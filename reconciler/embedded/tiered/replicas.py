@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.recoverable import located
+from reconciler.archives.storage import check_storage
+from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import entries_of
 from reconciler.embedded.catalog.tables import Catalog, Draft, topic_with_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.catalog.topics import create_replica, follow_replica
-from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import REPLICA, Head, head_register, parse_head
-from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, agreed_in, gave_up_remote, read_manifest
-from reconciler.embedded.tiered.recoverable import located
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_storage, remote_partition
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_in, gave_up_remote
 from reconciler.errors import LostRaceError, QuotaExceededError, ReconcilerError, UserError
+from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.cluster_properties import ENABLED, property_of
 from reconciler.resources.mirrors import Trouble
 from reconciler.resources.mount import Recoverable

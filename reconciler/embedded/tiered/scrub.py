@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.embedded.keys import index_key
-from reconciler.embedded.segments.pages import entries_within, read_page
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import Manifest, RemotePartition, check_own, read_manifest, remote_partition
+from reconciler.archives.pages import entries_within, read_page
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.segments.rewrites import Replacement
-from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, check_own, is_behind, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     SegmentWriter,
@@ -26,14 +26,14 @@ from reconciler.embedded.tiered.object_rewrites import (
     publish_remote,
     whole_or_deleted,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.archives.entries import Entry, PageRef
+    from reconciler.archives.location import Tiering
     from reconciler.embedded.segments.admission import Rules
-    from reconciler.embedded.segments.entries import Entry, PageRef
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, disabled, disabling, tiering_of
+from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, remote_partition
+from reconciler.archives.storage import check_storage
+from reconciler.embedded.catalog.tiering_state import disabled, disabling, tiering_of
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, Partition, list_heads, swap_head
-from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSwap
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.runtime.threads import side_by_side
 

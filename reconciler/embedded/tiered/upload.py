@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.segments.entries import Entry
+from reconciler.archives.entries import Entry
+from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.pages import Paged, entries_within
 from reconciler.embedded.segments.head import Head, Partition, read_head
-from reconciler.embedded.segments.pages import Paged, entries_within
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, segments_of
 from reconciler.embedded.segments.rewrites import Replacement
-from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, check_not_behind, read_manifest
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     Rewritten,
@@ -30,7 +30,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     merged_digest,
     whole_or_deleted,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_partition
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
@@ -38,7 +38,7 @@ from reconciler.resources.cluster_properties import property_of
 from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.tiering_state import Tiering
+    from reconciler.archives.location import Tiering
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
 

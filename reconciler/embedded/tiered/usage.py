@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation, hides_remote, read_location, tiering_of
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.objects import RESTORE_HINT
+from reconciler.archives.pages import Paged, read_pages
+from reconciler.archives.storage import check_storage
+from reconciler.embedded.catalog.tiering_state import hides_remote, read_location, tiering_of
 from reconciler.embedded.catalog.topic_configs import set_configs
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.objects import RESTORE_HINT
-from reconciler.embedded.segments.entries import Entry, PageRef
 from reconciler.embedded.segments.head import REPLICA, Head, list_heads, position_of, read_head, read_heads
-from reconciler.embedded.segments.pages import Paged, read_pages
 from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, segments_of
-from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.wrappers import NotedStore

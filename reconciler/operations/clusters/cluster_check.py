@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.keys import CLUSTER
+from reconciler.archives.keys import CLUSTER
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import MEND

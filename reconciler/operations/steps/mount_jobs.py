@@ -33,8 +33,8 @@ from reconciler.resources.base import UNLIMITED, InNamespace
 from reconciler.resources.mount import Direction, HandMigration, Mounting, MountingSpec, Phase
 
 if TYPE_CHECKING:
-    from reconciler.embedded.mounts.archive import Archive
-    from reconciler.embedded.tiered.topic_manifest import TopicManifest
+    from reconciler.archives.archive import Archive
+    from reconciler.archives.topic_manifest import TopicManifest
     from reconciler.jobs.archive import Archived, Archiving
     from reconciler.jobs.comparison import Comparison
     from reconciler.jobs.copy import Moving
@@ -169,9 +169,9 @@ class MountPorts:
 
     def archive(self, location: str) -> Archive:
         """Return a place in the object storage of the cluster."""
-        from reconciler.embedded.catalog.tiering_state import TopicLocation
-        from reconciler.embedded.mounts.archive import Archive
-        from reconciler.embedded.tiered.remote_tier import read_storage_id
+        from reconciler.archives.archive import Archive
+        from reconciler.archives.location import TopicLocation
+        from reconciler.archives.storage import read_storage_id
 
         storage, here = self.by_jobs.storage, self.by_jobs.cluster_id
         return Archive(storage, TopicLocation.parse(location), here, read_storage_id(storage))
@@ -223,7 +223,7 @@ class Unmount(_ByJobs):
             RetryableError: Somebody cannot be shut out, or a store or broker does not answer.
             IncompleteError: It was stopped; the next apply goes on.
         """
-        from reconciler.embedded.mounts.archive import detach, tidy
+        from reconciler.archives.archive import detach, tidy
 
         here, move = self.means.by_jobs, self._begun()
         archive = self.means.archive(move.location)
@@ -283,8 +283,8 @@ class Unmount(_ByJobs):
 
     def _opened(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
         """Begin the archive, once, and return the move as it is kept then."""
-        from reconciler.embedded.mounts.archive import begin
-        from reconciler.embedded.tiered.remote_tier import create_storage
+        from reconciler.archives.archive import begin
+        from reconciler.archives.storage import create_storage
 
         if move.state is _S.PREPARED:
             return self._kept(replace(move, state=_S.EXECUTING))
@@ -298,7 +298,7 @@ class Unmount(_ByJobs):
 
     def _archived(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, Archived]:
         """Archive a topic whole; when it returns nobody can write to it, and it may be deleted."""
-        from reconciler.embedded.mounts.archive import describe
+        from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
         from reconciler.records.log import came_since
 
@@ -410,7 +410,7 @@ class Mount(_ByJobs):
             RetryableError: A store or broker does not answer.
             IncompleteError: It was stopped; the next apply goes on.
         """
-        from reconciler.embedded.mounts.archive import check_claimed, claim, settle
+        from reconciler.archives.archive import check_claimed, claim, settle
 
         here, move = self.means.by_jobs, self._begun()
         archive = self.means.archive(move.location)

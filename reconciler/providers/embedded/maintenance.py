@@ -27,10 +27,10 @@ from reconciler.resources.topic import REPLICAS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.maintenance.passes import Upkeep
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.records.log import OffsetRange
     from reconciler.resources.mirrors import MirrorEntry
 

@@ -12,23 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import Ownership, Owning, check_claimable, check_owned, ownerships, read_ownership
+from reconciler.archives.recoverable import located, whole_partitions_of
+from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.migration_tables import INBOUND, ask, begin_mount, begin_unmount
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld, is_closed, names_by_id
-from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of, tiering_of
+from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
 from reconciler.embedded.mounts.mounts import Mount, drive_or_undo, error_of, migrations_in, side_by_side
 from reconciler.embedded.mounts.outbound import pending_bytes
-from reconciler.embedded.tiered.ownership import (
-    Ownership,
-    Owning,
-    check_claimable,
-    check_owned,
-    ownerships,
-    read_ownership,
-)
-from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
-from reconciler.embedded.tiered.remote_tier import check_storage
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.planning.actions import ControlAction, Transition

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from reconciler.archives.storage import check_not_lost, check_place, check_usable, create_storage, read_storage_id
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.mirror_tables import source_topic
 from reconciler.embedded.catalog.tables import Catalog, Draft, is_closed
@@ -16,13 +17,6 @@ from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.objects import create_cluster, read_cluster_file, read_cluster_id
 from reconciler.embedded.segments.head import list_heads
 from reconciler.embedded.tiered.idle_work import Housekeeping
-from reconciler.embedded.tiered.remote_tier import (
-    check_not_lost,
-    check_place,
-    check_usable,
-    create_storage,
-    read_storage_id,
-)
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import Owning, ownerships
+from reconciler.archives.recoverable import location_named, manifests_in, recoverable
+from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import Permissions, entries_of
-from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
+from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
-from reconciler.embedded.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.embedded.tiered.cluster_metadata import (
     PARTS,
     GroupOffsets,
@@ -18,10 +22,7 @@ from reconciler.embedded.tiered.cluster_metadata import (
     place_of,
     read_cluster_metadata,
 )
-from reconciler.embedded.tiered.ownership import Owning, ownerships
-from reconciler.embedded.tiered.recoverable import location_named, manifests_in, recoverable
 from reconciler.embedded.tiered.replicas import followable
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.embedded.translate import observed_in

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.mounts.archive import Archive, give_back
-from reconciler.embedded.tiered.recoverable import location_named, recoverable
+from reconciler.archives.archive import Archive, give_back
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.recoverable import location_named, recoverable
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.ledger import TOPIC, Ledger

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.mounts.archive import ArchivedTopic
+from reconciler.archives.archive import ArchivedTopic
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError, UserError
 from reconciler.planning.actions import ControlAction, Delete, Reason, Update
 from reconciler.planning.fields import CONFIGS, canonical_field, equal
@@ -44,7 +44,7 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING, ConfigKey
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.embedded.tiered.topic_manifest import TopicManifest
+    from reconciler.archives.topic_manifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.records.copy_sink import CopySink

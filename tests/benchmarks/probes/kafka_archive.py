@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kafkabare import PARTITIONS, TOPIC, consume, fill
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.mounts.archive import Archive, ArchivedTopic, begin
+from reconciler.archives.archive import Archive, ArchivedTopic, begin
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.storage import create_storage, read_storage_id
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
-from reconciler.embedded.tiered.remote_tier import create_storage, read_storage_id
 from reconciler.jobs.archive import Archiving, archive
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from floors.parquet_files import put_objects, read, write_synced
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.head import Head, head_register
-from reconciler.embedded.segments.pages import Spill
+from reconciler.embedded.segments.head import Head, Spill, head_register
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store

@@ -16,13 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from floors.copy_to_bucket import copy
+from reconciler.archives.entries import Entry
+from reconciler.archives.manifest import Manifest, ManifestSwap, remote_partition
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.entries import Entry
-from reconciler.embedded.segments.head import Head, head_register
-from reconciler.embedded.segments.pages import Spill
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.segments.head import Head, Spill, head_register
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from reconciler.archives.keys import CLUSTER
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
 from reconciler.embedded.check import check
 from reconciler.embedded.check.check import Checked, check_cluster
@@ -17,8 +18,8 @@ from reconciler.embedded.check.mend import mend
 from reconciler.embedded.check.sweep import Swept
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import CATALOG, CLUSTER, group_key, head_key, part_key, transaction_key
-from reconciler.embedded.segments import pages
+from reconciler.embedded.keys import CATALOG, group_key, head_key, part_key, transaction_key
+from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.groups import commit_offsets
 from reconciler.embedded.segments.head import hand_over
 from reconciler.errors import MendFirstError, StoreRefusedError, UserError
@@ -40,8 +41,8 @@ ERROR, WARNING, NOTE = Severity
 @pytest.fixture
 def busy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
     """A cluster with a topic in pages of pages, one of several partitions, and a group that reads."""
-    monkeypatch.setattr(pages, "TAIL", 4)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "TAIL", 4)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
     cluster.create_namespace("shop:eu")
     cluster.create_topic(ORDERS)
     cluster.create_topic(CLICKS, partitions=4)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, manifest_register
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind
 from reconciler.embedded.check.mend import mend, put_back_cut_off
-from reconciler.embedded.keys import index_key
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.tiered.manifest import Garbage, Manifest, ManifestSwap, manifest_register
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store

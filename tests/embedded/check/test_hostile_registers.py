@@ -12,7 +12,7 @@ import pytest
 from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.tiered.usage import size_of
 from reconciler.errors import BrokenInvariantError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -29,8 +29,8 @@ Act = "Callable[[EmbeddedCluster], object]"
 @pytest.fixture(autouse=True)
 def _small_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages, a few commits for a snapshot."""
-    monkeypatch.setattr(pages, "TAIL", 2)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "TAIL", 2)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
     monkeypatch.setattr(commits, "TAIL", 5)
 
 

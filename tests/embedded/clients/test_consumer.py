@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
-from reconciler.embedded.segments.groups import Committed
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError

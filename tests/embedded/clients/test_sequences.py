@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.archives.entries import Entry
 from reconciler.embedded.clients.sequences import (
     KEPT_MS,
     PASSING_KEPT,
@@ -21,7 +22,6 @@ from reconciler.embedded.clients.sequences import (
     remembering,
 )
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_head
 from reconciler.errors import OutOfOrderSequenceError, ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import transaction_key
-from reconciler.embedded.segments import pages
-from reconciler.embedded.segments.groups import Committed
+from reconciler.embedded.segments import head as head_module
 from reconciler.errors import InvalidNamespaceError, ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.hashes import digest_of
@@ -407,7 +407,7 @@ def test_a_topic_marked_and_not_yet_deleted_holds_nothing_up(orders: EmbeddedClu
 
 
 def test_nothing_that_may_be_aborted_goes_to_a_page(orders: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(head_module, "TAIL", 4)
     plain(orders, "first")
     producer = opened(orders, CHECKOUT, "a")
     for number in range(20):
@@ -424,7 +424,7 @@ def test_nothing_that_may_be_aborted_goes_to_a_page(orders: EmbeddedCluster, mon
 def test_everything_said_of_a_log_holds_around_what_was_aborted(
     orders: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, tail: int
 ) -> None:
-    monkeypatch.setattr(pages, "TAIL", tail)
+    monkeypatch.setattr(head_module, "TAIL", tail)
     for number in range(4):
         plain(orders, f"kept-{number}", f"more-{number}")
         opened(orders, CHECKOUT, "x", "y", "z").abort()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.archives.manifest import read_manifest
+from reconciler.archives.pages import all_entries
 from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
 from reconciler.embedded.check.check import check_cluster
@@ -14,9 +16,7 @@ from reconciler.embedded.check.damage import CheckFinding, Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.restore_cut import truncate_topic
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
-from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.jobs.flows import missing
 from reconciler.lifecycles import LinkStatus, MirrorStatus

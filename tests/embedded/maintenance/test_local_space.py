@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.archives.entries import Entry
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.segments.entries import Entry
 from reconciler.embedded.segments.retention import Segment
 from reconciler.embedded.tiered.remote_retention import Evictable, agreeing_to, capacity_of, disk_under, first_to_go
 from reconciler.objectstore.directory import DirectoryStore

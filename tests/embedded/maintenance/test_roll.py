@@ -10,11 +10,11 @@ from tempfile import gettempdir
 
 import pytest
 
+from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
-from reconciler.embedded.segments.entries import STALE_REWRITE_MS
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
 from reconciler.errors import UserError

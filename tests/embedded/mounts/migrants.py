@@ -8,17 +8,18 @@ from concurrent.futures import Executor, Future
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from reconciler.archives import recoverable
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import NOBODY, read_manifest, remote_partition
+from reconciler.archives.ownership import Owning, read_ownership
 from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.tables import is_served
-from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
+from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.clients.transactions import State, decide
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import chores
 from reconciler.embedded.segments import head
-from reconciler.embedded.tiered import recoverable, upload
-from reconciler.embedded.tiered.manifest import NOBODY, read_manifest
-from reconciler.embedded.tiered.ownership import Owning, read_ownership
-from reconciler.embedded.tiered.remote_tier import remote_partition
+from reconciler.embedded.tiered import upload
 from reconciler.errors import ReconcilerError, RetryableError, UnansweredError
 from reconciler.objectstore import register
 from reconciler.records.log import Digest, OffsetRange

@@ -12,20 +12,21 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from reconciler.archives import ownership
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Handing
+from reconciler.archives.ownership import ownership_register, read_ownership
 from reconciler.embedded.catalog import migration_tables
 from reconciler.embedded.catalog.migration_tables import follow
 from reconciler.embedded.catalog.tables import is_closed
-from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
+from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients import topic_log
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts import inbound, mounts, outbound
-from reconciler.embedded.mounts.handover import Handing
 from reconciler.embedded.mounts.inbound import Inbound
 from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.mounts.outbound import Flush, Outbound
-from reconciler.embedded.tiered import ownership
-from reconciler.embedded.tiered.ownership import ownership_register, read_ownership
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
 from reconciler.lifecycles import UNMOUNT, MigrationState, Move
 from tests.embedded.deaths import DAY_MS, Fault

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
+from reconciler.archives.keys import index_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
+from reconciler.archives.pages import all_entries
+from reconciler.archives.recoverable import recoverable
+from reconciler.archives.topic_manifest import write_topic_manifest
+from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import index_key
-from reconciler.embedded.segments.pages import all_entries
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
-from reconciler.embedded.tiered.recoverable import recoverable
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW, numbered, read
 from tests.embedded.stores import DiedError, WatchedStore
@@ -52,7 +53,7 @@ def fill(cluster: EmbeddedCluster, parts: int, *, partition: int = 0, first: int
 def say(cluster: EmbeddedCluster, full_name: str = TOPIC) -> None:
     """Let object storage say what the topic is."""
     assert cluster.storage is not None
-    write_topic_manifest(cluster.storage, TopicManifest.of(cluster.catalog.read(), full_name, cluster.cluster_id))
+    write_topic_manifest(cluster.storage, topic_manifest_of(cluster.catalog.read(), full_name, cluster.cluster_id))
 
 
 def location_in(cluster: EmbeddedCluster, full_name: str = TOPIC) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.keys import location_prefix
+from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import RewriteEntry
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.maintenance.passes import Upkeep, scrub
 from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.tiered.remote_sweep import OLD_MS

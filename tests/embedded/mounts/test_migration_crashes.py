@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.tiered.topic_manifest import read_topic_manifest
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.objectstore import register
 from tests.embedded.mounts.migrants import (
     CLICKS,

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.recoverable import located
+from reconciler.archives.topic_manifest import Committed, hand_over
 from reconciler.embedded.catalog.model import AclEntry
-from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients.transactions import State, decide
 from reconciler.embedded.mounts.mounts import Mount, Mounts
-from reconciler.embedded.segments.groups import Committed, Group, group_register
-from reconciler.embedded.tiered.recoverable import located
-from reconciler.embedded.tiered.topic_manifest import hand_over
+from reconciler.embedded.segments.groups import Group, group_register
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS

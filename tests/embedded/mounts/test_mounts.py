@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Manifest, manifest_register, remote_partition
+from reconciler.archives.recoverable import manifests_in
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.embedded.tiered.manifest import Manifest, manifest_register
-from reconciler.embedded.tiered.recoverable import manifests_in
-from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
@@ -500,7 +499,6 @@ def test_tiering_is_switched_off_after_a_mount_as_of_any_topic(bucket: Bucket, p
 
 
 def test_a_released_topic_whose_tiering_was_off_is_read_as_before(bucket: Bucket) -> None:
-    from reconciler.embedded.catalog.tiering_state import TopicLocation  # noqa: PLC0415
     from reconciler.embedded.mounts.mounts import release  # noqa: PLC0415
 
     location, mounts = bucket.filled(), bucket.west.mounts

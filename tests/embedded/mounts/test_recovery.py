@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation, tiering_of
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import ManifestSwap, RemotePartition
+from reconciler.archives.pages import all_entries
+from reconciler.archives.recoverable import recoverable
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.embedded.segments.head import Partition, read_head, read_heads, swap_head
-from reconciler.embedded.segments.pages import all_entries
-from reconciler.embedded.tiered.manifest import ManifestSwap, RemotePartition
-from reconciler.embedded.tiered.recoverable import recoverable
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest, OffsetRange

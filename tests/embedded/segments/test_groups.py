@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.groups import (
-    Committed,
-    Group,
-    commit_offsets,
-    group_register,
-    put_offsets,
-    read_group,
-)
+from reconciler.embedded.segments.groups import Group, commit_offsets, group_register, put_offsets, read_group
 from reconciler.errors import BlockedError, InvalidNamespaceError, NotAuthorizedError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from reconciler.archives.pages import all_entries, all_pages, read_page
 from reconciler.embedded.catalog.topics import delete_topic
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.head import NOBODY, PRODUCERS, Head, head_register, read_head
-from reconciler.embedded.segments.pages import Spill, all_entries, all_pages, read_page
+from reconciler.embedded.segments.head import NOBODY, PRODUCERS, Head, Spill, head_register, read_head
 from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -126,8 +126,8 @@ def test_what_is_not_stable_is_not_read(store: ObjectStore, cluster: EmbeddedClu
 @pytest.fixture
 def paged(cluster: EmbeddedCluster, orders: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A topic with 60 appends of two records each, most of them in pages."""
-    monkeypatch.setattr(pages, "TAIL", 8)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "TAIL", 8)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
     sink = cluster.sink("orders")
     for start in range(0, 120, 2):
         at = OffsetRange(start, start + 2)

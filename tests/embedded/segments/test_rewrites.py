@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.pages import all_entries
 from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.segments import pages, rewrites
+from reconciler.embedded.segments import head as head_module
+from reconciler.embedded.segments import rewrites
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Partition, read_head
-from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered import object_rewrites
@@ -155,10 +156,10 @@ def test_a_deleted_topic_is_not_written_anew(cluster: EmbeddedCluster, store: Ke
 def test_pages_and_pages_of_pages_are_written_anew(
     cluster: EmbeddedCluster, store: KeyedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "TAIL", 2)
+    monkeypatch.setattr(head_module, "TAIL", 2)
     monkeypatch.setattr(object_rewrites, "TAIL", 2)
     monkeypatch.setattr(rewrites, "TAIL", 2)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
     cluster.create_topic("eu:orders")
     produce(cluster, "eu:orders", *[f"v{number}" for number in range(23)])
     before = contents(cluster.log("eu:orders"))
@@ -330,7 +331,7 @@ def moved(cluster: EmbeddedCluster) -> None:
 @pytest.mark.thorough
 @pytest.mark.fact("F-K-014")
 def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TAIL", 2)
+    monkeypatch.setattr(head_module, "TAIL", 2)
     monkeypatch.setattr(object_rewrites, "TAIL", 2)
     monkeypatch.setattr(rewrites, "TAIL", 2)
     left = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.segments.entries import Entry
+from reconciler.archives.entries import Entry
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, expired, segments_of
 from reconciler.embedded.tiered.object_rewrites import to_roll
 from reconciler.records.log import Digest

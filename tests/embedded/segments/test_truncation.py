@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.archives.pages import all_entries, all_pages
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -20,7 +21,6 @@ from reconciler.embedded.maintenance import uploads
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.restore_cut import Cutting
 from reconciler.embedded.segments.head import Head, Partition, link_writer, swap_head
-from reconciler.embedded.segments.pages import all_entries, all_pages
 from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
 from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.errors import UserError

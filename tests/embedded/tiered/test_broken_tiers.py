@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.errors import ReconcilerError
 from tests.embedded.tiered.tier_machine import OTHERS, RULES, VARIANTS, WORKS, be_overtaken, die_everywhere
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TAIL", 4)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "TAIL", 4)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
 
 
 @pytest.mark.parametrize(

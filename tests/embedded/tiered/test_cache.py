@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.keys import index_key
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import read_manifest
 from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, taken_of_caches, walk
 from reconciler.embedded.tiered.cache_files import (
     Hydrated,
@@ -32,7 +33,6 @@ from reconciler.embedded.tiered.cache_files import (
     touched,
     usable_folder,
 )
-from reconciler.embedded.tiered.manifest import read_manifest
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from reconciler.archives.keys import cluster_metadata_key, cluster_metadata_prefix
+from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import cluster_metadata_key, cluster_metadata_prefix, group_key
+from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.mounts import Mount, release
 from reconciler.embedded.tiered.cluster_metadata import (
     PARTS,

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
+from reconciler.archives.keys import mountable_key, topic_manifest_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.ownership import Owning
+from reconciler.archives.recoverable import located
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
-from reconciler.embedded.keys import mountable_key, topic_manifest_key
 from reconciler.embedded.maintenance.passes import scrub
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.tiered.ownership import Owning
-from reconciler.embedded.tiered.recoverable import located
 from reconciler.errors import MissingObjectError, UserError
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, append_parts, copied, head_of, held
 from tests.embedded.mounts.shared_bucket import Bucket

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.embedded.keys import index_key
+from reconciler.archives.entries import STALE_REWRITE_MS, Entry
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import ManifestSwap
 from reconciler.embedded.maintenance.passes import scrub
 from reconciler.embedded.maintenance.roll import MergeLimits, merge_limits, runs_to_merge
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.segments.entries import STALE_REWRITE_MS, Entry
 from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.tiered.manifest import ManifestSwap
 from reconciler.errors import OwnershipLostError
 from reconciler.objectstore.register import Register
 from reconciler.records.log import Digest

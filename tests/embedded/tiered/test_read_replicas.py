@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.keys import index_key, topic_manifest_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import ManifestSwap, manifest_register, remote_partition
 from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.embedded.catalog.tiering_state import TopicLocation
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import HEADS, index_key, topic_manifest_key
+from reconciler.embedded.keys import HEADS
 from reconciler.embedded.segments.head import REPLICA, head_register, parse_head, read_heads
-from reconciler.embedded.tiered.manifest import ManifestSwap, manifest_register
-from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.errors import MissingObjectError, NotAuthorizedError, QuotaExceededError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange

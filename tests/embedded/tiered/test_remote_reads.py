@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import read_manifest
+from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.tiering_state import disabled
 from reconciler.embedded.catalog.topics import alter_topic
-from reconciler.embedded.keys import head_key, index_key
-from reconciler.embedded.segments.groups import Committed
-from reconciler.embedded.tiered.manifest import read_manifest
+from reconciler.embedded.keys import head_key
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest, LostOffsets, OffsetRange

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.archives.entries import Entry
+from reconciler.archives.manifest import Manifest, ManifestSpill, RemotePartition
+from reconciler.archives.pages import all_entries, read_page
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.segments import pages
-from reconciler.embedded.segments.entries import Entry
-from reconciler.embedded.segments.pages import all_entries, read_page
+from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.retention import CleanupPolicy, SegmentLimits, live_entries
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSpill, RemotePartition
 from reconciler.embedded.tiered.remote_retention import Expiry, cut_below, expiry
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest
@@ -191,7 +191,7 @@ def test_what_goes_from_both_tiers_does_not_count_as_bytes_that_are_kept(left: i
 
 
 def test_a_pass_whose_own_cut_took_pages_of_the_head_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(head_module, "TAIL", 4)
     it = tiered(**KEEP)
     it.fill(9)
     it.cluster.alter_topic(TOPIC, {"remote.write": "false"})

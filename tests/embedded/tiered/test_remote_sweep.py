@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.archives.keys import index_key, location_prefix, topic_manifest_key
+from reconciler.archives.manifest import Garbage, ManifestSwap, manifest_register
 from reconciler.embedded.check.sweep import Swept
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import index_key, location_prefix, topic_manifest_key
 from reconciler.embedded.tiered.idle_work import Housekeeping, IdleLimits, Tidying
-from reconciler.embedded.tiered.manifest import Garbage, ManifestSwap, manifest_register
 from reconciler.errors import UserError
 from reconciler.lifecycles import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore

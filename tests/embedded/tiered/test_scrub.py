@@ -7,10 +7,11 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from reconciler.embedded.keys import index_key, topic_manifest_key
+from reconciler.archives.keys import index_key, topic_manifest_key
+from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifest
+from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.maintenance.passes import EVERY_MS, scrub
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
 from tests.embedded.maintenance.tiny_segments import TOPIC, append, copied, held
 from tests.embedded.samples import read
@@ -245,7 +246,7 @@ def test_the_description_of_a_topic_is_written_anew_where_it_is_lost_or_damaged(
     describe_as(it, body)
     assert scrubbed(it) == MaintenanceResult(partitions=1)
     location = it.tiering().location
-    assert described(it) == TopicManifest.of(it.cluster.catalog.read(), TOPIC, location.cluster_id)
+    assert described(it) == topic_manifest_of(it.cluster.catalog.read(), TOPIC, location.cluster_id)
 
 
 def test_that_of_another_topic_is_no_description_of_this_one() -> None:

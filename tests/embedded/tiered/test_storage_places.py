@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.archives.storage import check_place, create_storage, read_storage_id
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.check.sweep import sweep
 from reconciler.embedded.objects import create_cluster, read_cluster_id
-from reconciler.embedded.tiered.remote_tier import check_place, create_storage, read_storage_id
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
+from reconciler.archives.pages import all_entries
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import index_key
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.segments.pages import all_entries
-from reconciler.embedded.tiered.manifest import RemotePartition, read_manifest
-from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.lifecycles import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState
 from tests.embedded.maintenance.tiny_segments import (
     DAY,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -20,8 +20,8 @@ from tests.embedded.tiered.tier_machine import TieredMachine
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few appends are enough for pages of pages."""
-    monkeypatch.setattr(pages, "TAIL", 4)
-    monkeypatch.setattr(pages, "BRANCHES", 2)
+    monkeypatch.setattr(head_module, "TAIL", 4)
+    monkeypatch.setattr(head_module, "BRANCHES", 2)
 
 
 def run(make: Callable[[], ObjectStore], *, examples: int, steps: int, number: int | None = None) -> None:

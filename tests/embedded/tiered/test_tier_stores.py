@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.manifest import objects_of, read_manifest
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.tiered.manifest import objects_of, read_manifest
 from reconciler.objectstore import register, swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from reconciler.archives.keys import topic_manifest_key
+from reconciler.archives.manifest import manifest_register
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import topic_manifest_key
-from reconciler.embedded.tiered.manifest import manifest_register
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore

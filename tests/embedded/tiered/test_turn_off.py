@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.location import Tiering
+from reconciler.archives.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.catalog.model import NamespaceEntry
-from reconciler.embedded.catalog.tiering_state import Tiering, disabled, tiering_of
+from reconciler.embedded.catalog.tiering_state import disabled, tiering_of
 from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, create_namespace, delete_topic, move_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.tiered.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.tiered.topic_deletion import finish_disablings
 from reconciler.errors import UserError
 from reconciler.lifecycles import TIERING, TieringState

@@ -13,18 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
+from reconciler.archives.keys import index_key
+from reconciler.archives.manifest import Manifest, ManifestSwap, read_manifest
+from reconciler.archives.pages import all_entries
+from reconciler.archives.topic_manifest import read_topic_manifest, write_topic_manifest
+from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.sweep import sweep
-from reconciler.embedded.keys import index_key
 from reconciler.embedded.maintenance import chores, uploads
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.segments import pages
+from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, read_manifest
 from reconciler.embedded.tiered.object_rewrites import footer_of
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest, write_topic_manifest
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
@@ -269,9 +270,9 @@ def test_a_topic_that_was_never_written_is_described_and_follows_the_catalog() -
 
 def test_an_older_look_at_the_catalog_never_replaces_what_a_newer_one_wrote() -> None:
     tier = tiered()
-    old = TopicManifest.of(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
+    old = topic_manifest_of(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
     tier.cluster.alter_topic(TOPIC, {"retention.ms": "5d"})
-    new = TopicManifest.of(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
+    new = topic_manifest_of(tier.cluster.catalog.read(), TOPIC, tier.cluster.cluster_id)
     assert not write_topic_manifest(tier.storage, new, creates=False)
     assert write_topic_manifest(tier.storage, new)
     assert not write_topic_manifest(tier.storage, old)
@@ -412,7 +413,7 @@ def test_the_footer_of_a_large_file_takes_a_second_request() -> None:
 
 
 def test_what_expired_while_nothing_was_uploaded_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TAIL", 4)
+    monkeypatch.setattr(head_module, "TAIL", 4)
     it = tiered(retention_ms="-1")
     it.fill(1)
     it.upload(rolls=False)

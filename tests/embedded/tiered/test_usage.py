@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.keys import STORAGE
+from reconciler.archives.manifest import ManifestSwap
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
-from reconciler.embedded.keys import STORAGE
 from reconciler.embedded.segments.head import Head, Partition, swap_head
-from reconciler.embedded.tiered.manifest import ManifestSwap
 from reconciler.embedded.tiered.usage import SHOWN, STRETCHES, manifests_of, size_of
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore

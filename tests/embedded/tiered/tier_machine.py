@@ -18,19 +18,9 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
-from reconciler.embedded.catalog.topics import recovered
-from reconciler.embedded.check.check import check_cluster
-from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import index_key, location_prefix
-from reconciler.embedded.maintenance import roll, uploads
-from reconciler.embedded.maintenance.roll import Merge
-from reconciler.embedded.maintenance.uploads import Uploads
-from reconciler.embedded.mounts.recovery import Recoveries
-from reconciler.embedded.segments.head import Head, swap_head
-from reconciler.embedded.segments.pages import all_entries, entries_within
-from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
-from reconciler.embedded.tiered.manifest import (
+from reconciler.archives.keys import index_key, location_prefix
+from reconciler.archives.location import Tiering
+from reconciler.archives.manifest import (
     Manifest,
     ManifestSpill,
     ManifestSwap,
@@ -39,9 +29,20 @@ from reconciler.embedded.tiered.manifest import (
     objects_of,
     parse_manifest,
     read_manifest,
+    remote_partition,
 )
+from reconciler.archives.pages import all_entries, entries_within
+from reconciler.embedded.catalog.tiering_state import tiering_of
+from reconciler.embedded.catalog.topics import recovered
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.maintenance import roll, uploads
+from reconciler.embedded.maintenance.roll import Merge
+from reconciler.embedded.maintenance.uploads import Uploads
+from reconciler.embedded.mounts.recovery import Recoveries
+from reconciler.embedded.segments.head import Head, swap_head
+from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
 from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
-from reconciler.embedded.tiered.remote_tier import remote_partition
 from reconciler.embedded.tiered.topic_deletion import _Disabling
 from reconciler.embedded.tiered.upload import Upload, Uploaded, to_upload
 from reconciler.errors import RetryableError, UserError
@@ -53,9 +54,9 @@ from tests.embedded.samples import NOW, ids, rows_of
 from tests.embedded.stores import DiedError
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.embedded.segments.retention import Expired, Segment
     from reconciler.embedded.tiered.object_rewrites import RemoteRewrite
     from reconciler.objectstore.base import ObjectStore

@@ -12,25 +12,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import Tiering, tiering_of
+from reconciler.archives.keys import index_key, segment_key
+from reconciler.archives.location import Tiering
+from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.pages import all_entries
+from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import PRODUCERS, Head, Partition, head_register, swap_head
-from reconciler.embedded.segments.pages import all_entries
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.embedded.segments.retention import cleanup_policy
-from reconciler.embedded.tiered.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
 from reconciler.embedded.tiered.remote_retention import TieredPartition
-from reconciler.embedded.tiered.remote_tier import remote_partition, remote_tier
+from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, Clock, append_parts, head_of, with_topic
 from tests.embedded.samples import NOW, ids, rows_of
 
 if TYPE_CHECKING:
+    from reconciler.archives.entries import Entry
     from reconciler.embedded.maintenance.survey import MaintenanceResult
-    from reconciler.embedded.segments.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -423,8 +423,8 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
 
 
 CLUSTER = "reconciler.providers.kafka.mounts"
-WRITING = "reconciler.embedded.mounts.archive"
-TAKING = "reconciler.embedded.mounts.archive"
+WRITING = "reconciler.archives.archive"
+TAKING = "reconciler.archives.archive"
 
 
 def rarely(*step: object) -> object:

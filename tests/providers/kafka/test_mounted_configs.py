@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.tiered.topic_manifest import TopicManifest
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.providers.kafka.mounts import finished
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, kafka_configs
 

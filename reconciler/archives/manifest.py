@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from reconciler.embedded.keys import fresh_mark, index_key, manifest_key, manifest_page_key
-from reconciler.embedded.objects import damaged
-from reconciler.embedded.segments.entries import Entry, PageRef
-from reconciler.embedded.segments.pages import entries_page, read_page
-from reconciler.errors import MissingObjectError, OwnershipLostError, UserError
-from reconciler.objectstore.register import ReadRegister, Register
-from reconciler.resources.mirrors import agreed_to
+from reconciler.archives.entries import Entry, PageRef
+from reconciler.archives.keys import index_key, manifest_key, manifest_page_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.objects import damaged
+from reconciler.archives.pages import entries_page, read_page
+from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
+from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.tiering_state import Tiering
-    from reconciler.embedded.segments.head import Head
+    from reconciler.archives.location import Tiering
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -171,6 +171,11 @@ class RemotePartition:
         return f"remote partition {self.number} of {self.cluster_id}/{self.revision}"
 
 
+def remote_partition(location: TopicLocation, number: int) -> RemotePartition:
+    """Return one partition of what lies at a location."""
+    return RemotePartition(location.cluster_id, location.revision, number)
+
+
 def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Register:
     """Return the register of a partition in object storage."""
     return Register(storage, partition.key, format="reconciler.manifest/1", shape=_SHAPE)
@@ -211,66 +216,6 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
         last = each.last
     if last >= manifest.end:
         yield f"it ends at {manifest.end} and names offset {last}"
-
-
-# Whether a manifest has what its head says is uploaded: an older copy that was put back has not, nor has none at all.
-#
-# Of such a partition nothing is uploaded, merged or compacted in object storage, and nothing leaves or expires that
-# only the right manifest names: every object stays as it is until that is back.
-
-
-def is_behind(manifest: Manifest | None, head: Head) -> bool:
-    """Tell whether it lacks what is uploaded. A head that was read before its manifest never shows so by chance.
-
-    What lies below the log's start is missed by nobody: a disabling that deletes counts all of it as uploaded.
-    """
-    return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
-
-
-def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
-    """Refuse to act on a manifest that lacks what is uploaded; `where` says of which topic and partition.
-
-    Raises:
-        UserError: It does.
-    """
-    if not is_behind(manifest, head):
-        return
-    found = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
-    message = f"{where}: {partition.key} {found}, and everything below offset {head.uploaded_to} was uploaded"
-    hint = (
-        "Restore the manifest from a copy or version of the bucket; nothing was changed. Where there is none: "
-        "switching the topic's tiering off with remote.log.disable.policy=delete gives up what is remote alone."
-    )
-    raise UserError(message, hint=hint)
-
-
-def agreed_in(head: Head, manifest: Manifest) -> int:
-    """Return the offset up to which the head of a read replica and its source's manifest are of one log.
-
-    That is the end of the head, unless the source was cut below it: another epoch begins there then.
-    """
-    stop, start = head.end, max(head.start, manifest.start)
-    return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
-
-
-def gave_up_remote(head: Head, manifest: Manifest) -> bool:
-    """Tell whether the source of a read replica has dropped all that was remote since (`onDisable: delete`).
-
-    Its manifest may end before the head then, also when uploads have begun again. The head of a replica keeps the
-    tiered epoch that it followed; an earlier version kept none, and then only an emptied manifest tells.
-    """
-    if head.tiered_epoch:
-        return manifest.tiered_epoch > head.tiered_epoch
-    return manifest.tiered_epoch > 1 and not manifest.segments
-
-
-def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Return epochs without those that end before an offset: they are dropped sooner in one place than in another."""
-    return [
-        (epoch, max(first, start))
-        for place, (epoch, first) in enumerate(epochs)
-        if place + 1 == len(epochs) or epochs[place + 1][1] > start
-    ]
 
 
 # Whose a remote part is: another cluster's, or nobody's, is left alone in every way, and said once with what to do.
@@ -484,3 +429,70 @@ def objects_of(entries: Iterable[Entry]) -> Iterator[str]:
 
 def _without(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
     return tuple(each for each in named if each.key not in keys)
+
+
+# Manifests that change hands, all those of a topic: what is swapped was read before it was asked whether we may.
+#
+# Whoever sleeps between asking and swapping finds a manifest that has changed, reads it once more and asks once more.
+# So nobody who wakes up late takes anything, be the topic another's by then, or here again.
+
+
+Change = Callable[[Manifest], Manifest | None]
+"""Returns what a manifest shall become, `None` for no change; may raise where it is in wrong hands."""
+_ROUNDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Handing:
+    """The manifests of one topic, and who says whether they may change hands."""
+
+    storage: ObjectStore
+    location: TopicLocation
+    check: Callable[[], None]
+    """Raises where we may not, or may not any more; asked after each reading of what is swapped then."""
+    may_go_on: Callable[[], None] = lambda: None
+    """Asked before every write, from any thread; may raise."""
+
+    def __call__(self, partitions: Iterable[int], change: Change) -> dict[int, Manifest]:
+        """Change the manifests there are; return them as they are then. May be repeated.
+
+        Raises:
+            UserError: One is damaged.
+            RetryableError: Others were faster every time, or the store does not answer.
+        """
+        done: dict[int, Manifest] = {}
+        waiting = list(partitions)
+        for _ in range(_ROUNDS):
+            found = list(side_by_side(self._read, waiting, name="hand over"))
+            self.check()
+            after = side_by_side(lambda one: self._swapped(*one, change), found, name="hand over")
+            again = []
+            for (number, held), manifest in zip(found, after, strict=True):
+                if manifest is not None:
+                    done[number] = manifest
+                elif held is not None:
+                    again.append(number)
+            waiting = again
+            if not waiting:
+                return done
+        message = f"{len(waiting)} manifests of {self.location} are being changed all the time"
+        raise RetryableError(message, hint="Try again.")
+
+    def _read(self, number: int) -> tuple[int, ReadRegister | None]:
+        return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
+
+    def _swapped(self, number: int, held: ReadRegister | None, change: Change) -> Manifest | None:
+        """Return the manifest as it is then; `None`: there is none, or it has to be read again."""
+        if held is None:
+            return None
+        register = manifest_register(self.storage, remote_partition(self.location, number))
+        found = parse_manifest(self.storage, register.key, held.value)
+        after = change(found)
+        if after is None:
+            return found
+        self.may_go_on()
+        try:
+            register.swap(held, after.to_json())
+        except (LostRaceError, UnansweredError):
+            return None
+        return after

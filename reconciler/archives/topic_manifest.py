@@ -10,23 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation, location_of
-from reconciler.embedded.catalog.topic_configs import set_configs
-from reconciler.embedded.catalog.topics import MAX_PARTITIONS
-from reconciler.embedded.keys import fresh_mark, topic_manifest_key
-from reconciler.embedded.objects import damaged
-from reconciler.embedded.segments.groups import Committed
-from reconciler.embedded.tiered.manifest import ownership_lost
+from reconciler.archives.keys import topic_manifest_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import ownership_lost
+from reconciler.archives.objects import damaged
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
-from reconciler.objectstore.register import ReadRegister, Register
-from reconciler.resources.mount import told
+from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import Bounds
 
 
 Json = dict[str, Any]
+
+MAX_PARTITIONS: Final = 100_000
 
 _SHAPE: Final = {
     "topic": str,
@@ -45,6 +43,39 @@ _SHAPE: Final = {
     "ends?": {str: int},
     "streams?": {str: {"batch": int, "rows": (None, str)}},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The next offset a group wants to read of one partition, what it noted beside it, and when it said so.
+
+    `at_ms` is `None` where nobody who reads has said so: the offset was set by a reset. `epoch` is the newest that the
+    log had when it was read, where that is known (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    at_ms: int | None = None
+    epoch: int | None = None
+
+    def clamped(self, bounds: Bounds) -> Committed:
+        """Return it within a log: what lies below its start or beyond its end cannot be read.
+
+        Where the log's end was cut since, and has grown again, it is read from the cut on: what lies there is new.
+        """
+        end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
+        offset = max(min(self.offset, end), bounds.start)
+        return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
+
+    def to_json(self) -> Json:
+        """Return what a register keeps."""
+        kept: Json = {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
+        return kept if self.epoch is None else {**kept, "epoch": self.epoch}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Committed:
+        """Read it back."""
+        return cls(int(kept["offset"]), str(kept["metadata"]), kept["at_ms"], kept.get("epoch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +160,6 @@ class TopicManifest:
             },
             {int(number): end for number, end in kept.get("ends", {}).items()},
             {stream: (last["batch"], last["rows"]) for stream, last in kept.get("streams", {}).items()},
-        )
-
-    @classmethod
-    def of(cls, catalog: Catalog, full_name: str, cluster_id: str) -> TopicManifest:
-        """Say of a topic of the cluster `cluster_id` what its catalog has now."""
-        topic = catalog.topics[full_name]
-        return cls(
-            location_of(full_name, topic, cluster_id),
-            cluster_id,
-            catalog.serial,
-            full_name,
-            topic.partitions,
-            topic.replication_factor,
-            topic.configs,
-            told(set_configs(catalog, full_name)),
-            topic.initial,
-            0 if topic.tiering is None else topic.tiering.epoch,
         )
 
 

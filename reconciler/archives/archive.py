@@ -9,29 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.tiering_state import Tiering, TopicLocation
-from reconciler.embedded.catalog.topic_configs import checked_configs
-from reconciler.embedded.keys import (
-    fresh_mark,
-    index_key,
-    location_prefix,
-    manifest_key,
-    remote_place_of,
-    topic_manifest_key,
-)
-from reconciler.embedded.mounts.handover import Handing
-from reconciler.embedded.segments.groups import Committed
-from reconciler.embedded.segments.pages import all_entries, all_pages
-from reconciler.embedded.tiered.manifest import (
+from reconciler.archives.keys import index_key, location_prefix, manifest_key, remote_place_of, topic_manifest_key
+from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.manifest import (
     NOBODY,
     Garbage,
+    Handing,
     Manifest,
     ManifestSwap,
     RemotePartition,
     delete_garbage,
     read_manifest,
+    remote_partition,
 )
-from reconciler.embedded.tiered.ownership import (
+from reconciler.archives.ownership import (
     Ownership,
     Owning,
     check_hands,
@@ -42,12 +33,14 @@ from reconciler.embedded.tiered.ownership import (
     settle_topic,
     unclaim_topic,
 )
-from reconciler.embedded.tiered.recoverable import located, whole_partitions_of
-from reconciler.embedded.tiered.remote_tier import check_storage, remote_partition
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, hand_over, read_topic_manifest
+from reconciler.archives.pages import all_entries, all_pages
+from reconciler.archives.recoverable import located, whole_partitions_of
+from reconciler.archives.storage import check_storage
+from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over, read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.lifecycles import TieringState
-from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.objectstore.register import fresh_mark
+from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.tiering_policy import RETAIN, Targets
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
@@ -372,7 +365,7 @@ def _is_taken(key: str, value: str) -> bool:
     if key not in EMBEDDED_CONFIGS:
         return False
     try:
-        checked_configs("an archive", {key: value})
-    except UserError:
+        canonical_value(key, value)
+    except ValueError:
         return False
     return True

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import MOUNTABLE, is_mountable_key, mountable_key
-from reconciler.embedded.objects import damaged
-from reconciler.embedded.tiered.manifest import NOBODY
+from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import NOBODY
+from reconciler.archives.objects import damaged
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.resources.mount import way_to_free

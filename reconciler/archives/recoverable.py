@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.tiering_state import TopicLocation
-from reconciler.embedded.keys import (
+from reconciler.archives.keys import (
     REMOTE_TOPICS,
     location_of_topic_manifest,
     location_prefix,
@@ -18,17 +17,17 @@ from reconciler.embedded.keys import (
     remote_place_of,
     topic_manifest_key,
 )
-from reconciler.embedded.segments.pages import read_page, read_pages
-from reconciler.embedded.tiered.manifest import Manifest, RemotePartition, read_manifest
-from reconciler.embedded.tiered.ownership import Owning, read_ownership
-from reconciler.embedded.tiered.remote_tier import remote_partition
-from reconciler.embedded.tiered.topic_manifest import TopicManifest, read_topic_manifest
+from reconciler.archives.location import TopicLocation
+from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
+from reconciler.archives.ownership import Owning, read_ownership
+from reconciler.archives.pages import read_page, read_pages
+from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name
 from reconciler.resources.mount import Recoverable
 
 if TYPE_CHECKING:
-    from reconciler.embedded.segments.entries import Entry, PageRef
+    from reconciler.archives.entries import Entry, PageRef
     from reconciler.objectstore.base import ObjectStore
 
 
