@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -218,7 +218,7 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
     for text in given or ():
         key, sign, value = text.partition("=")
         if not sign or not key:
-            raise UsageError(f"{option} '{text}' is not KEY=VALUE", hint=f"Write it as {option} retention.ms=7d")
+            raise UsageError(f"{option} '{text}' is not KEY=VALUE", hint=f"Write it as {option} KEY=VALUE")
         if key in found:
             raise UsageError(f"{option} {key} is given twice", hint="Give each key one value.")
         found[key] = value
@@ -290,6 +290,7 @@ class ByState(FromState):
         """Say it in the words of the workflow."""
         from dataclasses import replace
 
+        _check_one_way(self.state, no_state=self.no_state)
         return replace(FromState.reach(self, files, place), no_state=self.no_state)
 
 
@@ -430,6 +431,17 @@ DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lo
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
+def _check_one_way(state: str | None, *, no_state: bool) -> None:
+    """Refuse to read a state and to do without one.
+
+    Raises:
+        UsageError: Both are typed.
+    """
+    if state is not None and no_state:
+        hint = "Leave one out. Without a workspace and a state: --no-state --cluster NAME=URL"
+        raise UsageError("--state names a state, and --no-state does without one", hint=hint)
+
+
 @dataclass(frozen=True, slots=True)
 class Acting:
     """How to act: under the lease of a state, or without any."""
@@ -439,6 +451,16 @@ class Acting:
         Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
     ] = None
     no_state: Annotated[bool, Option("--no-state", help="Act without the state; the next plan finds it.")] = False
+    at: Annotated[
+        list[str] | None,
+        Option(
+            "--cluster",
+            metavar="NAME=URL|FILE",
+            help="Where a cluster is, in place of a workspace: the URL of an embedded one, or a file with its "
+            "manifest; with --no-state.",
+            show_default=False,
+        ),
+    ] = None
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def typed(self) -> TypedOptions:
@@ -452,10 +474,14 @@ class Acting:
         place: Place,
         command: str,
         *,
-        at: Mapping[str, str] | None = None,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[Emergency]:
         """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
+        _check_one_way(self.state, no_state=self.no_state)
+        if self.at and not self.no_state:
+            raise UsageError(
+                "--cluster is for where there is neither a workspace nor a state", hint="Give --no-state with it."
+            )
         from reconciler.cli.progress import reporter
         from reconciler.operations.steps.runner import Emergency, Stop
 
@@ -470,7 +496,7 @@ class Acting:
                 lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
                 report=report,
                 stop=stop,
-                at=at or {},
+                at=tuple(self.at or ()),
             )
         if self.no_state:
             err().show(

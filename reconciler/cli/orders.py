@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -34,7 +34,6 @@ def ordering(
     command: str,
     form: TextOrJson,
     *,
-    at: Mapping[str, str] | None = None,
     is_dry_run: bool = False,
 ) -> Iterator[Emergency]:
     """Give the access of a command to clusters; with JSON, events and the error at the end are lines.
@@ -42,7 +41,7 @@ def ordering(
     As text, failures are shown once, with the result of their resource.
     """
     streamed: TextOrJson = "text" if is_dry_run else form
-    with last_line(streamed), acting.emergency(files, place, command, at=at, form=streamed) as emergency:
+    with last_line(streamed), acting.emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_without_failures(emergency.report)) if streamed == "text" else emergency
 
 

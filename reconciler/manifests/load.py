@@ -8,6 +8,7 @@ from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.errors import UserError
 from reconciler.manifests.drafts import VALUES_FILE, Gathering, WorkspaceFile, read_workspace
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place, label_of, manifest_files, read_bounded
 from reconciler.manifests.overlays import (
@@ -21,6 +22,7 @@ from reconciler.manifests.overlays import (
 from reconciler.manifests.positions import FieldPath, ManifestError, Problem, path_text
 from reconciler.manifests.references import check_links, check_mirrors, check_references, check_sharing
 from reconciler.manifests.yaml_documents import parse
+from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
 
 if TYPE_CHECKING:
@@ -119,6 +121,25 @@ def load_workspace(
     """
     folder, overlay, findings = _begin(folder, environment, variables, within)
     return _sound(read_workspace(folder, overlay, variables, findings).workspace, findings)
+
+
+def load_clusters(file: Path) -> tuple[Cluster, ...]:
+    """Read the Clusters of one file, without a workspace and its variables. What else it declares is left out.
+
+    Raises:
+        ManifestError: Something is wrong with it.
+        UserError: It declares no Cluster.
+    """
+    findings = Findings(file.parent)
+    gathering = Gathering(findings)
+    gathering.add(read_drafts([file], file.parent, Values({}), findings))
+    if findings.problems:
+        raise ManifestError(findings.problems, hint=f"Correct {file.name}.")
+    resources = (declared.resource for declared in gathering.desired.values())
+    clusters = tuple(resource for resource in resources if isinstance(resource, Cluster))
+    if not clusters:
+        raise UserError(f"{file.name} declares no Cluster", hint="Write a document with kind: Cluster into it.")
+    return clusters
 
 
 def _begin(

@@ -174,7 +174,9 @@ def test_a_link_goes_once_its_mirrors_are_stopped_and_their_topics_stay(twins: T
 def test_what_a_command_made_is_left_told_and_accepted_with_its_mirrors(twins: Twins) -> None:
     twins.said("link", "create", EXTRA, "--source", "west", "--prefix", "w.", "--set", "retryTimeout=10m")
     second = twins.typed("link", "create", "link/east/third", "--source", "west", "--prefix", "w.")
-    assert (second.code, "has the prefix 'w.', too" in second.err) == (1, True)
+    assert (second.code, "link/east/extra (on the cluster) has the prefix 'w.', too" in second.err) == (1, True)
+    both = twins.typed("link", "create", "link/east/k", "link/east/l", "--source", "west", "--prefix", "v.")
+    assert "link/east/l (ordered, too) has the prefix 'v.', too" in both.out
     twins.said("mirror", "create", "mirror/east/shop:w.orders", "--link", "extra")
     twins.copy()
     assert twins.values("topic/east/shop:w.orders") == ["a", "b", "c"]
@@ -189,7 +191,8 @@ def test_what_a_command_made_is_left_told_and_accepted_with_its_mirrors(twins: T
 
 
 def test_a_bidirectional_link_is_made_with_its_other_half(twins: Twins) -> None:
-    twins.said("link", "create", EXTRA, "--source", "west", "--mode", "bidirectional")
+    made = twins.said("link", "create", EXTRA, "--source", "west", "--mode", "bidirectional")
+    assert [line.split()[1] for line in made.splitlines() if line.startswith("✓")] == [EXTRA, "link/west/extra"]
     assert {EXTRA, "link/west/extra"} <= states(twins).keys()
     twins.said("mirror", "create", "mirror/east/shop:views", "--link", "extra")
     assert twins.typed("mirror", "failover", "mirror/east/shop:views", "--yes").code == 0
@@ -201,5 +204,6 @@ def test_without_the_files_or_the_state_a_link_is_paused_nevertheless(twins: Twi
     twins.said("link", "pause", LINK, "--state", state)
     twins.lose("west")
     assert "✓" in twins.said("link", "resume", LINK, "--state", state)
-    assert "✓" in twins.said("link", "pause", LINK, "--state", state, "--no-state")
+    refused = twins.typed("link", "pause", LINK, "--state", state, "--no-state")
+    assert (refused.code, "--state names a state, and --no-state does without one" in refused.err) == (64, True)
     assert "link/east/twin from west" in twins.said("link", "describe", LINK, "--state", state)

@@ -426,6 +426,7 @@ def test_a_broken_manifest_stops_neither_a_schedule_nor_a_look(
     (twins.folder / "manifests" / "broken.yaml").write_text("kind: [")
     refused = twins.typed(*command)
     assert (refused.code, "To go on without the files: --state URL" in refused.err) == (1, True)
+    assert "or --no-state --cluster NAME=URL" in refused.err
     assert says in twins.said(*command, "--state", f"file://{twins.folder}/.state")
 
 
@@ -442,10 +443,12 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     for url in ("ftp://x", "127.0.0.1:9092"):
         wrong = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={url}")
         assert (wrong.code, "does not say where an embedded cluster is" in wrong.err) == (1, True)
-        assert "How a Kafka cluster is reached takes a manifest" in wrong.err
+        assert "For a Kafka cluster name the file of its manifest" in wrong.err
     nowhere = f"file://{twins.folder}/.clusters/eats"
-    misspelt = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={nowhere}")
-    assert (misspelt.code, f"cluster east is not there: nothing is at {nowhere}" in misspelt.err) == (1, True), misspelt
+    for named in ((ORDERS,), ("--link", "link/east/twin"), ("mirror/east/*",)):
+        misspelt = twins.typed("mirror", "failover", *named, "--yes", "--no-state", "--cluster", f"east={nowhere}")
+        assert misspelt.code == 1
+        assert f"cluster east is not there: nothing is at {nowhere}" in misspelt.err
     said = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", *at)
     assert said.code == 0, said.err
     assert "cannot tell how much is lost: west is not known here" in said.out

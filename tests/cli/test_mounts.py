@@ -686,7 +686,7 @@ def test_without_an_answer_nothing_is_unmounted_and_without_the_files_it_is(shop
     (shop.folder / "manifests" / "all.yaml").unlink()
     state = f"file://{shop.folder}/.state"
     assert "unmounted" in shop.said("topic", "unmount", address, "--yes", "--state", state)
-    assert "mounted" in shop.said("topic", "mount", f"topic/east/{ORDERS}", "--yes", "--state", state, "--no-state")
+    assert "mounted" in shop.said("topic", "mount", f"topic/east/{ORDERS}", "--yes", "--state", state)
 
 
 @pytest.mark.parametrize("verb", ["unmount", "mount"])

@@ -82,7 +82,6 @@ def _order(
     *,
     yes: bool | None = None,
     timeout: str | None = None,
-    at: Mapping[str, str] | None = None,
     keeps_diverged: bool = False,
 ) -> None:
     """Apply a verb to mirrors, and show the result; `yes`: `--yes` was typed; `None`: the verb asks nothing."""
@@ -99,9 +98,7 @@ def _order(
     choice = MirrorChoice(tuple(typed.addresses or ()), tuple(typed.links or ()))
     confirm = None if yes is None else confirmation(word, "mirrors", yes=yes, form=typed.form)
     command = f"mirror {word}"
-    with ordering(
-        typed.acting, typed.files, typed.place, command, typed.form, at=at, is_dry_run=typed.dry_run
-    ) as emergency:
+    with ordering(typed.acting, typed.files, typed.place, command, typed.form, is_dry_run=typed.dry_run) as emergency:
         result = order_roles(emergency, verb, choice, confirm=confirm, options=options)
         show_ordered(result, _DONE[verb], typed.form)
 
@@ -214,25 +211,10 @@ def failover_command(
     links: Links = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    cluster: Annotated[
-        list[str] | None,
-        Option(
-            "--cluster",
-            metavar="NAME=URL",
-            help="Where an embedded cluster is, in place of a workspace; with --no-state.",
-            show_default=False,
-        ),
-    ] = None,
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors take records at once, with what they have: what they lack is lost. Needs neither source nor state."""
-    places = pairs("--cluster", cluster)
-    if places and (not acting.no_state or acting.state is not None):
-        raise UsageError(
-            "--cluster is for where there is neither a workspace nor a state",
-            hint="Give --no-state with it, and no --state.",
-        )
-    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes, at=places)
+    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
 
 
 @bundled
@@ -348,6 +330,9 @@ LinkAddresses = Annotated[
 ]
 
 
+NewLinks = Annotated[list[str] | None, Argument(metavar="ADDR", help="For example link/east/twin.", show_default=False)]
+
+
 SetFields = Annotated[
     list[str] | None,
     Option(
@@ -396,7 +381,7 @@ def link_create_command(
     source: Annotated[
         str, Option("--source", metavar="CLUSTER", help="The cluster records come from; it has to answer.")
     ],
-    addresses: LinkAddresses = None,
+    addresses: NewLinks = None,
     mode: Annotated[
         Literal["destination", "source", "bidirectional"],
         Option("--mode", help="Which side drives it; bidirectional and source make a half on both clusters."),

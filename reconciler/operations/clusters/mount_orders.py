@@ -99,7 +99,7 @@ def migrate_topics(
         LeaseError: Someone else is applying.
     """
     request.check()
-    site = emergency.open()
+    site = emergency.site()
     choice = _Choice(emergency, site, request)
     orders = choice.orders()
     result = OrderRun(
@@ -222,7 +222,7 @@ class _Choice:
         for name in clusters_meant(self.site, self.request.texts):
             if name not in named and self.site.clusters[name].spec.object_storage is None:
                 continue
-            self.emergency.check(self.site, name)
+            self.emergency.check_answers(self.site, name)
             provider = self.site.providers[name]
             if provider.identify() is None:
                 raise UserError(f"cluster {name} is not there yet", hint="Create it with: reconciler apply")

@@ -62,8 +62,8 @@ def change_namespace(
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
-    site, namespace = emergency.open(), address_of("namespace", order.cluster, name)
-    emergency.check(site, order.cluster)
+    site, namespace = emergency.site(), address_of("namespace", order.cluster, name)
+    emergency.check_answers(site, order.cluster)
     provider = site.providers[order.cluster]
     match order:
         case CreateNamespaceOrder() | AlterNamespaceOrder():

@@ -34,7 +34,7 @@ def change_topic(
         LeaseError: Someone else is applying.
     """
     topic = topic_address(order.topic)
-    site = emergency.open()
+    site = emergency.site()
     capabilities = provider_of(site, topic).capabilities
     is_new = isinstance(order, CreateTopicOrder)
     return OrderRun(
@@ -72,7 +72,7 @@ def delete_topics(
             raise UsageError(message, hint="Name each topic. List them with: reconciler topic list")
     return OrderRun(
         emergency=emergency,
-        site=emergency.open(),
+        site=emergency.site(),
         noun="topics",
         orders={topic: DeleteTopicOrder(topic) for topic in map(topic_address, addresses)},
         allow=tuple(map(check_allowance, allow)),

@@ -55,11 +55,12 @@ def create_links(
             refused[address] = error
     return OrderRun(
         emergency=emergency,
-        site=emergency.open(),
+        site=emergency.site(),
         noun="links",
         orders=orders,
         refused=refused,
         is_dry_run=is_dry_run,
+        names_parts=True,
     ).carry_out()
 
 
@@ -81,8 +82,8 @@ def order_links(
         LeaseError: Someone else is applying.
     """
     check_links_typed(texts)
-    site = emergency.open()
-    chosen = chosen_links(site, texts, partial(emergency.clusters, site))
+    site = emergency.site()
+    chosen = chosen_links(site, texts, partial(emergency.recorded, site))
     return OrderRun(
         emergency=emergency,
         site=site,
@@ -109,7 +110,7 @@ def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
         parsed = parse(text.encode(), f"--set {key}")
         if parsed.problems or len(parsed.documents) != 1:
             why = parsed.problems[0].message if parsed.problems else "it is not one value"
-            hint = "Write the value as YAML, for example --set prefix=west."
+            hint = "Write the value as YAML, for example --set retryTimeout=10m."
             raise UsageError(f"--set {key}={text}: {why}", hint=hint)
         values[key] = parsed.documents[0].as_written
     return values

@@ -136,7 +136,7 @@ def chosen_links(
     """
     patterns = [text for text in texts if _ANY in text]
     links = _Links.read(site, patterns, lambda name: site.providers[name].identify() is not None)
-    warn_of_absent(site, links.absent, recorded)
+    warn_of_absent(site, links.absent, recorded, patterns)
     return {address: address in texts for address in links.chosen(texts)}
 
 

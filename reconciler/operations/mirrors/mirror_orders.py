@@ -50,10 +50,10 @@ def order_roles(
         LeaseError: Someone else is applying.
     """
     check_typed(choice)
-    site = emergency.open()
+    site = emergency.site()
     if not emergency.no_state:
         check_state(site)
-    which = chosen(site, choice, verb, lambda: emergency.clusters(site))
+    which = chosen(site, choice, verb, lambda: emergency.recorded(site))
     orders = {
         mirror.address: RoleOrder(
             mirror=mirror.address,
@@ -99,7 +99,7 @@ def create_mirrors(
         raise UsageError("--source-topic is of one mirror", hint="Make them one after the other.")
     return OrderRun(
         emergency=emergency,
-        site=emergency.open(),
+        site=emergency.site(),
         noun="mirrors",
         orders={
             mirror: CreateMirrorOrder(mirror=mirror, link=new.link, source=new.source, configs=new.configs)
@@ -132,7 +132,7 @@ def delete_mirrors(
             raise UsageError(message, hint="Name each mirror. List them with: reconciler mirror list")
     return OrderRun(
         emergency=emergency,
-        site=emergency.open(),
+        site=emergency.site(),
         noun="mirrors",
         orders={mirror: DeleteMirrorOrder(mirror) for mirror in (each.address for each in mirrors_named(addresses))},
         allow=tuple(map(check_allowance, allow)),

@@ -9,6 +9,7 @@ from typing import Final
 from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import Named, mirror_named
+from reconciler.operations.steps.observe import absent_cluster
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import (
     Address,
@@ -89,7 +90,7 @@ def chosen(
         return Chosen(tuple(dict.fromkeys(named)))
     is_over = verb == RESTORE and bool(links)
     mirrors = _Mirrors.read(site, _clusters(site, () if is_over else patterns, links, verb))
-    warn_of_absent(site, mirrors.absent, recorded)
+    warn_of_absent(site, mirrors.absent, recorded, (*patterns, *links))
     if is_over:
         return _chosen_over(mirrors, choice, links)
     names = [
@@ -126,9 +127,20 @@ def _chosen_over(mirrors: _Mirrors, choice: MirrorChoice, links: Iterable[Addres
     return Chosen(tuple(names), frozenset(names) - frozenset(typed), chosen_links)
 
 
-def warn_of_absent(site: Site, absent: Iterable[str], recorded: Callable[[], Mapping[Address, str | None]]) -> None:
-    """Say which clusters a pattern leaves out, though they were made: a root may only not be mounted."""
+def warn_of_absent(
+    site: Site,
+    absent: Iterable[str],
+    recorded: Callable[[], Mapping[Address, str | None]],
+    texts: Iterable[str],
+) -> None:
+    """Warn of clusters that patterns leave out, though they were made: a root may only not be mounted.
+
+    Raises:
+        UserError: One of `texts` names a cluster, and no cluster answers there.
+    """
     names = sorted(absent)
+    for name in {cluster_of(Address(text)) for text in texts} & {*names}:
+        raise absent_cluster(site.clusters[name or ""])
     known = recorded() if names else {}
     for name in names:
         if cluster_address(name) in known:

@@ -284,12 +284,14 @@ def _on(recorded: Record, cluster: str) -> frozenset[Address]:
     return frozenset(address for address in recorded if cluster_of(address) == cluster)
 
 
-def gone() -> RetryableError:
-    """Return the error for a cluster that we applied to and that is not there any more."""
-    return RetryableError(
-        "it is recorded, but nothing is there now",
-        hint="Check that its root is mounted and that the location in its manifest is right.",
-    )
+def gone(site: Site | None = None, name: str = "") -> RetryableError:
+    """Return the error for a recorded cluster that does not exist at its location any more."""
+    hint = "Check that its root is mounted and that the location in its manifest is right."
+    root = None if site is None else site.relative_root(name)
+    if root is not None:
+        other = f"--no-state --cluster {name}=URL says where it is, for commands that take it"
+        hint = f"Its root {root} is relative to the folder of the workspace: run the command there. Or {other}."
+    return RetryableError("it is recorded, but nothing is there now", hint=hint)
 
 
 def _unreadable(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
@@ -739,7 +741,7 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
-        raise unreachable({name: gone()}, can_exclude=False)
+        raise unreachable({name: gone(site, name)}, can_exclude=False)
     if identity is not None:
         expected = site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None
         refuse_stranger(name, identity.cluster_id, expected, consequence="Nothing was written. ")
@@ -810,5 +812,5 @@ def stands(site: Site, name: str, recorded: Mapping[Address, str | None]) -> boo
         refuse_stranger(name, identity.cluster_id, (site.clusters[name].spec.cluster_id, recorded.get(address)))
         return True
     if address in recorded:
-        raise gone()
+        raise gone(site, name)
     return False

@@ -353,7 +353,7 @@ class OrderRun:
         def check(cluster: str) -> ReconcilerError | None:
             try:
                 self.site.providers[cluster]  # An unknown name is refused with those that are known.
-                self.emergency.check(self.site, cluster)
+                self.emergency.check_answers(self.site, cluster)
             except ReconcilerError as error:
                 return error
             return None
@@ -422,7 +422,7 @@ class OrderRun:
         addresses = (*self.orders, *(address for address in self.refused if address not in self.orders))
         if self.names_parts and plan.actions and not failed:
             addresses = tuple(dict.fromkeys(action.address for action in plan.actions))
-        done = [] if self.is_dry_run else [at for at in self.orders if at not in failed and kind_of(at) in _WITH_STATES]
+        done = [] if self.is_dry_run else [at for at in addresses if at not in failed and kind_of(at) in _WITH_STATES]
         observed, _ = _observe(self.site, done, ())
         return OrderResult(
             command=self.emergency.command,

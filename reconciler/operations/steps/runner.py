@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -28,7 +28,7 @@ from reconciler.errors import (
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
 from reconciler.operations.steps.recorded import LocalSpool, check_state, read_state
-from reconciler.operations.steps.workspace import Site, Work, open_at, open_site, open_work
+from reconciler.operations.steps.workspace import Site, open_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import owned_keys
@@ -332,6 +332,8 @@ class SiteOptions:
     state_url: str | None = None
     no_state: bool = False
     """Whether to go on without the state that says which cluster each should be."""
+    at: Sequence[str] | None = None
+    """Clusters by `--cluster`, in place of files and a state; `None`: the command has no such option."""
 
     def site(self, *, is_reader: bool = False) -> Site:
         """Open where it happens; touches no cluster.
@@ -339,9 +341,18 @@ class SiteOptions:
         Raises:
             UserError: There is no workspace here, or no state there.
         """
-        if self.state_url is None:
-            return _open_work(self.invocation, self.select, is_reader=is_reader)
-        return open_site(self.invocation, self.state_url, is_reader=is_reader)
+        if self.at:
+            return open_at(self.invocation, self.at)
+        if self.state_url is not None:
+            return open_site(self.invocation, self.state_url, is_reader=is_reader)
+        try:
+            return open_work(self.invocation, self.select, is_reader=is_reader)
+        except UserError as error:
+            ways = "--state URL, as `spec.state` has it"
+            if self.at is not None:
+                ways = f"{ways}, or --no-state --cluster NAME=URL"
+            error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {ways}"
+            raise
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:
         """Return which clusters these should be."""
@@ -374,15 +385,6 @@ class SiteOptions:
             raise
 
 
-def _open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
-    try:
-        return open_work(invocation, select, is_reader=is_reader)
-    except UserError as error:
-        way = "--state URL, as `spec.state` has it"
-        error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {way}"
-        raise
-
-
 # What a command does at once: an ordinary run, with the recorded state or with one in memory.
 
 
@@ -390,45 +392,13 @@ FAILOVER: Final = "mirror failover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Emergency:
-    """How a command acts at once. `state_url` stands in for a workspace: connections come from what is recorded."""
+class Emergency(SiteOptions):
+    """How a command acts at once."""
 
-    invocation: Invocation
-    select: Select
     command: str
-    no_state: bool
-    state_url: str | None
     lock_timeout_s: float
     report: Callable[[Event], None]
     stop: Stop
-    at: Mapping[str, str] = field(default_factory=dict)
-    """Where clusters are, by name: it stands in for a workspace where there is neither one nor a state."""
-
-    def open(self) -> Site:
-        """Open where it happens; touches no cluster.
-
-        Raises:
-            UserError: There is no workspace here, or no state there.
-        """
-        if self.at:
-            return open_at(self.invocation, self.at)
-        if self.state_url is not None:
-            return open_site(self.invocation, self.state_url)
-        return _open_work(self.invocation, self.select)
-
-    def check(self, site: Site, cluster: str) -> None:
-        """Return if the cluster it happens to is the recorded one, as far as that is asked.
-
-        Raises:
-            UserError: Another one answers in its place.
-            RetryableError: It cannot be reached, or it is recorded and nothing is there.
-        """
-        if not self.no_state:
-            check_answers(site, cluster)
-
-    def clusters(self, site: Site) -> Mapping[Address, str | None]:
-        """Return which clusters these should be, as far as that is asked."""
-        return {} if self.no_state else recorded_clusters(site)
 
     def snapshot(self, site: Site) -> Snapshot | None:
         """Return the state, which says what this workspace owns; `None`: it is done without one.

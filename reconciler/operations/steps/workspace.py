@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
-from reconciler.manifests.load import Loaded
+from reconciler.manifests.load import Loaded, load_clusters
 from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
@@ -191,6 +191,12 @@ class Site:
         """Return whose this is, as clusters say who owns what; `lineage` is that of the state."""
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
+    def relative_root(self, name: str) -> str | None:
+        """Return the root of an embedded cluster if it is relative to a folder that the state does not name."""
+        embedded = self.clusters[name].spec.embedded
+        url = "" if embedded is None else embedded.root.url
+        return url if url.startswith("file://") and not url.startswith("file:///") else None
+
     def warn_about_local_state(self) -> None:
         """Tell a pipeline that its state will be gone with the machine it runs on."""
         if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
@@ -229,6 +235,9 @@ class Work(Site):
             message = f"whether this change lowers guards.approvals is not known: {error.message}"
             return (Finding(None, None, message, error.hint, is_of_approval=True),)
         return () if base is None else tuple(lowered(self.loaded.workspace.spec.guards, base))
+
+    def relative_root(self, name: str) -> None:
+        """Return `None`: roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
         """Return if the secrets of a cluster may go where the files say."""
@@ -357,9 +366,22 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
     )
 
 
-def open_at(invocation: Invocation, places: Mapping[str, str]) -> Site:
-    """Open embedded clusters by where they are alone, without any files and without a state."""
-    return open_bare(invocation, *(_cluster_at(name, url) for name, url in places.items()))
+def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
+    """Open clusters without a workspace and without a state: `NAME=URL` of embedded ones, and files that declare some.
+
+    Raises:
+        UsageError: A cluster is named twice.
+        UserError: A text is neither, or a file declares no cluster.
+    """
+    clusters: dict[str, Cluster] = {}
+    for text in places:
+        is_place = "=" in text and not text.endswith((".yaml", ".yml"))
+        for cluster in (_cluster_at(text),) if is_place else load_clusters(invocation.cwd / text):
+            name = cluster.metadata.name
+            if name in clusters:
+                raise UsageError(f"--cluster {name} is given twice", hint="Say of each cluster once where it is.")
+            clusters[name] = cluster
+    return open_bare(invocation, *clusters.values())
 
 
 def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
@@ -380,14 +402,15 @@ def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = Fals
     )
 
 
-def _cluster_at(name: str, url: str) -> Cluster:
+def _cluster_at(text: str) -> Cluster:
+    name, _, url = text.partition("=")
     try:
         return Cluster.model_validate({"metadata": {"name": name}, "spec": {"embedded": {"root": {"url": url}}}})
     except ValueError as error:
         message = f"{name}={url} does not say where an embedded cluster is"
         hint = (
-            "Write it as east=s3://bucket/clusters/east or east=file:///folder. How a Kafka cluster is reached takes a "
-            "manifest: declare it in a workspace, or name a state that has it with --state."
+            "Write it as east=s3://bucket/clusters/east or east=file:///folder. "
+            "For a Kafka cluster name the file of its manifest: --cluster FILE"
         )
         raise UserError(message, hint=hint) from error
 

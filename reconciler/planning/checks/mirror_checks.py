@@ -503,7 +503,8 @@ def _check_prefix(
             continue
         if (item.resource.cluster, item.resource.spec.prefix) != (link.cluster, link.spec.prefix):
             continue
-        where = situation.wanted[other].source if other in situation.wanted else "on the cluster"
+        source = situation.wanted[other].source if other in situation.wanted else None
+        where = source or ("ordered, too" if other not in situation.observed else "on the cluster")
         yield Finding(
             address,
             wanted.source,

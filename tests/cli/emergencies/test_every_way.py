@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.emergencies.ways import OF_LINKS, OF_MIRRORS, OF_MOUNTS, OF_NAMESPACES, OF_TOPICS, WAYS, Case
+from tests.cli.emergencies.ways import (
+    OF_LINKS,
+    OF_MIRRORS,
+    OF_MOUNTS,
+    OF_NAMESPACES,
+    OF_TOPICS,
+    WAYS,
+    Case,
+    named_clusters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,3 +57,39 @@ def test_a_topic_is_mounted_and_unmounted_whatever_of_its_workspace_is_gone(
     assert case.shows(shop) == case.before
     done = shop.typed(*case.typed, *way(shop))
     assert (done.code, case.shows(shop)) == (0, case.after), done.err
+
+
+@pytest.mark.parametrize(
+    "case", [OF_MIRRORS[0], OF_LINKS[0], OF_TOPICS[0], OF_NAMESPACES[1], OF_MOUNTS[0]], ids=lambda case: case.typed[0]
+)
+def test_a_command_of_each_noun_acts_on_clusters_that_are_named_alone(
+    request: pytest.FixtureRequest, case: Case
+) -> None:
+    bench: Bench = request.getfixturevalue("shop" if case in OF_MOUNTS else "twins")
+    assert case.shows(bench) == case.before
+    done = bench.typed(*case.typed, *named_clusters(bench))
+    assert (done.code, case.shows(bench)) == (0, case.after), done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("kind: Topic", "Every document has apiVersion, kind, metadata and spec"),
+        ("", "clusters.yaml declares no Cluster"),
+        (None, "clusters.yaml: cannot be read"),
+    ],
+)
+def test_a_file_without_clusters_is_refused(twins: Twins, content: str | None, says: str) -> None:
+    if content is not None:
+        (twins.folder / "clusters.yaml").write_text(content)
+    done = twins.typed("link", "pause", "link/east/twin", "--no-state", "--cluster", "clusters.yaml")
+    assert (done.code, says in done.err) == (1, True), done.err
+
+
+def test_from_another_folder_a_relative_root_is_named_as_such(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    done = twins.typed("link", "pause", "link/east/twin", "--state", f"file://{twins.folder}/.state")
+    assert done.code == 1
+    assert "Its root file://.clusters/east is relative to the folder of the workspace" in done.err

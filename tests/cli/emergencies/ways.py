@@ -54,6 +54,15 @@ def damaged_state(bench: Bench) -> Command:
     return ("--no-state",)
 
 
+def named_clusters(bench: Bench) -> Command:
+    """Lose workspace and state; the clusters are named by a file that declares them."""
+    documents = (bench.folder / "manifests/all.yaml").read_text().split("---\n")
+    (bench.folder / "clusters.yaml").write_text("---\n".join(each for each in documents if "kind: Cluster" in each))
+    no_workspace(bench)
+    no_state(bench)
+    return ("--no-state", "--cluster", "clusters.yaml")
+
+
 WAYS: Final[tuple[Callable[[Bench], Command], ...]] = (whole, broken_files, no_workspace, no_state, damaged_state)
 
 
