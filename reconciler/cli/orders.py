@@ -99,23 +99,28 @@ def _total_loss(plan: Plan) -> Iterator[Line]:
         yield line(Span("Lost in total: ", Tone.DANGER), total)
 
 
+def show_plan(plan: Plan, form: TextOrJson) -> None:
+    """Show the plan of a dry run."""
+    if form == "json":
+        from reconciler.planning.saved_plan import canonical_bytes, to_document
+
+        out().write_bytes(json_shown(canonical_bytes(to_document(plan))) + b"\n")
+    else:
+        out().show(_plan_lines(plan))
+
+
 def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
     """Show the plan of a dry run, or what became of each resource; then raise the verdict.
 
     `done` is the past participle of the verb: `deleted`. Call it inside `ordering`.
     """
-    if form == "json":
-        if result.is_dry_run:
-            from reconciler.planning.saved_plan import canonical_bytes, to_document
+    if result.is_dry_run:
+        show_plan(result.plan, form)
+    elif form == "json":
+        from reconciler.cli.json.base import document_line
+        from reconciler.cli.json.runs_json import ResultEvent
 
-            out().write_bytes(json_shown(canonical_bytes(to_document(result.plan))) + b"\n")
-        else:
-            from reconciler.cli.json.base import document_line
-            from reconciler.cli.json.runs_json import ResultEvent
-
-            out().write_bytes(document_line(ResultEvent.of(result)))
-    elif result.is_dry_run:
-        out().show(_plan_lines(result.plan))
+        out().write_bytes(document_line(ResultEvent.of(result)))
     else:
         if result.failed and result.plan.blocked:
             out().show(_plan_lines(result.plan))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import MigrationVerb, Underway
     from reconciler.operations.state_edit import Surgery
     from reconciler.operations.steps.runner import SiteOptions
+    from reconciler.planning.plan import Plan
 
 
 @contextmanager
-def surgery(files: Files, place: Place, command: str, lock_timeout: str) -> Iterator[Surgery]:
+def surgery(
+    files: Files, place: Place, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
+) -> Iterator[Surgery]:
     """Give the run, which a signal stops before it starts."""
     lock_timeout_s = seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import Surgery
@@ -32,6 +35,7 @@ def surgery(files: Files, place: Place, command: str, lock_timeout: str) -> Iter
             command=command,
             lock_timeout_s=lock_timeout_s,
             stop=stop,
+            show=show,
         )
 
 

@@ -183,6 +183,8 @@ class Header:
     seconds: float
     serial: int | None
     commit: str | None
+    unread: tuple[str, ...] = ()
+    """The clusters that could not be read, and that the plan does without."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,7 @@ def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
         seconds=max(0, work.invocation.now_ms() - started_ms) / 1000,
         serial=snapshot.serial if snapshot else None,
         commit=decided.plan.git_commit,
+        unread=tuple(sorted(decided.seen.lost)),
     )
     there = decided.seen.inventory
     warnings = tuple(str(problem) for problem in work.loaded.warnings if problem.unseen not in there)

@@ -43,6 +43,8 @@ class Surgery:
     command: str
     lock_timeout_s: float
     stop: Stop
+    show: Callable[[Plan], None] | None = None
+    """Given the plan of a dry run, which asks and changes nothing."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
         """Apply orders to the record after `confirm` accepts their plan; return the plan.
@@ -55,6 +57,9 @@ class Surgery:
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
         confirmed = plan_record_orders(self.invocation, orders, snapshot.record)
+        if self.show is not None:
+            self.show(confirmed)
+            return confirmed
         require_confirmation(confirm(confirmed, snapshot.record))
 
         def decide_under_lease(basis: Basis) -> ToDo:

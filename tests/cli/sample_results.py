@@ -62,6 +62,7 @@ class Reading:
     topics: int = 1284
     clusters: int = 2
     seconds: float = 1.1
+    unread: tuple[str, ...] = ()
 
 
 def topic(name: str, cluster: str = "west", partitions: int = 6, **configs: str) -> Topic:

@@ -110,6 +110,8 @@ def test_a_plan_back_has_every_form_of_a_plan(call: Call, form: str) -> None:
 
 
 def test_a_resource_is_recorded_under_another_address(call: Call) -> None:
+    rehearsed = call("state", "mv", TOPIC, "topic/west/shop:bookings", "--dry-run")
+    assert (rehearsed.code, "topic/west/shop:bookings" in rehearsed.out) == (0, True)
     said = call("state", "mv", TOPIC, "topic/west/shop:bookings", "--yes")
     assert (said.code, said.out) == (0, f"» {TOPIC} → topic/west/shop:bookings\n")
     printed = follows(
@@ -120,6 +122,8 @@ def test_a_resource_is_recorded_under_another_address(call: Call) -> None:
 
 
 def test_a_resource_is_forgotten_and_adopted_again(call: Call) -> None:
+    plan = follows("plan", call("state", "rm", TOPIC, "--dry-run", "--format", "json"))
+    assert [(action["action"], action["address"]) for action in plan["actions"]] == [("forget", TOPIC)]
     said = call("state", "rm", TOPIC, "--yes")
     assert said.out == (
         f"- {TOPIC}\nForgot 1 resource; what is on the clusters stays, and this workspace does not own it. "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.options import AnyForm, Files, Place, TextOrJson, bundled
+from reconciler.cli.options import AnyForm, DryRun, Files, Place, TextOrJson, Yes, bundled
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved, ask, require_someone_to_ask
 from reconciler.cli.verbs import surgery
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
     from reconciler.state.repair import Repair
+
+
+LockTimeout = Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")]
 
 
 @bundled
@@ -72,21 +76,25 @@ def mv_command(
     place: Place,
     before: Annotated[str, Argument(metavar="ADDR", help="What is recorded, for example topic/west/shop:orders.")],
     after: Annotated[str, Argument(metavar="ADDR", help="Its address from now on, of the same kind and cluster.")],
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    lock_timeout: LockTimeout = "10m",
     form: TextOrJson = "text",
 ) -> None:
     """Record a resource under another address, a namespace with all in it. Touches no cluster."""
     from reconciler.cli.json.states_json import StateMovesDocument
+    from reconciler.cli.orders import show_plan
     from reconciler.cli.text.states_text import moves_text
     from reconciler.operations.state_edit import state_mv
 
     def confirm(moves: tuple[tuple[Address, Address], ...]) -> bool:
         return approved(moves_text(moves), "Record them like that?", yes=yes, form=form)
 
-    with surgery(files, place, "state mv", lock_timeout) as cut:
+    show = partial(show_plan, form=form) if dry_run else None
+    with surgery(files, place, "state mv", lock_timeout, show) as cut:
         moves = state_mv(cut, before, after, confirm=confirm)
-    present(form, list, lambda: StateMovesDocument.of(moves))
+    if not dry_run:
+        present(form, list, lambda: StateMovesDocument.of(moves))
 
 
 @bundled
@@ -133,21 +141,25 @@ def rm_command(
     recursive: Annotated[
         bool, Option("--recursive", help="Also what lies in these namespaces and on these clusters.")
     ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    lock_timeout: LockTimeout = "10m",
     form: TextOrJson = "text",
 ) -> None:
     """Stop owning resources. Touches no cluster; what the files still declare, the next apply adopts again."""
     from reconciler.cli.json.states_json import StateRemovalDocument
+    from reconciler.cli.orders import show_plan
     from reconciler.cli.text.states_text import forgetting_text, forgotten_text
     from reconciler.operations.state_edit import state_rm
 
     def confirm(rows: tuple[tuple[Address, Recorded], ...]) -> bool:
         return approved(forgetting_text(rows), "Forget them?", yes=yes, form=form)
 
-    with surgery(files, place, "state rm", lock_timeout) as cut:
+    show = partial(show_plan, form=form) if dry_run else None
+    with surgery(files, place, "state rm", lock_timeout, show) as cut:
         forgotten = state_rm(cut, addresses, recursive=recursive, confirm=confirm)
-    present(form, lambda: forgotten_text(forgotten), lambda: StateRemovalDocument.of(forgotten))
+    if not dry_run:
+        present(form, lambda: forgotten_text(forgotten), lambda: StateRemovalDocument.of(forgotten))
 
 
 @bundled

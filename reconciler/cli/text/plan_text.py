@@ -46,6 +46,11 @@ class Reading(Protocol):
         """How long it took."""
         ...
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Clusters that could not be read."""
+        ...
+
 
 def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
     """Return a whole plan; one of orders has no workspace and no header.
@@ -159,6 +164,7 @@ def _header(plan: Plan, reading: Reading | None) -> Line:
     if reading is not None:
         where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
         parts.append(f"read {where} in {took(reading.seconds)}")
+        parts += [f"not read: {', '.join(reading.unread)}"] if reading.unread else []
     return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
 
 

@@ -205,3 +205,13 @@ def test_of_several_topics_each_row_says_what_became_of_it(twins: Twins) -> None
         "✗ topic/west/shop:viwes  does not exist",
         "✗ topic/east/shop:orders  is a mirror, and takes no records of its own",
     ]
+
+
+def test_a_plan_without_the_source_that_mirrors_left_names_it_and_is_no_error(twins: Twins) -> None:
+    twins.lose("west")
+    twins.said("mirror", "failover", "--link", "link/east/twin", "--yes")
+    for command in (("plan",), ("apply", "--yes")):
+        done = twins.typed(*command)
+        assert (done.code, "· not read: west\n" in done.out) == (0, True), done
+        assert "cluster west cannot be read, and nothing on it is planned" in done.err
+    assert twins.typed("drift").code == 1
