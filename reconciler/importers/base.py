@@ -13,10 +13,11 @@ from reconciler.errors import UserError
 from reconciler.manifests import positions
 from reconciler.manifests.files import label_of, read_bounded
 from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Spot, kind_of_value, path_text, spots
-from reconciler.manifests.references import CATALOGS
 from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
+from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS
+from reconciler.resources.configs import CATALOGS
 from reconciler.resources.inventory import Declared
 from reconciler.resources.kafka_configs import ConfigKey
 from reconciler.runtime.text import one_of
@@ -424,17 +425,15 @@ def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
 # Where what was found goes to: a cluster of ours, what it is like, and what is declared of it already.
 
 
-SEPARATOR = "."
-PROVIDER = "kafka"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One cluster of ours."""
 
     name: str
-    separator: str = SEPARATOR
-    provider: str = PROVIDER
+    separator: str = FLAT_SEPARATOR
+    has_namespaces: bool = False
+    """Whether its platform knows namespaces; then `separator` stands only in the names of the other tool."""
+    provider: str = OF_BROKERS
     is_declared: bool = False
     declared: Mapping[Address, Declared] = field(default_factory=dict)
     """What the workspace declares on it already."""
@@ -601,6 +600,9 @@ def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
     return {key: value.replace("KAFKA_", own, 1) if key in _SECRETS else value for key, value in security.items()}
 
 
+SECURITY: Final = f"spec.{OF_BROKERS}.security"
+
+
 def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:
     """Return the `security` of a Cluster; what it lacks is said at `at`, and what cannot be said is left out."""
     login = _login(at, sasl) if sasl is not None else {}
@@ -613,7 +615,7 @@ def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str
 def _login(at: Fields, sasl: Sasl) -> dict[str, str]:
     mechanism = _MECHANISMS.get((sasl.mechanism or "plain").lower().replace("-", "").replace("_", ""))
     if mechanism is None:
-        hint = f"Write spec.kafka.security of the Cluster by hand: one of {', '.join(sorted(_MECHANISMS.values()))}."
+        hint = f"Write {SECURITY} of the Cluster by hand: one of {', '.join(sorted(_MECHANISMS.values()))}."
         at.lost("", f"logging in by {sasl.mechanism} is not done here", hint)
         return {}
     if mechanism == "OAUTHBEARER":
@@ -623,7 +625,7 @@ def _login(at: Fields, sasl: Sasl) -> dict[str, str]:
         needed, rest = {"username": sasl.username}, {"password": PASSWORD}
     missing = [key for key, value in needed.items() if not value]
     if missing:
-        hint = "Write spec.kafka.security of the Cluster by hand."
+        hint = f"Write {SECURITY} of the Cluster by hand."
         at.lost("", f"logging in by {mechanism} needs {' and '.join(missing)}, which is not written here", hint)
         return {}
     return {"mechanism": mechanism, **{key: value for key, value in needed.items() if value}, **rest}

@@ -246,12 +246,12 @@ def _add_cluster(found: FoundCluster, target: Target, security: Mapping[str, str
     if target.name in composed.clusters:
         composed.lost.append(NotImported(found.place, subject, "", f"the cluster {target.name} is there already"))
         return
-    kafka = {
+    connection = {
         "bootstrapServers": list(found.bootstrap_servers),
         "security": dict(security) or None,
         "namespaceSeparator": target.separator,
     }
-    spec = {"provider": target.provider, "clusterId": found.cluster_id, "kafka": kafka}
+    spec = {"provider": target.provider, "clusterId": found.cluster_id, target.provider: connection}
     content = {"metadata": {"name": target.name}, "spec": spec}
     try:
         composed.clusters[target.name] = Cluster.model_validate(content)

@@ -11,6 +11,7 @@ from reconciler.importers.base import (
     NO_CREDENTIALS,
     NO_TEXT,
     NOT_KAFKA,
+    SECURITY,
     Document,
     Fields,
     FoundCluster,
@@ -203,7 +204,7 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
     plain = next((each for each in listeners if not each.flag("tls") and "authentication" not in each.content), None)
     chosen = plain or (listeners[0] if listeners else None)
     if chosen is not None and chosen is not plain:
-        hint = "Write spec.kafka.security of the Cluster by hand."
+        hint = f"Write {SECURITY} of the Cluster by hand."
         chosen.lost("", "how to log in, and whom to trust, lies in Kubernetes secrets", hint)
     address, cluster_id = _status(fields, chosen)
     if address is None and chosen is not None and chosen.text("type") in _BY_STATUS:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, tiers_of
 from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS
+from reconciler.resources.configs import CATALOGS, POLICY_KEYS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
 
 
 # Config keys of resources: known to their cluster's platform, and said in one form, by policy or by key.
-
-
-CATALOGS: Final[Mapping[str, Mapping[str, ConfigKey]]] = MappingProxyType(
-    {"embedded": EMBEDDED_CONFIGS, "kafka": KAFKA_CONFIGS}
-)
-"""Provider → its config keys. Other platforms have keys of their own, judged at plan."""
 
 
 def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering, findings: Findings) -> None:
@@ -404,12 +397,7 @@ def check_sharing(gathering: Gathering, folder: pathlib.Path, findings: Findings
 
 def _reached(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
     """Return what two Clusters share only where they are one."""
-    spec = cluster.spec
-    if spec.embedded is not None:
-        root = spec.embedded.root
-        url = StoreSettings.resolve(root.url, folder=folder).url
-        return "embedded", url.rstrip("/"), root.endpoint or ""
-    if spec.confluent is not None:
-        return "confluent", spec.confluent.rest_endpoint, spec.confluent.cluster_id
-    servers = spec.kafka or spec.redpanda
-    return ("kafka", *sorted(servers.bootstrap_servers)) if servers is not None else (cluster.address,)
+    root = cluster.spec.root
+    if root is None:
+        return cluster.spec.connection.identity()
+    return StoreSettings.resolve(root.url, folder=folder).url.rstrip("/"), root.endpoint or ""

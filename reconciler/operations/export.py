@@ -31,7 +31,7 @@ from reconciler.operations.steps.workspace import Site, Work, open_bare, open_wo
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.address import Address, cluster_address, full_name_of
-from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.tiering_policy import TieringPolicy
 
@@ -64,10 +64,11 @@ def bare_named(
             raise UsageError("options for the connection are only for a cluster that no manifest declares", hint=hint)
         return None
     fields = dict(_field(each, here, out) for each in security)
-    connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator or "."}
+    separator = separator or FLAT_SEPARATOR
+    connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator}
     if fields:
         connection["security"] = fields
-    said = {"metadata": {"name": name}, "spec": {"provider": "kafka", "kafka": connection}}
+    said = {"metadata": {"name": name}, "spec": {"provider": OF_BROKERS, OF_BROKERS: connection}}
     try:
         return Cluster.model_validate(said)
     except ValidationError as error:
@@ -106,7 +107,6 @@ def tell_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out
 # What a cluster has now, as the resources that declare it.
 
 
-_FLAT_SEPARATOR: Final = "."
 NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 
@@ -153,7 +153,7 @@ def look(
 
 
 def _found(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
-    separator = _separator(cluster)
+    separator = cluster.spec.connection.separator()
     mirrors = [address for address in inventory if address.startswith("mirror/")]
     return ClusterContents(
         cluster=cluster.metadata.name,
@@ -163,13 +163,6 @@ def _found(cluster: Cluster, provider: Provider, inventory: Inventory) -> Cluste
         bindings=provider.unplaced(),
         taken=[full_name_of(address).replace(":", separator or ":") for address in mirrors],
     )
-
-
-def _separator(cluster: Cluster) -> str | None:
-    """Return what stands for `:` in the names of a cluster; `None`: it has namespaces itself."""
-    if cluster.spec.provider == "embedded":
-        return None
-    return cluster.spec.kafka.namespace_separator if cluster.spec.kafka else _FLAT_SEPARATOR
 
 
 def _unseen(name: str, provider: Provider) -> Iterator[LeftOut]:

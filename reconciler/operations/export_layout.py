@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.manifests.edit import laid_out
-from reconciler.manifests.references import CATALOGS, is_refused_key
+from reconciler.manifests.references import is_refused_key
 from reconciler.objectstore.directory import write_whole
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
@@ -32,7 +32,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.base import NameOnly, OfNamespace, format_duration, format_size
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import canonical_value, refused_value
+from reconciler.resources.configs import CATALOGS, canonical_value, refused_value
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting

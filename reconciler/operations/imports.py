@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
 from reconciler.importers import jikkou, julie, kafka_gitops, strimzi, topicctl
 from reconciler.importers.base import (
-    PROVIDER,
-    SEPARATOR,
     YAML,
     Document,
     FoundCluster,
@@ -41,7 +39,7 @@ from reconciler.operations.steps.invocation import (
 from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.resources.acls import OPERATIONS, Binding, bindings_of_namespace
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
-from reconciler.resources.cluster import Cluster
+from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
 from reconciler.resources.configs import show_value
 from reconciler.resources.inventory import Capabilities, Declared, Resource
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
@@ -264,7 +262,7 @@ def _namespaces(target: Target) -> list[Namespace]:
 
 def _capabilities(target: Target) -> Capabilities:
     """Return what is known of a cluster that nobody asks: how its platform says things."""
-    if target.provider == "embedded":
+    if target.has_namespaces:
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
     return Capabilities(
         platform=target.provider,
@@ -279,7 +277,7 @@ def _capabilities(target: Target) -> Capabilities:
 # Which clusters of ours the files of another tool speak of: as asked, as declared, or by the names they have there.
 
 
-_UNNAMED: Final = "kafka"
+_UNNAMED: Final = OF_BROKERS
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -357,10 +355,11 @@ def _declared(loaded: Loaded) -> Iterable[Target]:
     for declared in loaded.desired.values():
         cluster = declared.resource
         if isinstance(cluster, Cluster):
-            kafka = cluster.spec.kafka
+            separator = cluster.spec.connection.separator()
             yield Target(
                 name=cluster.metadata.name,
-                separator=kafka.namespace_separator if kafka is not None else SEPARATOR,
+                separator=separator or FLAT_SEPARATOR,
+                has_namespaces=separator is None,
                 provider=cluster.spec.provider,
                 is_declared=True,
                 declared={
@@ -397,7 +396,7 @@ def _wanted(asked: Iterable[str], theirs: list[str]) -> dict[str, str]:
 def _matched(theirs: str, around: Surroundings, *, is_only: bool) -> str:
     if theirs in around.targets:
         return theirs
-    real = [target.name for target in around.targets.values() if target.provider != "embedded"]
+    real = [target.name for target in around.targets.values() if not target.has_namespaces]
     if is_only and len(real) == 1:
         return real[0]
     return _ODD.sub("-", theirs).strip("-._") or _UNNAMED
@@ -406,7 +405,7 @@ def _matched(theirs: str, around: Surroundings, *, is_only: bool) -> str:
 def _separated(target: Target, separator: str | None) -> Target:
     if separator is None or separator == target.separator:
         return target
-    if target.is_declared and target.provider == PROVIDER:
+    if target.is_declared and target.provider == OF_BROKERS:
         hint = "Leave --namespace-separator out, or change namespaceSeparator there."
         raise UsageError(f"cluster {target.name} is declared with the separator {target.separator!r}", hint=hint)
     return replace(target, separator=separator)

@@ -250,7 +250,7 @@ def _spans(
     if mirror is not None:
         sink = provider_of(site, ours).sink(_address(mirror))
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
-    if any(site.clusters[cluster_of(end) or ""].spec.provider == "embedded" for end in (ours, theirs)):
+    if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None
     return whole_spans(logs[0].bounds(), logs[1].bounds())
 

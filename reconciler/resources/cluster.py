@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -126,6 +126,10 @@ def _place(url: str) -> tuple[str, tuple[str, ...]]:
 # How each kind of cluster is reached. Secrets are references, resolved only at the edge.
 
 
+FLAT_SEPARATOR: Final = "."
+"""What ':' becomes in topic names of platforms without namespaces, unless the connection says otherwise."""
+
+
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
@@ -146,10 +150,46 @@ def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
     return servers
 
 
-class EmbeddedConnection(Model):
+class Connection(Model):
+    """How a cluster is reached: what every platform answers about its block."""
+
+    def location(self) -> LocationSpec | None:
+        """Return the folder or bucket that is the cluster; `None`: brokers keep it."""
+        return None
+
+    def login(self) -> SecuritySpec | None:
+        """Return how to authenticate to a Kafka listener."""
+        return None
+
+    def separator(self) -> str | None:
+        """Return what ':' becomes in topic names; `None`: the platform has namespaces."""
+        return FLAT_SEPARATOR
+
+    def identity(self) -> tuple[str, ...]:
+        """Return what two blocks share only if they reach one cluster; empty with a location."""
+        return ()
+
+    def targets(self) -> frozenset[str]:
+        """Return the addresses that secrets are sent to."""
+        return frozenset()
+
+    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+        """Yield each field with a secret, its reference, and the addresses that it is sent to."""
+        yield from ()
+
+
+class EmbeddedConnection(Connection):
     """Where an embedded cluster lives."""
 
     root: Location = Field(description="The folder or bucket that is the cluster.", examples=["file://.clusters/west"])
+
+    def location(self) -> LocationSpec | None:
+        """Return its root."""
+        return self.root
+
+    def separator(self) -> str | None:
+        """Return `None`: names are stored as they are."""
+        return None
 
 
 class SecuritySpec(Model):
@@ -210,7 +250,38 @@ class SecuritySpec(Model):
                 yield f"is required with {self.mechanism}", "Add it beside `mechanism`", (name,)
 
 
-class KafkaConnection(Model):
+class BrokersConnection(Connection):
+    """How brokers are reached."""
+
+    if TYPE_CHECKING:
+        bootstrap_servers: Many[str]
+        security: SecuritySpec | None
+
+    def login(self) -> SecuritySpec | None:
+        """Return how to authenticate to its brokers."""
+        return self.security
+
+    def identity(self) -> tuple[str, ...]:
+        """Return the brokers that the block names."""
+        return tuple(sorted(self.bootstrap_servers))
+
+    def targets(self) -> frozenset[str]:
+        """Return the brokers, each with its protocol; none without `security`."""
+        protocol = None if self.security is None else self.security.protocol
+        return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
+
+    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+        """Yield the password, and the secret of an OAuth client."""
+        security = self.security
+        if security is None or security.mechanism is None:
+            return
+        if security.password is not None:
+            yield "security.password", security.password, self.targets()
+        if security.client_secret is not None:
+            yield "security.clientSecret", security.client_secret, self.targets() | {security.token_endpoint_url or ""}
+
+
+class KafkaConnection(BrokersConnection):
     """How an Apache Kafka cluster is reached."""
 
     bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
@@ -220,14 +291,18 @@ class KafkaConnection(Model):
         default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
     )
     namespace_separator: Annotated[str, AfterValidator(_check_separator)] = Field(
-        default=".",
+        default=FLAT_SEPARATOR,
         description="What ':' becomes in topic names.",
         examples=["."],
         json_schema_extra={"enum": [".", "_", "-"]},
     )
 
+    def separator(self) -> str | None:
+        """Return the separator that the block names."""
+        return self.namespace_separator
 
-class RedpandaConnection(Model):
+
+class RedpandaConnection(BrokersConnection):
     """How a Redpanda cluster is reached."""
 
     bootstrap_servers: Many[str] = Field(
@@ -239,7 +314,7 @@ class RedpandaConnection(Model):
     )
 
 
-class ConfluentConnection(Model):
+class ConfluentConnection(Connection):
     """How a Confluent cluster is reached."""
 
     rest_endpoint: str = Field(
@@ -253,6 +328,19 @@ class ConfluentConnection(Model):
         description="Some of its brokers, host:port, for records.",
         examples=[["pkc-abc12.eu-west-1.aws.confluent.cloud:9092"]],
     )
+
+    def identity(self) -> tuple[str, ...]:
+        """Return its endpoint and id."""
+        return self.rest_endpoint, self.cluster_id
+
+    def targets(self) -> frozenset[str]:
+        """Return its endpoint and the brokers that the block names."""
+        return frozenset({self.rest_endpoint, *self.bootstrap_servers})
+
+    def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
+        """Yield the API key and its secret."""
+        yield "apiKey", self.api_key, self.targets()
+        yield "apiSecret", self.api_secret, self.targets()
 
 
 # What of tiering belongs to a cluster's machinery, not to a topic; compiled to the cluster's properties.
@@ -367,6 +455,11 @@ TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
 """Field of `spec.tiering` → the cluster property that says the same, in Redpanda's names."""
 
 
+OF_A_FOLDER: Final = "embedded"
+"""Provider of a cluster of which only a location is given, as by `--cluster NAME=URL`."""
+OF_BROKERS: Final = "kafka"
+"""Provider of a cluster of which only brokers are given, as by `--bootstrap-server`."""
+
 Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(folded)]
 
 
@@ -422,6 +515,16 @@ class ClusterSpec(Model):
             }
         ],
     )
+
+    @property
+    def connection(self) -> Connection:
+        """How it is reached: the block of its provider."""
+        return cast("Connection", getattr(self, self.provider))
+
+    @property
+    def root(self) -> LocationSpec | None:
+        """The folder or bucket that is the cluster; `None`: brokers keep it."""
+        return self.connection.location()
 
     @model_validator(mode="after")
     def _connection_of_its_provider(self) -> ClusterSpec:

@@ -83,6 +83,11 @@ EMBEDDED_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 )
 """Every topic config of an embedded cluster, by name."""
 
+CATALOGS: Final[Mapping[str, Mapping[str, ConfigKey]]] = MappingProxyType(
+    {"embedded": EMBEDDED_CONFIGS, "kafka": KAFKA_CONFIGS}
+)
+"""Provider → its config keys. Other platforms have keys of their own, judged at plan."""
+
 POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "remote_write": ("remote.write", "remote.storage.enable", "remote.log.copy.disable"),

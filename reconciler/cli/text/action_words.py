@@ -498,8 +498,9 @@ def summary(resource: Resource) -> str:
         case Namespace():
             return _namespace(resource.spec)
         case Cluster():
-            root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
-            return _joined(f"{resource.spec.provider}{root}", configs_text(resource.spec.properties, PROPERTIES))
+            root = resource.spec.root
+            where = "" if root is None else f" at {root.url}"
+            return _joined(f"{resource.spec.provider}{where}", configs_text(resource.spec.properties, PROPERTIES))
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():

@@ -126,11 +126,12 @@ def _store(site: Site, name: str) -> ObjectStore:
     if declared is None:
         known = ", ".join(sorted(site.clusters)) or "none"
         raise UserError(f"there is no cluster {name!r} in this workspace", hint=f"Clusters here: {known}.")
-    if declared.spec.embedded is None:
+    root = declared.spec.root
+    if root is None:
         message = f"cluster {name} is not an embedded one"
         raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
     site.check_trusted(declared)
-    return open_store(settings_of(declared.spec.embedded.root, site.edge.folder))
+    return open_store(settings_of(root, site.edge.folder))
 
 
 def _state(site: Site, *, is_needed: bool) -> Snapshot | None:

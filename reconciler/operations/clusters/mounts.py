@@ -623,7 +623,7 @@ def _unmounted(site: Site, topic: Address) -> UserError | None:
         each.incarnation: cluster_of(address) for address, each in record.items() if kind_of(address) == "cluster"
     }
     # Object storage has another id of what is no embedded cluster than the state: only those are asked for it.
-    asked = [name for name, each in site.clusters.items() if each.spec.object_storage and not each.spec.embedded]
+    asked = [name for name, each in site.clusters.items() if each.spec.object_storage and each.spec.root is None]
     owner = clusters.get(lying.owner) or cluster_ids(site, asked).get(lying.owner or "")
     word = "mounted" if lying.state == "mounted" else "being mounted"
     message = (

@@ -240,8 +240,8 @@ def why_lost(cluster: str, error: ReconcilerError) -> str:
 
 def absent_cluster(cluster: Cluster) -> ReconcilerError:
     """Return the error for a cluster that is not where it should be: misspelt rather than never made."""
-    embedded = cluster.spec.embedded
-    where = "" if embedded is None else f": nothing is at {embedded.root.url}"
+    root = cluster.spec.root
+    where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
         f"cluster {cluster.metadata.name} is not there{where}",
         hint="Correct the location. A cluster that was never made is made by: reconciler apply",

@@ -231,57 +231,37 @@ def refuse_plaintext(cluster: Cluster, about: str) -> None:
 def sent_by(cluster: Cluster) -> Iterator[SentSecret]:
     """Yield the secrets of a cluster, and where each is sent."""
     spec = cluster.spec
-    for kind, connection in (("kafka", spec.kafka), ("redpanda", spec.redpanda)):
-        security = None if connection is None else connection.security
-        if connection is None or security is None or security.mechanism is None:
-            continue
-        brokers = frozenset(f"{security.protocol}://{server.strip()}" for server in connection.bootstrap_servers)
-        if security.password is not None:
-            yield SentSecret(f"{kind}.security.password", security.password, brokers)
-        if security.client_secret is not None:
-            to = brokers | {security.token_endpoint_url or ""}
-            yield SentSecret(f"{kind}.security.clientSecret", security.client_secret, to)
-    if spec.confluent is not None:
-        to = frozenset({spec.confluent.rest_endpoint, *spec.confluent.bootstrap_servers})
-        yield SentSecret("confluent.apiKey", spec.confluent.api_key, to)
-        yield SentSecret("confluent.apiSecret", spec.confluent.api_secret, to)
-    for name in (ACCESS_KEY, SECRET_KEY, AZURE_KEY) if spec.embedded is not None else ():
+    for field, reference, to in spec.connection.secrets():
+        yield SentSecret(f"{spec.provider}.{field}", reference, to)
+    for name in (ACCESS_KEY, SECRET_KEY, AZURE_KEY) if spec.root is not None else ():
         if SECRET_REFERENCE.fullmatch(spec.properties.get(name, "")):
             yield SentSecret(f"properties.{name}", spec.properties[name], _storage_of(cluster))
 
 
 def _storage_of(cluster: Cluster) -> frozenset[str]:
-    """Return where the keys of a cluster's object storage go."""
-    storage = cluster.spec.object_storage
+    """Return where the keys of a cluster's object storage go: of an embedded cluster only."""
+    storage = cluster.spec.object_storage if cluster.spec.root is not None else None
     return frozenset() if storage is None else frozenset({storage.endpoint or storage.url})
 
 
 def addresses_of(cluster: Cluster) -> frozenset[str]:
     """Return every address that a cluster sends secrets to, or would."""
-    spec = cluster.spec
-    found = {address for sent in sent_by(cluster) for address in sent.to}
-    found |= _storage_of(cluster) if spec.embedded is not None else frozenset()
-    for connection in (spec.kafka, spec.redpanda):
-        if connection is not None and connection.security is not None:
-            found |= {f"{connection.security.protocol}://{server.strip()}" for server in connection.bootstrap_servers}
-    return frozenset(found)
+    sent = frozenset(address for sent in sent_by(cluster) for address in sent.to)
+    return sent | cluster.spec.connection.targets() | _storage_of(cluster)
 
 
 def _locations(cluster: Cluster) -> Iterator[LocationSpec]:
-    if cluster.spec.embedded is not None:
-        yield cluster.spec.embedded.root
-    if cluster.spec.object_storage is not None:
-        yield cluster.spec.object_storage
+    locations = cluster.spec.root, cluster.spec.object_storage
+    yield from (location for location in locations if location is not None)
 
 
 def _files(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    for kind, connection in (("kafka", cluster.spec.kafka), ("redpanda", cluster.spec.redpanda)):
-        security = None if connection is None else connection.security
-        if security is not None:
-            named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}
-            yield from ((f"{kind}.security.{field}", path) for field, path in named.items() if path is not None)
-    if cluster.spec.embedded is not None and TRUST_FILE in cluster.spec.properties:
-        yield f"properties.{TRUST_FILE}", cluster.spec.properties[TRUST_FILE]
+    spec, security = cluster.spec, cluster.spec.connection.login()
+    if security is not None:
+        named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}
+        yield from ((f"{spec.provider}.security.{field}", path) for field, path in named.items() if path is not None)
+    if spec.root is not None and TRUST_FILE in spec.properties:
+        yield f"properties.{TRUST_FILE}", spec.properties[TRUST_FILE]
 
 
 def _link_in(folder: Path) -> Path | None:

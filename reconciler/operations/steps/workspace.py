@@ -32,7 +32,7 @@ from reconciler.planning.plan import Finding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
-from reconciler.resources.cluster import Cluster, LocationSpec
+from reconciler.resources.cluster import OF_A_FOLDER, Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import Guards, SparkSpec, Workspace
@@ -405,7 +405,9 @@ def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = Fals
 def _cluster_at(text: str) -> Cluster:
     name, _, url = text.partition("=")
     try:
-        return Cluster.model_validate({"metadata": {"name": name}, "spec": {"embedded": {"root": {"url": url}}}})
+        return Cluster.model_validate(
+            {"metadata": {"name": name}, "spec": {"provider": OF_A_FOLDER, OF_A_FOLDER: {"root": {"url": url}}}}
+        )
     except ValueError as error:
         message = f"{name}={url} does not say where an embedded cluster is"
         hint = (

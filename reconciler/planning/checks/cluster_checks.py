@@ -67,7 +67,8 @@ def check_clusters(desired: Desired, recorded: Record, given: PlanInput) -> Iter
 def _check_apart(desired: Desired) -> Iterator[Finding]:
     """Yield each object storage in, around or at a cluster's root: the sweep there would delete what is remote."""
     clusters = declared_clusters(desired)
-    roots = {name: each.spec.embedded.root for name, each in sorted(clusters.items()) if each.spec.embedded}
+    located = ((name, each.spec.root) for name, each in sorted(clusters.items()))
+    roots = {name: root for name, root in located if root is not None}
     for name in sorted(clusters):
         storage = clusters[name].spec.object_storage
         for other, root in roots.items():
@@ -155,17 +156,14 @@ _LEAST: Final = "cloud_storage_upload_ctrl_min_shares"
 _MOST: Final = "cloud_storage_upload_ctrl_max_shares"
 _WHOLE: Final = 100
 
-_WORDS: Final = {
-    "embedded": ("a property of an embedded cluster", "Remove it: properties have Redpanda's names."),
-    "kafka": (
-        "a property that these brokers take while they run",
-        "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
-    ),
-}
-"""Provider → what properties are there, and what to do with one that is none."""
-
-_ALIKE: Final = {"embedded": 0.6, "kafka": 0.85}
-"""Provider → how alike a property is to what may be meant: brokers have many more than they take while they run."""
+_OF_EMBEDDED: Final = ("a property of an embedded cluster", "Remove it: properties have Redpanda's names.", 0.6)
+_OF_BROKERS: Final = (
+    "a property that these brokers take while they run",
+    "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
+    0.85,
+)
+"""What properties are, what to do with one that is none, and how alike a property is to what may be meant: brokers have
+many more than they take while they run."""
 
 Said = tuple[str, str, tuple[str, ...]]
 """Message, hint, and the properties it is about."""
@@ -186,7 +184,7 @@ def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[s
         return
     properties = cluster.spec.properties
     for message, hint, names in (
-        *_unknown(properties.keys() - known.keys(), sorted(known), platform=cluster.spec.provider),
+        *_unknown(properties.keys() - known.keys(), sorted(known), has_brokers=cluster.spec.root is None),
         *(_contradictions(properties) if ENABLED in known else ()),
         *_unstored(cluster),
         *(_access(cluster) if ENABLED in known else ()),
@@ -195,14 +193,14 @@ def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[s
         yield Finding(wanted.resource.address, wanted.source, message, hint, marks)
 
 
-def _unknown(names: AbstractSet[str], known: list[str], *, platform: str) -> Iterator[Said]:
-    what, hint = _WORDS.get(platform, _WORDS["embedded"])
+def _unknown(names: AbstractSet[str], known: list[str], *, has_brokers: bool) -> Iterator[Said]:
+    what, hint, likeness = _OF_BROKERS if has_brokers else _OF_EMBEDDED
     for name in sorted(names):
-        if platform == "embedded" and name in MEANINGLESS:
+        if not has_brokers and name in MEANINGLESS:
             why, mend = MEANINGLESS[name]
             yield f"{PROPERTIES}{name} has no meaning on an embedded cluster: {why}", mend, (name,)
             continue
-        near = nearest(name, known, likeness=_ALIKE.get(platform, _ALIKE["embedded"]))
+        near = nearest(name, known, likeness=likeness)
         yield f"{PROPERTIES}{name} is not {what}", did_you_mean(near, otherwise=hint), (name,)
 
 
@@ -277,18 +275,14 @@ HINT = "Use SASL_SSL and https. Where the network is safe, say `allowPlaintextPa
 
 def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
     """Yield the fields of a cluster by which a password or token is sent in clear, and what is wrong with each."""
-    for kind, connection in (("kafka", cluster.spec.kafka), ("redpanda", cluster.spec.redpanda)):
-        security = None if connection is None else connection.security
-        if security is None or security.mechanism is None or security.allow_plaintext_passwords:
-            continue
-        if security.protocol == "SASL_PLAINTEXT":
-            yield (
-                f"spec.{kind}.security.protocol",
-                "SASL_PLAINTEXT sends passwords over a connection without encryption",
-            )
-        url = security.token_endpoint_url or ""
-        if security.client_secret is not None and url.lower().startswith("http://"):
-            yield f"spec.{kind}.security.tokenEndpointUrl", f"{url} is asked for tokens without encryption"
+    security, where = cluster.spec.connection.login(), f"spec.{cluster.spec.provider}.security"
+    if security is None or security.mechanism is None or security.allow_plaintext_passwords:
+        return
+    if security.protocol == "SASL_PLAINTEXT":
+        yield f"{where}.protocol", "SASL_PLAINTEXT sends passwords over a connection without encryption"
+    url = security.token_endpoint_url or ""
+    if security.client_secret is not None and url.lower().startswith("http://"):
+        yield f"{where}.tokenEndpointUrl", f"{url} is asked for tokens without encryption"
 
 
 def check_plaintext(desired: Desired) -> Iterator[Finding]:

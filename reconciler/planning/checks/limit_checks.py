@@ -55,7 +55,8 @@ def warnings_of_insync(review: Review) -> Iterator[Finding]:
     situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
-        if not situation.is_decidable(address) or _is_embedded(situation, address):
+        name = cluster_of(address) or ""
+        if not situation.is_decidable(address) or not situation.capabilities(name).replication_moves:
             continue
         match wanted.resource:
             case Cluster() as cluster:
@@ -66,10 +67,6 @@ def warnings_of_insync(review: Review) -> Iterator[Finding]:
                 pass
             case _:
                 assert_never(wanted.resource)
-
-
-def _is_embedded(situation: Situation, address: Address) -> bool:
-    return situation.capabilities(cluster_of(address) or "").platform == "embedded"
 
 
 def _insync_of_cluster(

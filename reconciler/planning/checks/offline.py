@@ -152,7 +152,7 @@ def _check(address: Address, declared: Declared, desired: Desired, guards: Guard
         if policy is not None and Address(f"policy/{policy}") not in desired:
             message = f"tieringPolicy {policy} is not declared"
             yield Finding(address, declared.source, message, f"Declare a TieringPolicy named {policy}.")
-    if isinstance(resource, Cluster) and resource.spec.provider == "embedded":
+    if isinstance(resource, Cluster) and resource.spec.root is not None:
         wanted, found = compiled_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
         yield from found
         if isinstance(wanted.resource, Cluster):

@@ -248,7 +248,7 @@ def beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[
         yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
     elif capabilities.principal is None:
         message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
-        yield message, f"Say it in spec.kafka.security.principal of {cluster_address(link.cluster)}."
+        yield message, f"Say it in spec.{capabilities.platform}.security.principal of {cluster_address(link.cluster)}."
 
 
 def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:

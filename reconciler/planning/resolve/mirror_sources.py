@@ -20,7 +20,7 @@ from reconciler.lifecycles import (
 )
 from reconciler.planning.plan import Held
 from reconciler.planning.resolve.limits import beyond, check_configs
-from reconciler.planning.resolve.physical_names import physical_name, prefix_of
+from reconciler.planning.resolve.physical_names import is_flat, physical_name, prefix_of
 from reconciler.planning.situation import (
     COPYING,
     Situation,
@@ -638,8 +638,7 @@ def _declared(mirror: MirrorTopic, situation: Situation) -> str:
     """Return what makes a source known: where names are flat a namespace that nothing names is none."""
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
-    is_flat = cluster is not None and cluster.spec.provider != "embedded"
-    what = f"Namespace {namespace} or the Topic" if namespace and is_flat else "the Topic"
+    what = f"Namespace {namespace} or the Topic" if namespace and cluster and is_flat(cluster) else "the Topic"
     return f"{what} on cluster {mirror.source_cluster}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Finding
 from reconciler.resources.address import (
@@ -18,6 +18,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
+from reconciler.resources.cluster import FLAT_SEPARATOR
 from reconciler.resources.kafka_configs import is_internal
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace
@@ -29,17 +30,14 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed
 
 
-_SEPARATOR: Final = "."
-
-
 def is_flat(cluster: Cluster) -> bool:
     """Tell whether a platform knows no tiers: names of topics are one word to it."""
-    return cluster.spec.provider != "embedded"
+    return cluster.spec.connection.separator() is not None
 
 
 def separator_of(cluster: Cluster) -> str:
     """Return what stands between tiers in the flat names of a cluster."""
-    return cluster.spec.kafka.namespace_separator if cluster.spec.kafka else _SEPARATOR
+    return cluster.spec.connection.separator() or FLAT_SEPARATOR
 
 
 def physical_name(cluster: Cluster, full_name: str) -> str:
