@@ -193,8 +193,8 @@ class Site:
 
     def relative_root(self, name: str) -> str | None:
         """Return the root of an embedded cluster if it is relative to a folder that the state does not name."""
-        embedded = self.clusters[name].spec.embedded
-        url = "" if embedded is None else embedded.root.url
+        root = self.clusters[name].spec.root
+        url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
 
     def warn_about_local_state(self) -> None:
