@@ -176,6 +176,9 @@ UNMOUNT: Final = Lifecycle("unmount", _S.PLANNED, _MIGRATION_MOVES, _MIGRATION_R
 BY_JOBS: Final = "jobs"
 """Who mounts and unmounts where the platform cannot: the parameter `by` of such a move."""
 
+BY_PLATFORM: Final = "platform"
+"""Who changes the role of a mirror where the platform copies it: the parameter `by` of such a transition."""
+
 ADVANCES: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
 """The states that wait to be told, and the verb that leads on."""
 

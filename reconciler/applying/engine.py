@@ -24,7 +24,7 @@ from reconciler.errors import (
     StoppedError,
     UnansweredError,
 )
-from reconciler.lifecycles import BY_JOBS, MIRROR, MOUNT, TWO_SIDED, UNMOUNT
+from reconciler.lifecycles import BY_JOBS, BY_PLATFORM, MIRROR, MOUNT, TWO_SIDED, UNMOUNT
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import after_action, after_refusal, learn
@@ -85,10 +85,12 @@ def lane_of(action: Action) -> Lane:
 
 
 def is_of_mirrors(action: Action) -> bool:
-    """Tell whether an action promotes, reverses or restores a mirror, or lets it catch up before."""
+    """Tell whether jobs promote, reverse or restore a mirror by an action, or let it catch up before."""
     if isinstance(action, RunJob):
         return action.job == CATCH_UP
-    return isinstance(action, Transition) and action.machine == MIRROR.name and action.verb in TWO_SIDED
+    if not isinstance(action, Transition) or action.parameters.get("by") == BY_PLATFORM:
+        return False
+    return action.machine == MIRROR.name and action.verb in TWO_SIDED
 
 
 def is_job(lane: Lane) -> bool:

@@ -565,12 +565,13 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
             clusters.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
     for cluster, names in sorted(clusters.items()):
         provider = work.providers[cluster]
-        if provider.capabilities.mirrors_read_only:
+        links = provider.links.by_jobs
+        if provider.capabilities.mirrors_read_only or links is None:
             continue
         unknown: dict[str, ReconcilerError] = {}
         found: Mapping[str, Sequence[ForeignRecords]] = {}
         try:
-            found = provider.links.foreign(names, on_unknown=unknown.__setitem__)
+            found = links.foreign(names, on_unknown=unknown.__setitem__)
         except (NotAuthorizedError, RetryableError) as error:  # Of its topics all else was seen.
             unknown = {names[0]: error}
         if unknown:

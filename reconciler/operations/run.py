@@ -129,14 +129,19 @@ class _Pass:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
-        begun = tuple(self._begun(sources_first(found.inventories), found.owners)) if MIRROR in self.names else ()
+        by_jobs = {
+            name: inventory
+            for name, inventory in found.inventories.items()
+            if self.site.providers[name].capabilities.links_by_jobs
+        }
+        begun = tuple(self._begun(sources_first(by_jobs), found.owners)) if MIRROR in self.names else ()
         left = {(one.over.cluster, each.link): each for one in begun for each in one.left}
         owned = {(cluster, name) for cluster, links in found.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
         brought = Round((), {})
         if is_due:
             others = OtherLinks(owned, {place for place, each in left.items() if each.is_left})
-            brought = _synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report, others)
+            brought = _synced(self.mirrors.rounds, by_jobs, self._is_wanted, self.report, others)
         linked = [outcome for one in begun if (outcome := self.mirrors.links.ended(one))]
         failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in brought.failed.items()]
         done = tuple(self._tended(sorted(found.inventories), is_asked=is_asked))

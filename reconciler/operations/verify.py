@@ -14,6 +14,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.runner import SiteOptions, Stop, reading
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
+from reconciler.providers.protocol import links_by_jobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, LinkSeen, MirrorSeen
 from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
@@ -206,7 +207,9 @@ class _Verifying:
         named = ours if mirror is None else _address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
-            asked = provider_of(site, ours).links.foreign([mirror.name]) if self.foreign is None else self.foreign
+            asked = self.foreign
+            if asked is None:
+                asked = links_by_jobs(provider_of(site, ours)).foreign([mirror.name])
             foreign = asked.get(mirror.name, ())
         verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
         return Verified(named, theirs, comparison, verdict, tuple(foreign))
@@ -295,8 +298,10 @@ def renumbered(
 
 def _all_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
     """Return the records of others in mirrors; `None`: of one they cannot be had, so each is asked for alone."""
+    if links.by_jobs is None:
+        return {}
     try:
-        return links.foreign([each.name for each in mirrors])
+        return links.by_jobs.foreign([each.name for each in mirrors])
     except (UserError, RetryableError):
         return None
 

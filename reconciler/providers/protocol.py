@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
 from reconciler.resources.address import Address, matches
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.mount import Mountable, Recoverable, Recoveries
@@ -19,7 +19,7 @@ from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.protocol_links import Links
+    from reconciler.providers.protocol_links import Links, LinksByJobs
     from reconciler.providers.protocol_moves import Migrations
     from reconciler.records.log import (
         AppendSink,
@@ -297,14 +297,6 @@ class Provider(Protocol):
         """
         ...
 
-    def follow_source(self, mirror: Address, source: SourceTopic) -> None:
-        """Bring a mirror's partitions and synced configs to what its source has: before every catch-up, never planned.
-
-        Raises:
-            UserError: It is no mirror, or its source was deleted and created again.
-        """
-        ...
-
     def log(
         self,
         topic: TopicAddress,
@@ -341,6 +333,19 @@ class Provider(Protocol):
     def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
         """Return what the platform needs done now and then, by job, for one pass; nothing is done yet."""
         ...
+
+
+def links_by_jobs(provider: Provider) -> LinksByJobs:
+    """Return the links of a cluster as jobs need them.
+
+    Raises:
+        BrokenInvariantError: The cluster copies its mirrors by itself.
+    """
+    by_jobs = provider.links.by_jobs
+    if by_jobs is None:
+        message = f"a {provider.capabilities.platform} cluster copies its mirrors by itself"
+        raise BrokenInvariantError(message, hint="Please report this, with the plan.")
+    return by_jobs
 
 
 # What every platform must do with consumer groups.

@@ -1,4 +1,4 @@
-"""What a platform answers about the links whose destination it is, their mirrors, and what they keep in step."""
+"""What a platform answers about the links whose destination it is, and what jobs ask of it to copy their mirrors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ if TYPE_CHECKING:
 
 
 class Links(Protocol):
-    """The links whose destination is one cluster, their mirrors, and topics that become mirrors of others.
+    """The links whose destination is one cluster, and their mirrors.
 
-    Each call is about its own side only: whoever drives a transition reads both sides. It is one durable step and may
-    be done again; `operation` is the id that tells one transition from the next.
+    Each call is about its own side only.
     """
 
     @property
-    def syncs(self) -> SyncsByJobs:
-        """What links keep in step beside records, this cluster's side of it."""
+    def by_jobs(self) -> LinksByJobs | None:
+        """What jobs ask of the cluster to copy mirrors and to change their roles; `None`: it does so by itself."""
         ...
 
     def links(self) -> Sequence[LinkSeen]:
@@ -89,6 +88,19 @@ class Links(Protocol):
         Raises:
             UserError: That is not legal in its state: it says what is.
         """
+        ...
+
+
+class LinksByJobs(Links, Protocol):
+    """Links whose mirrors jobs copy, and topics that become mirrors of others.
+
+    A job that drives a transition reads both sides. Each call is one durable step and may be repeated; `operation` is
+    the id that tells one transition from the next.
+    """
+
+    @property
+    def syncs(self) -> SyncsByJobs:
+        """What links keep in step beside records, this cluster's side of it."""
         ...
 
     def join(

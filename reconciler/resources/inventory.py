@@ -46,8 +46,10 @@ class Capabilities:
     mountings: bool = False
     mountings_by_jobs: bool = False
     """The platform detaches nothing itself: topics are archived, compared and deleted, or restored, by jobs."""
-    links: bool = False
+    links_by_jobs: bool = False
+    """The platform mirrors nothing itself: jobs copy the records of mirrors and change their roles."""
     mirror_states: frozenset[str] = frozenset()
+    """The roles that a mirror can have; none: the platform has no links."""
     link_features: frozenset[str] = frozenset()
     """What of a link goes beyond copying from the earliest record: `paused, source-mode, bidirectional, auto-create,
     consumer-offset-sync, acl-sync, topic-config-sync, start-offset, retry-timeout, metadata-interval`."""
@@ -113,6 +115,11 @@ class Capabilities:
     """
     properties: Mapping[str, ConfigKey] = field(default_factory=dict)
     """Every cluster property it knows; empty: it does not say, and values are compared as they are written."""
+
+    @property
+    def links(self) -> bool:
+        """Whether topics can be mirrored over links."""
+        return bool(self.mirror_states)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.applying.engine import MIRRORS_AT_ONCE, is_in_doubt, is_job, lane_of
 from reconciler.errors import RetryableError
-from reconciler.lifecycles import TWO_SIDED
+from reconciler.lifecycles import BY_PLATFORM, TWO_SIDED
 from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.protocol import Failed
 from reconciler.resources.mirror_link import MirrorTopic
+
+NATIVE = {"by": BY_PLATFORM}
 
 
 def mirror(name: str = "orders") -> MirrorTopic:
@@ -30,9 +34,15 @@ def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_i
     assert not is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "failover"])
-def test_what_one_cluster_does_alone_is_its_own(verb: str) -> None:
-    action = asked(verb)
+@pytest.mark.parametrize(
+    "action",
+    [
+        *map(asked, ["pause", "resume", "failover"]),
+        *(replace(asked(verb), parameters=NATIVE) for verb in sorted(TWO_SIDED)),
+    ],
+    ids=lambda action: f"{action.verb} {action.parameters}",
+)
+def test_what_one_cluster_does_alone_is_its_own(action: Transition) -> None:
     assert lane_of(action) == "cluster/east"
     assert is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
 

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.planning.actions import Change, Transition
-from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope
+from reconciler.providers.protocol import Done, Edge, Failed, Provider, Scope, links_by_jobs
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
@@ -251,15 +251,15 @@ def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edg
     done(source, update(orders, Change("partitions", 2, 6), Change("configs.retention.ms", None, "1d")))
 
     there = Address("topic/north/orders")
+    syncs = links_by_jobs(linked).syncs
     for _ in range(2):
-        linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
+        assert syncs.follow({"orders": source.source_topic(there)}) == {}
     assert linked.observe(Scope())["mirror/west/orders"].resource == mirror("orders", partitions=6)
     assert linked.source_topic(Address("topic/west/orders")).configs == {"retention.ms": "86400000"}
 
     done(source, delete(orders))
     done(source, create(orders))
-    with pytest.raises(UserError, match="deleted and created again"):
-        linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
+    assert "deleted and created again" in str(syncs.follow({"orders": source.source_topic(there)})["orders"])
 
 
 def test_a_mirror_is_bound_to_its_source_and_takes_configs_that_are_not_synced(linked: Provider) -> None:

@@ -66,7 +66,7 @@ NOW_MS = 1_780_272_000_000
 
 EMBEDDED: dict[str, Any] = {
     "platform": "embedded",
-    "links": True,
+    "links_by_jobs": True,
     "mirror_states": frozenset({"mirroring"}),
     "topic_move": True,
     "quotas": True,
@@ -80,7 +80,7 @@ KAFKA: dict[str, Any] = {
     "namespaces_are_rules": True,
     "tiering": True,
     "tiering_words": "kip-405",
-    "links": True,
+    "links_by_jobs": True,
     "mirror_states": frozenset(ROLES),
     "link_features": frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
     "mirrors_read_only": False,

@@ -13,7 +13,8 @@ from reconciler.errors import IncompleteError, LostRaceError, RetryableError, Un
 from reconciler.objectstore.base import ObjectStore, Stored, nonce
 from reconciler.operations.steps.transitions import Driver, drive
 from reconciler.planning.actions import Action, RunJob, Transition
-from reconciler.providers.protocol import Provider
+from reconciler.providers.protocol import Provider, links_by_jobs
+from reconciler.resources.address import full_name_of
 from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class LedgerJobs:
         if isinstance(job, Transition):
             return self._drive(job, may_go_on)
         source, below = self._providers["west"], self._providers["east"]
-        below.follow_source(job.sink, source.source_topic(job.source))
+        links_by_jobs(below).syncs.follow({full_name_of(job.sink): source.source_topic(job.source)})
         moved = 0
         while (end := end_of(self._ledger.get(job.sink))) < RECORDS:
             if self._is_stopped:

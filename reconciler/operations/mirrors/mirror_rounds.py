@@ -16,6 +16,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import learn_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
+from reconciler.providers.protocol import links_by_jobs
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import side_by_side
@@ -395,7 +396,7 @@ class Rounds:
                         for link, seen in look.links.items()
                         if seen.declared.spec.source in self.copier.providers and (name, link) not in others.owned
                     }
-                    note_links(self._provider(name).links, known, lost, self.now_ms())
+                    note_links(links_by_jobs(self._provider(name)), known, lost, self.now_ms())
                     self._remembered[name].end(self._provider(name))
         left = Counter(status for look in here.values() for status in look.left)
         if len(seen) > len(ordered):
@@ -500,7 +501,7 @@ class Rounds:
         trouble = None if error is None else trouble_of(error, self.now_ms(), is_gone=one.is_gone)
         if error is None or trouble is not None:
             retry_ms = _RETRY_MS if link is None else link.declared.spec.retry_timeout
-            links = self._provider(one.mirror.cluster).links
+            links = links_by_jobs(self._provider(one.mirror.cluster))
             note_mirror(links, one.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
 
     def _provider(self, name: str) -> Provider:

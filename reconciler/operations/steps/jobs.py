@@ -31,7 +31,7 @@ from reconciler.operations.steps.mount_jobs import (
 )
 from reconciler.operations.steps.transitions import SAME_AGAIN, CatchingUp, Driver, drive
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
-from reconciler.providers.protocol import Costly, Provider
+from reconciler.providers.protocol import Costly, Provider, links_by_jobs
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
 from reconciler.resources.workspace import IN_PROCESS, SparkSpec
@@ -236,11 +236,12 @@ class SparkJobs:
         into = below.sink(sink)
         before = {number: reached.end for number, reached in into.reached().items()}
         copying = CopyTotals(self.copier(engine), name, progress)
-        found = below.links.mirror(full_name_of(sink))
+        links = links_by_jobs(below)
+        found = links.mirror(full_name_of(sink))
         try:
             copying.copy(found)
         except UserError as error:
-            note_refused(below.links, found, error)
+            note_refused(links, found, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
             check_renumbered(name, (above.log(source), below.log(sink)), into, engine)

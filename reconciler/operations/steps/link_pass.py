@@ -35,6 +35,7 @@ from reconciler.operations.steps.link_sides import (
     why_left,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
+from reconciler.providers.protocol import links_by_jobs
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, is_auto_created, takes_name
 from reconciler.resources.mirrors import (
@@ -69,7 +70,7 @@ IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 def bring(sides: LinkView, pace: Pace) -> TaskDone:
     """Bring the groups that a link takes, of all its mirrors: one listing, and those that committed since the last."""
     mirrors, spec = sides.live, sides.spec
-    above, below = sides.source.links.syncs, sides.destination.links.syncs
+    above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
     versions, refused = _versions(above, spec)
     rests_on = (spec.prefix, spec.consumer_offset_sync, tuple((one.source, one.name, one.topic_id) for one in mirrors))
     settled = pace.groups(sides.link.id, rests_on)
@@ -194,7 +195,7 @@ def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
     }
     if not wanted:
         return TaskDone()
-    found = sides.destination.links.syncs.make_mirrors(sides.link.name, wanted)
+    found = links_by_jobs(sides.destination).syncs.make_mirrors(sides.link.name, wanted)
     errors = {name: error for name, error in found.items() if error is not None}
     done = failed(len(found) - len(errors), errors)
     taken = {} if errors else _taken(sides, [source for source in wanted if _mirror_name(sides, source) not in found])
@@ -246,13 +247,13 @@ def _in_the_way(sides: LinkView, taken: Mapping[str, str], done: TaskDone) -> Ta
 def rule(sides: LinkView) -> TaskDone:
     """Bring the access rules of a source to the mirrors and namespaces of a destination."""
     asked, name = sides.spec.acl_sync, sides.link.name
-    below = sides.destination.links.syncs
+    below = links_by_jobs(sides.destination).syncs
     if asked is None or not asked.enabled or sides.spec.prefix:  # With a prefix they would be about other topics.
         return TaskDone(below.protect(name))
     if not asked.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="Say in aclSync.filters which rules it brings.")
         return TaskDone(below.protect(name), error, MISCONFIGURATION)
-    rules = taken_rules(asked.filters, sides.source.links.syncs.rules())
+    rules = taken_rules(asked.filters, links_by_jobs(sides.source).syncs.rules())
     return TaskDone(below.bring_rules(name, rules) + below.protect(name))
 
 
@@ -272,7 +273,7 @@ def follow(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
         for mirror in sides.live
         if mirror.status is not MirrorStatus.PAUSED and _wrong(sides, mirror, offered.get(mirror.source)) is None
     }
-    return failed(0, sides.destination.links.syncs.follow(healthy))
+    return failed(0, links_by_jobs(sides.destination).syncs.follow(healthy))
 
 
 def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> dict[str, ReconcilerError]:
@@ -291,7 +292,7 @@ def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> dict[str, R
         if found.fails:
             ended[mirror.name] = UserError(trouble.message, hint=FAILED_HINT)
     if news:
-        sides.destination.links.syncs.note(news, list(ended))
+        links_by_jobs(sides.destination).syncs.note(news, list(ended))
     return ended
 
 
@@ -351,7 +352,7 @@ def sync_links(
     Raises:
         RetryableError: The destination does not answer.
     """
-    links = over.providers[over.cluster].links
+    links = links_by_jobs(over.providers[over.cluster])
     every, here = links.links(), ""
     mirrors: Sequence[MirrorSeen] | None = None
     for link in every:
@@ -603,10 +604,10 @@ class FinalSync:
             UserError: The source is gone, or something cannot be brought: says what.
             RetryableError: One of the two clusters does not answer.
         """
-        links = provider_named(self.providers, mirror.cluster).links
+        links = links_by_jobs(provider_named(self.providers, mirror.cluster))
         source = provider_named(self.providers, mirror.source_cluster)
         learn_names(self.providers, [mirror])
-        above, where = source.links.syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
+        above, where = links_by_jobs(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
         seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
             hint = "Fail over to keep what the mirror has: that needs no source."

@@ -21,6 +21,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import LinkStatus, MirrorStatus
+from reconciler.providers.protocol import links_by_jobs
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.mirrors import (
@@ -236,7 +237,7 @@ def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
         trouble = Trouble(done.code or code_of(done.error), done.note or done.error.message, sides.now_ms)
     before = None if known is None else (known.code, known.message)
     if before != (None if trouble is None else (trouble.code, trouble.message)):
-        sides.destination.links.task_trouble(sides.link.name, task, trouble)
+        links_by_jobs(sides.destination).task_trouble(sides.link.name, task, trouble)
 
 
 # Whether a link reaches its source, and whether that is the cluster it was made to.
@@ -271,7 +272,7 @@ def reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | Recon
         return error
     _note(sides, LinkStatus.ACTIVE, None)
     if sides.link.source_cluster_id is None and sides.owner is None:
-        sides.destination.links.syncs.meet(sides.link.name, found.cluster_id)
+        links_by_jobs(sides.destination).syncs.meet(sides.link.name, found.cluster_id)
     return found
 
 
@@ -310,14 +311,14 @@ def _reached(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
         message = f"at the place of {name} lies cluster {found.cluster_id}; the link was made to {known}"
         hint = f"Correct where {name} is. To follow the other cluster, delete the link and create it again."
         raise UserError(message, hint=hint)
-    above = sides.source.links.syncs
+    above = links_by_jobs(sides.source).syncs
     version = above.version()
     return LinkSource(found.cluster_id, version, _offered(sides) if needs(version) else None)
 
 
 def _offered(sides: LinkView) -> Mapping[str, Offered]:
     """Return what a source offers; what its mirrors follow and does not show is asked for by name: it may be hidden."""
-    above = sides.source.links.syncs
+    above = links_by_jobs(sides.source).syncs
     found = above.offered(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - found.keys())
     return {**found, **above.offered(sides.principal, silent)} if silent else found
@@ -339,7 +340,7 @@ def _note(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
         return
     if sides.link.status is status and _told(status, known) == _told(status, trouble):
         return
-    sides.destination.links.link_trouble(sides.link.name, status, trouble)
+    links_by_jobs(sides.destination).link_trouble(sides.link.name, status, trouble)
 
 
 def _told(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:

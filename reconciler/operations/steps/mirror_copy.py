@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged, provider_named
+from reconciler.providers.protocol import links_by_jobs
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, LinkSeen, MirrorSeen, Trouble
 from reconciler.runtime.threads import side_by_side
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.providers.protocol import Provider
-    from reconciler.providers.protocol_links import Links
+    from reconciler.providers.protocol_links import LinksByJobs
     from reconciler.records.log import TopicLog
 
 
@@ -91,7 +92,7 @@ class Copier:
         if outcome.error is not None or not any(starts.values()):
             return outcome
         try:
-            provider_named(self.providers, mirror.cluster).links.follow_starts(mirror.name, starts)
+            links_by_jobs(provider_named(self.providers, mirror.cluster)).follow_starts(mirror.name, starts)
         except NotAuthorizedError as error:  # It is no trouble of the source, and copying goes on.
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
@@ -114,7 +115,9 @@ class Copier:
         source = address_of("topic", mirror.source_cluster, mirror.source)
         target = address_of("mirror", mirror.cluster, mirror.name)
         if not wanted.is_followed:
-            below.follow_source(target, above.source_topic(source))
+            follow = links_by_jobs(below).syncs.follow({mirror.name: above.source_topic(source)})
+            for error in follow.values():
+                raise error
         log = above.log(source)
         if not mirror.first_copy_done and mirror.begins is None:
             self._begin(below, mirror, log)
@@ -132,7 +135,7 @@ class Copier:
         link = next((link for link in provider.links.links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
-            provider.links.begin(mirror.name, starts(log, start))
+            links_by_jobs(provider).begin(mirror.name, starts(log, start))
 
 
 def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
@@ -181,7 +184,7 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return None
 
 
-def note_refused(links: Links, mirror: MirrorSeen, error: ReconcilerError) -> None:
+def note_refused(links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
     """Keep that a copy is refused, whoever copied; all else is judged by rounds, which know how long it was waited."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
@@ -193,7 +196,7 @@ def is_denied(mirror: MirrorSeen) -> bool:
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
-def note_mirror(links: Links, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int) -> None:
+def note_mirror(links: LinksByJobs, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int) -> None:
     """Keep what is wrong with a mirror; it is FAILED at once where nothing can mend it, else after the time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
@@ -204,7 +207,9 @@ def note_mirror(links: Links, mirror: MirrorSeen, trouble: Trouble | None, *, re
         links.trouble(mirror.name, trouble, fails=found.fails)
 
 
-def note_links(links: Links, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int) -> None:
+def note_links(
+    links: LinksByJobs, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int
+) -> None:
     """Keep which links reach their sources: `lost` are clusters that do not answer. A link that is broken stays so."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)

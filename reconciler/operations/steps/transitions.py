@@ -20,8 +20,8 @@ from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Action, Transition
 from reconciler.planning.resolve.mirror_sources import check_sides
-from reconciler.providers.protocol import Provider
-from reconciler.providers.protocol_links import Links
+from reconciler.providers.protocol import Provider, links_by_jobs
+from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.measures import UndeletableError, agreed_ends, check_approved, cut_off
@@ -208,7 +208,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     provider, topic = provider_named(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
     other = provider_named(providers, peer.cluster)
-    theirs, maps = other.links.positions(peer.name), other.links.offset_maps(peer.name)
+    theirs, maps = other.links.positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
     if maps is None:
         return agreed_ends(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
     from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - brings Arrow
@@ -217,7 +217,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     bounds = logs[0].bounds(), logs[1].bounds()
     own = {number: Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()}
     found = agreed_ends(own, topic_id, theirs, peer.topic_id)
-    for each in other.links.foreign([peer.name], is_stopped=True).get(peer.name, ()):
+    for each in links_by_jobs(other).foreign([peer.name], is_stopped=True).get(peer.name, ()):
         if each.partition in found:
             found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
     return {**found, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in found.items() if at})}
@@ -232,9 +232,9 @@ def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], 
     restored = [mirror for mirror in asked if isinstance(mirror, MirrorTopic)]
 
     def looked(mirror: MirrorTopic) -> Sequence[Diverged] | ReconcilerError | None:
-        links = providers[mirror.cluster].links
+        links = providers[mirror.cluster].links.by_jobs
         try:
-            if links.diverged(mirror.name, {}) is None:
+            if links is None or links.diverged(mirror.name, {}) is None:
                 return None
             peer = provider_named(providers, mirror.source_cluster).links.mirror(mirror.source)
             return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
@@ -261,7 +261,7 @@ def source_of(mirror: MirrorSeen) -> Address:
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def check_own_records(links: Links, here: MirrorSeen) -> None:
+def check_own_records(links: LinksByJobs, here: MirrorSeen) -> None:
     """Return if a mirror has no records of other producers: its source would never get those.
 
     Raises:
@@ -519,7 +519,7 @@ class Driver:
             self._go_on_there(here)
         return here
 
-    def _step(self, links: Links, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
+    def _step(self, links: LinksByJobs, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
         operation = here.operation
         if operation is None:
             return here  # Nothing says what it waits for.
@@ -544,14 +544,14 @@ class Driver:
             case _:
                 return here
 
-    def _promote(self, links: Links, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _promote(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         ends = self._ends(here)  # Those of now: a promotion that was killed may have stood still since it aimed.
         here = links.aim(here.name, operation=operation.id, ends=ends)
         self._copy_all(links, here, ends)
         self.sync(here)
         return self._advance(links, here, _M.STOPPED)
 
-    def _synchronize(self, links: Links, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _synchronize(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Shut the source, which becomes a mirror, copy the rest, then shut the mirror, and look what is in it."""
         try:
             self._shut_source(here, operation)
@@ -579,7 +579,7 @@ class Driver:
         there = self._links(here.source_cluster)
         there.ask(here.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
-    def _look_again(self, links: Links, here: MirrorSeen, operation: Operation) -> None:
+    def _look_again(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> None:
         """Refuse to swap roles where one of the sides got records since the rest was copied.
 
         Raises:
@@ -591,7 +591,7 @@ class Driver:
         links.shut(here.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, here)
 
-    def _take_back(self, links: Links, here: MirrorSeen, operation: Operation, error: UserError) -> None:
+    def _take_back(self, links: LinksByJobs, here: MirrorSeen, operation: Operation, error: UserError) -> None:
         """Resume a mirror whose reversal cannot continue: its source mirrors another topic, or was failed over.
 
         Without that, it would be reversed much later: as soon as its source takes records again.
@@ -617,11 +617,11 @@ class Driver:
             hint="Only one of the mirrors of a source can be reversed.",
         ) from error
 
-    def _mirror_again(self, links: Links, here: MirrorSeen, *, is_given_up: bool) -> None:
+    def _mirror_again(self, links: LinksByJobs, here: MirrorSeen, *, is_given_up: bool) -> None:
         operation = "" if here.operation is None else here.operation.id
         links.advance(here.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
-    def _become_mirror(self, links: Links, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _become_mirror(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Go on where the old mirror has stopped; until then the old mirror is what is driven."""
         peer = self._peer(here)
         if peer.operation is not None and peer.operation.id == operation.id:
@@ -635,7 +635,7 @@ class Driver:
         links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id, maps=maps)
         return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
-    def _set_up(self, links: Links, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _set_up(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         peer = self._peer(here)
         check_restorable(self.providers, here.cluster, here.name, peer)
         links.join(here.name, peer, operation, may_go_on=self.may_go_on)  # All is sealed.
@@ -647,7 +647,9 @@ class Driver:
         here = links.aim(here.name, operation=operation.id, ends=ends)
         return self._advance(links, here, _M.PENDING_RESTORE)
 
-    def _restore(self, links: Links, here: MirrorSeen, operation: Operation, cut: dict[int, Truncated]) -> MirrorSeen:
+    def _restore(
+        self, links: LinksByJobs, here: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
+    ) -> MirrorSeen:
         # Sealed once more: who let producers in, and comes late, may have done that since.
         links.join(here.name, self._peer(here), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
@@ -669,7 +671,7 @@ class Driver:
     def _ends(self, here: MirrorSeen) -> dict[int, int]:
         return {partition: bound.end for partition, bound in self._bounds(here).items()}
 
-    def _copy_all(self, links: Links, here: MirrorSeen, ends: Mapping[int, int]) -> None:
+    def _copy_all(self, links: LinksByJobs, here: MirrorSeen, ends: Mapping[int, int]) -> None:
         self.copy(here, ends)
         reached = links.positions(here.name)
         have = {part: reached[part].end if part in reached else 0 for part in ends}  # A broker may not show it yet.
@@ -680,7 +682,7 @@ class Driver:
             hint = "A transaction is open there: it goes on once that has ended. `mirror failover` does not wait."
             raise IncompleteError(message, hint=hint)
 
-    def _advance(self, links: Links, here: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
+    def _advance(self, links: LinksByJobs, here: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
         operation = "" if here.operation is None else here.operation.id
         return links.advance(here.name, to, operation=operation, may_go_on=self.may_go_on)
 
@@ -701,14 +703,14 @@ class Driver:
     def _provider(self, cluster: str) -> Provider:
         return provider_named(self.providers, cluster)
 
-    def _links(self, cluster: str) -> Links:
-        return self._provider(cluster).links
+    def _links(self, cluster: str) -> LinksByJobs:
+        return links_by_jobs(self._provider(cluster))
 
     def _bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
         """Return where the partitions of a mirror's source begin and end now."""
         return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
-    def _note(self, links: Links, here: MirrorSeen, error: ReconcilerError) -> None:
+    def _note(self, links: LinksByJobs, here: MirrorSeen, error: ReconcilerError) -> None:
         """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway.
 
         Who was asked to stop, or has lost the lease, keeps nothing: that says nothing of the mirror.
@@ -805,10 +807,11 @@ _GOES_ON: Final = "Go on with: reconciler run --once --only mirror"
 def halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
     """Return what is said of a mirror whose transition was stopped; `None`: it was not begun, or has ended.
 
-    Where a cluster does not answer, nothing is known to say.
+    `None` too where a cluster does not answer, or drives its mirrors itself.
     """
     try:
-        here = mirror_at(providers[cluster_of(address) or ""].links, full_name_of(address))
+        links = providers[cluster_of(address) or ""].links.by_jobs
+        here = None if links is None else mirror_at(links, full_name_of(address))
         there = None if here is None else mirror_at(providers[here.source_cluster].links, here.source)
     except ReconcilerError:
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.lifecycles import MIRROR, MirrorStatus
-from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition, Update
+from reconciler.lifecycles import BY_PLATFORM, MIRROR, MirrorStatus
+from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition, Update, Value
 from reconciler.planning.allowances import allowances, granted_by
 from reconciler.planning.diff.converge import (
     AddressView,
@@ -164,8 +164,8 @@ def _create(sides: AddressView, mirror: MirrorTopic, situation: Situation, decis
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
-        decision.actions.append(transition(pause, sides, mirror, None))
-    else:
+        decision.actions.append(transition(pause, sides, mirror, None, situation))
+    elif is_by_jobs(mirror, situation):
         decision.actions.append(first_copy(sides, mirror))
 
 
@@ -219,10 +219,10 @@ def _ask(sides: AddressView, mirror: MirrorTopic, way: VerbsToRole, situation: S
         if not way.steps:
             _remember(sides, mirror, before, decision)
     for step in way.steps:
-        if step.verb == "promote":
+        if step.verb == "promote" and is_by_jobs(mirror, situation):
             decision.actions.append(catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
-        asked = transition(step, sides, mirror, seen)
+        asked = transition(step, sides, mirror, seen, situation)
         if len(way.steps) > 1 or not _is_pause_set_back(asked, sides, mirror, situation, decision):
             decision.actions.append(asked)
     if (
@@ -318,13 +318,23 @@ def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole, si
     is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
     is_active = status is not None and status_once_resumed(mirror, status, situation) in _COPIES
     is_copying = is_resumed or (not way.steps and is_active)
-    return mirror.state == "mirroring" and is_copying and not before.first_copy_done
+    is_lacking = is_copying and not before.first_copy_done
+    return mirror.state == "mirroring" and is_lacking and is_by_jobs(mirror, situation)
 
 
-def transition(step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None) -> Transition:
+def is_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether jobs copy a mirror and change its role; otherwise its platform does both."""
+    return situation.capabilities(mirror.cluster).links_by_jobs
+
+
+def transition(
+    step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
+) -> Transition:
     """Return the action of a step; `mirror`: the entry that wants it, `seen`: the mirror of the step as observed."""
     address = step.mirror.address
-    is_of_peer = address != sides.address
+    parameters: dict[str, Value] = {} if is_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
+    if address != sides.address:
+        parameters |= {"entry": sides.address, "role": mirror.state}
     return Transition(
         address=address,
         machine=MIRROR.name,
@@ -332,7 +342,7 @@ def transition(step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observ
         from_state=step.from_state.value,
         to_state=step.to_state.value,
         after=step.mirror,
-        parameters={"entry": sides.address, "role": mirror.state} if is_of_peer else {},
+        parameters=parameters,
         risk=_RISKS.get(step.verb, Risk.DISRUPTIVE),
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,

@@ -10,7 +10,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.planning.actions import Delete, Reason, Transition
 from reconciler.planning.diff.converge import AddressView, create, deletion
-from reconciler.planning.diff.mirror_changes import CATCH_UP, catch_up, is_kept_by_link, transition
+from reconciler.planning.diff.mirror_changes import CATCH_UP, catch_up, is_by_jobs, is_kept_by_link, transition
 from reconciler.planning.diff.topic_orders import warn_of_stored
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_configs
@@ -259,14 +259,15 @@ def _actions(
     step = Step(after, verb, status, ENDS.get(verb, MIRROR.step(status, verb, condition=condition)))
     of = peer_of(mirror).model_copy(update={"state": _ROLES_OF_ENTRY[verb]}) if entry is not None else after
     view = AddressView(of.address, WantedResource(of, None), last, before)
-    if verb == PROMOTE:
+    catches_up = verb == PROMOTE and is_by_jobs(mirror, situation)
+    if catches_up:
         yield catch_up(view, after, situation, timeout_ms=order.timeout_ms)
-    move = transition(step, view, of, before)
+    move = transition(step, view, of, before, situation)
     yield replace(
         move,
         parameters={**move.parameters, **({"diverged": "keep"} if order.keeps_diverged else {})},
         reasons=(Reason.BY_COMMAND,),
-        depends_on=(f"{CATCH_UP}:{after.address}",) if verb == PROMOTE else (),
+        depends_on=(f"{CATCH_UP}:{after.address}",) if catches_up else (),
     )
 
 

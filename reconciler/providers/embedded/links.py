@@ -58,6 +58,11 @@ class EmbeddedLinks:
     name: str
 
     @property
+    def by_jobs(self) -> EmbeddedLinks:
+        """Jobs copy its mirrors."""
+        return self
+
+    @property
     def syncs(self) -> EmbeddedSyncs:
         """What links keep in step beside records."""
         return EmbeddedSyncs(self.cluster)

@@ -228,7 +228,7 @@ CAPABILITIES: Final = Capabilities(
     platform="embedded",
     namespaces=True,
     tiering=True,
-    links=True,
+    links_by_jobs=True,
     mirror_states=frozenset(ROLES),
     link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"} - {KEEP_DIVERGED}),
     partition_growth=True,
@@ -449,10 +449,6 @@ class EmbeddedProvider:
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""
         return self._cluster().source_topic(full_name_of(topic))
-
-    def follow_source(self, mirror: Address, source: SourceTopic) -> None:
-        """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
-        self._cluster().follow_source(full_name_of(mirror), source)
 
     def log(
         self,

@@ -559,13 +559,6 @@ class KafkaProvider:
             raise hidden_topic(self._client.name, seen.name)
         return found
 
-    def follow_source(self, mirror: Address, source: SourceTopic) -> None:
-        """Bring a mirror's partitions and synced configs to what its source has."""
-        name = full_name_of(mirror)
-        self.links.mirror(name)
-        for error in self.links.syncs.follow({name: source}).values():
-            raise error
-
     def log(
         self,
         topic: TopicAddress,

@@ -86,6 +86,11 @@ class KafkaLinks:
     """The records of a topic, by its full name: what a failback keeps of them needs it."""
 
     @property
+    def by_jobs(self) -> KafkaLinks:
+        """Jobs copy its mirrors."""
+        return self
+
+    @property
     def syncs(self) -> KafkaSyncs:
         """What links keep in step beside records."""
         from reconciler.providers.kafka.links.link_sync import KafkaSyncs  # noqa: PLC0415 - only who drives links pays

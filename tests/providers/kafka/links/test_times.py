@@ -38,7 +38,7 @@ def fill(linked: Linked) -> None:
 
 def follow(linked: Linked) -> None:
     source = linked.west.source_topic(address_of("topic", WEST, linked.topic))
-    linked.east.follow_source(linked.address, source)
+    assert linked.links.syncs.follow({linked.mirror: source}) == {}
 
 
 def test_a_mirror_takes_every_time_its_source_took_and_shows_no_config_for_that(
