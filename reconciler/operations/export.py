@@ -29,7 +29,7 @@ from reconciler.operations.init import SCHEMA, ignored, schema_text, workspace_t
 from reconciler.operations.steps.observe import recorded_clusters
 from reconciler.operations.steps.workspace import Site, Work, open_bare, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
-from reconciler.providers.protocol import Provider, Scope
+from reconciler.providers.protocol import Provider, Scope, archives_of
 from reconciler.resources.address import Address, cluster_address, full_name_of
 from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
@@ -242,8 +242,11 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
     if work.invocation.principal is not None:
         raise UserError("what lies in object storage is the super user's to read", hint="Leave --principal out.")
-    cluster_id, provider = options.cluster_id or _own_id(work, cluster), work.providers[cluster]
-    archives = archives_in(work.clusters[cluster], provider.archived(cluster_id), provider.metadata(cluster_id))
+    stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _own_id(work, cluster))
+    if stored is None:
+        message = f"{cluster_address(cluster)}: its platform stores no whole cluster in object storage"
+        raise UserError(message, hint="Export the live cluster: leave --from-object-storage out.")
+    archives = archives_in(work.clusters[cluster], stored.topics, stored.metadata)
 
     def above(address: Address) -> str:
         if address in archives.empty:

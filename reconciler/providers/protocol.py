@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
+NO_REPLICAS: Mapping[Address, str] = MappingProxyType({})
 TopicAddress: TypeAlias = Address
 """An address whose kind is `topic`; mirrors and mounted topics are read as topics too."""
 
@@ -188,53 +190,9 @@ class Provider(Protocol):
         """The consumer groups of this cluster."""
         ...
 
-    def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
-        """Return what new topics could be made from: each by its location in object storage, `None`: by its name.
-
-        Why one cannot be is returned, too; the cluster itself need not be there.
-
-        Raises:
-            RetryableError: The object storage cannot be reached.
-        """
-        ...
-
-    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:
-        """Return what new read replicas would follow, each by its location in object storage, or why one cannot be.
-
-        Asked only of platforms that have read replicas. Sizes are not looked at.
-
-        Raises:
-            RetryableError: The object storage cannot be reached.
-        """
-        ...
-
-    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
-        """Yield every topic that one cluster made and lies in object storage, by its place; or why it is no use.
-
-        Looks at nothing else: the cluster may be gone. `None`: the one cluster that has topics there.
-
-        Raises:
-            UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
-        """
-        ...
-
-    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:
-        """Return what object storage keeps of one cluster beside segments; `None`: nothing, or nobody knows of which.
-
-        Looks at nothing else, and chooses as `archived` does. Parts that are damaged are told, and the others returned.
-
-        Raises:
-            RetryableError: The object storage cannot be reached.
-        """
-        ...
-
-    def mountable(self) -> Sequence[Mountable]:
-        """Return every topic that was ever detached in the object storage of this cluster, whoever has it now, sorted.
-
-        Raises:
-            UserError: There is no object storage, or what it says cannot be read.
-            RetryableError: It cannot be reached.
-        """
+    @property
+    def archives(self) -> Archives | None:
+        """The topics in the object storage of this cluster; `None`: its platform can make none from there."""
         ...
 
     @property
@@ -349,6 +307,60 @@ def links_by_jobs(provider: Provider) -> LinksByJobs:
 
 
 # What every platform must do with consumer groups.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCluster:
+    """What object storage has of one cluster, which may be gone."""
+
+    topics: Iterator[tuple[str, Recoverable | UserError]]
+    """Every topic that it made, by its place; or why it is no use."""
+    metadata: ClusterMetadata | None
+    """What is kept besides segments, parts that are damaged among it; `None`: nothing, or of an unknown cluster."""
+
+
+class Archives(Protocol):
+    """Topics in the object storage of one cluster. Methods raise `RetryableError` if it cannot be reached."""
+
+    def recoverable(
+        self, topics: Mapping[TopicAddress, str | None], replicas: Mapping[TopicAddress, str] = NO_REPLICAS
+    ) -> Recoveries:
+        """Return what new topics could be made from: each by its location in object storage, `None`: by its name.
+
+        Why one cannot be is returned, too; the cluster itself need not be there. `replicas` are new read replicas, each
+        with the location that it would follow; platforms without them are not asked. Their sizes are not looked at.
+        """
+        ...
+
+    def cluster(self, cluster_id: str | None = None) -> StoredCluster | None:
+        """Return what object storage has of a whole cluster; `None`: this platform keeps none there.
+
+        An id of `None` stands for the one cluster that has topics there. Nothing else is read.
+
+        Raises:
+            UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
+        """
+        ...
+
+    def mountable(self) -> Sequence[Mountable]:
+        """Return every topic that was ever detached in the object storage of this cluster, whoever has it now, sorted.
+
+        Raises:
+            UserError: There is no object storage, or what it says cannot be read.
+        """
+        ...
+
+
+def archives_of(provider: Provider) -> Archives:
+    """Return the archives of a cluster.
+
+    Raises:
+        UserError: Its platform has none.
+    """
+    if provider.archives is None:
+        message = f"a {provider.capabilities.platform} cluster makes no topics from object storage"
+        raise UserError(message, hint="Take the topics from their source: mirror them, or copy their records.")
+    return provider.archives
 
 
 class Groups(Protocol):

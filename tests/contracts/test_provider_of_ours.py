@@ -383,7 +383,7 @@ def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(
     unmount = transition("unmount", "orders", location)
     assert done(provider, unmount) == done(open_provider(declared, edge), unmount)
     assert tiered.address not in provider.observe(Scope())
-    assert [(each.location, each.state) for each in provider.mountable()] == [(location, "detached")]
+    assert [(each.location, each.state) for each in provider.archives.mountable()] == [(location, "detached")]
     mount = transition("mount", "orders", location, alias="orders-2025")
     assert done(provider, mount) == done(open_provider(declared, edge), mount)
     seen = provider.observe(Scope())

@@ -20,7 +20,7 @@ from reconciler.operations.state_views import rollback_plan, state_list
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.planning.plan_rows import moves_of
-from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.providers.embedded.recovery import EmbeddedArchives
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import BOTH
 
@@ -206,8 +206,10 @@ class TestThereAndBack:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.apply(sleep=mounting("orders", "west", "mounted"))
         asked: list[str] = []
-        monkeypatch.setattr(EmbeddedProvider, "mountable", lambda _self: asked.append("mountable") or ())
-        monkeypatch.setattr(EmbeddedProvider, "recoverable", lambda _self, _topics: asked.append("recoverable") or {})
+        monkeypatch.setattr(EmbeddedArchives, "mountable", lambda _self: asked.append("mountable") or ())
+        monkeypatch.setattr(
+            EmbeddedArchives, "recoverable", lambda _self, _topics, _replicas=None: asked.append("recoverable") or {}
+        )
         assert ids_of(shop.bench.plan()) == []
         assert asked == []
         shop.say(sleep=mounting("orders", "west", "unmounted"))

@@ -18,7 +18,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 127_410,
     "lines of the tests": 119_330,
     "actions made outside planning": 0,
-    "methods of platforms": 64,
+    "methods of platforms": 63,
     "methods of platforms by jobs": 51,
     "imports of embedded in the protocol": 0,
     "classes in cli/json": 165,

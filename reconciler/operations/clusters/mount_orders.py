@@ -13,7 +13,7 @@ from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.planning.orders import MountOrder
 from reconciler.planning.resolve.limits import beyond
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Scope, archives_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -241,7 +241,7 @@ class _Choice:
             _Candidate(
                 address=address_of("topic", cluster, register.full_name), location=register.location, register=register
             )
-            for register in self.site.providers[cluster].mountable()
+            for register in archives_of(self.site.providers[cluster]).mountable()
         ]
 
     def _under_way(self, cluster: str) -> Iterator[_Candidate]:
@@ -291,7 +291,8 @@ class _Choice:
                 self.refused[address] = error
                 del sources[address]
             if request.verb == "mount":
-                stored = provider.recoverable({address: source.location for address, source in sources.items()})
+                locations = {address: source.location for address, source in sources.items()}
+                stored = archives_of(provider).recoverable(locations)
                 for address, answer in stored.items():
                     if isinstance(answer, Recoverable):
                         sources[address] = MountSource(sources[address].location, answer)

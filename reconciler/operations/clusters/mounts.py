@@ -24,7 +24,7 @@ from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, provider_of, settings_of
 from reconciler.planning.situation import mounted_by
-from reconciler.providers.protocol import Scope
+from reconciler.providers.protocol import Scope, archives_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -645,7 +645,7 @@ def _lying(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountabl
     """Return what object storage has of a topic; `None` where it has nothing, or cannot be asked."""
     provider = provider_of(site, topic)
     try:
-        listed, identity = provider.mountable(), provider.identify()
+        listed, identity = archives_of(provider).mountable(), provider.identify()
     except ReconcilerError:
         return None  # that the topic is not there is the news, and stands as it was said
     if known is not None and known.location is not None:

@@ -30,7 +30,7 @@ from reconciler.planning.resolve.mount_sources import (
 )
 from reconciler.planning.selection import names_before, renamed_namespaces
 from reconciler.planning.situation import is_another, mounted_by
-from reconciler.providers.protocol import Provider, Scope
+from reconciler.providers.protocol import Provider, Scope, archives_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Overview, Record
@@ -42,7 +42,6 @@ from reconciler.resources.mount import (
     Mounting,
     Mounts,
     MountSource,
-    Recoverable,
     Recoveries,
 )
 from reconciler.resources.namespace import Namespace
@@ -541,7 +540,7 @@ class _Looking:
             if is_mount and isinstance(source, MountSource) and source.unmounts is None:
                 wanted.setdefault(asked[address].cluster, {})[address] = source.location
         for cluster, locations in sorted(wanted.items()):
-            for address, lies in self._providers[cluster].recoverable(locations).items():
+            for address, lies in archives_of(self._providers[cluster]).recoverable(locations).items():
                 source = found[address]
                 if isinstance(source, MountSource):
                     found[address] = lies if isinstance(lies, UserError) else replace(source, found=lies)
@@ -631,7 +630,7 @@ class _Looking:
     def _list(self, cluster: str) -> Sequence[Mountable] | UserError:
         if cluster not in self._listed:
             try:
-                found = self._providers[cluster].mountable()
+                found = archives_of(self._providers[cluster]).mountable()
                 named = (self._ids.get(each.owner or "", each.owner) for each in found)
                 self._listed[cluster] = [
                     each if each.owner == owner else replace(each, owner=owner)
@@ -703,18 +702,18 @@ def recoverables(providers: Mapping[str, Provider], desired: Desired, seen: Obse
         capabilities = seen.capabilities.get(topic.cluster)
         if capabilities is not None and capabilities.recovery:
             asked.setdefault(topic.cluster, {})[address] = topic.spec.recover_from
-    found = {
-        address: found
-        for cluster, topics in sorted(asked.items())
-        for address, found in providers[cluster].recoverable(topics).items()
+    replicas = _new_replicas(desired, seen)
+    return {
+        address: source
+        for cluster in sorted(asked.keys() | replicas.keys())
+        for address, source in archives_of(providers[cluster])
+        .recoverable(asked.get(cluster, {}), replicas.get(cluster, {}))
+        .items()
     }
-    return {**found, **dict(_replicables(providers, desired, seen))}
 
 
-def _replicables(
-    providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
-) -> Iterator[tuple[Address, Recoverable | UserError]]:
-    """Yield what read replicas that are still to be made would follow."""
+def _new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str, Mapping[Address, str]]:
+    """Return the locations that read replicas which are still to be made would follow, by cluster."""
     asked: dict[str, dict[Address, str]] = {}
     for address, declared in desired.items():
         topic, there = declared.resource, seen.inventory.get(address)
@@ -724,8 +723,7 @@ def _replicables(
         is_new = there is None or is_replaced(topic, there)
         if is_new and capabilities is not None and capabilities.read_replicas:
             asked.setdefault(topic.cluster, {})[address] = topic.spec.read_replica_of
-    for cluster, topics in sorted(asked.items()):
-        yield from providers[cluster].replicable(topics).items()
+    return asked
 
 
 # Before anything is written: the cluster that answers is the one that is declared, and the one we applied to.

@@ -54,7 +54,7 @@ from reconciler.planning.plan import Finding, Plan, PlanInput, Selection
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
-from reconciler.providers.protocol import Provider, Scope
+from reconciler.providers.protocol import Provider, Scope, archives_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -560,7 +560,9 @@ def _unmounted(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
         if site.clusters[cluster].spec.object_storage is None or not provider.capabilities.mountings:
             return {}
         stored = (
-            each for each in provider.mountable() if each.state == "detached" and each.full_name in names[cluster]
+            each
+            for each in archives_of(provider).mountable()
+            if each.state == "detached" and each.full_name in names[cluster]
         )
         return {address_of("topic", cluster, each.full_name): each.location for each in stored}
 

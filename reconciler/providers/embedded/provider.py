@@ -25,11 +25,8 @@ from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STOR
 from reconciler.providers.embedded.client import carried_out, check_shown, hide
 from reconciler.providers.embedded.measures import measured
 from reconciler.providers.embedded.recovery import (
-    archived_in,
+    EmbeddedArchives,
     asked_in,
-    looked_up,
-    metadata_in,
-    replicable,
     replicas_in,
 )
 from reconciler.providers.embedded.translate import mountings_in, observed_in
@@ -55,7 +52,6 @@ from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
-    ClusterMetadata,
     Following,
     Inventory,
     Observed,
@@ -78,7 +74,6 @@ if TYPE_CHECKING:
     from reconciler.providers.embedded.mounts import Migrations
     from reconciler.records.log import Isolation, LostOffsets
     from reconciler.resources.acls import Binding
-    from reconciler.resources.mount import Mountable, Recoverable, Recoveries
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
@@ -332,7 +327,7 @@ class EmbeddedProvider:
                     rest.append(action)
         if rest:
             name, cluster = self._declared.metadata.name, self._cluster()
-            sources = {**self.recoverable(asked_in(rest)), **self.replicable(replicas_in(rest))}
+            sources = self.archives.recoverable(asked_in(rest), replicas_in(rest))
             yield from carried_out(name, cluster, rest, sources, may_go_on)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
@@ -359,32 +354,11 @@ class EmbeddedProvider:
         """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""
         return measured(self._cluster(), addresses, cuts)
 
-    def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
-        """Return what new topics could be made from: a GET for each, its partitions; a listing where only a name is."""
-        if not topics:
-            return {}
-        cluster_id = read_cluster_id(self._store)
-        return looked_up(self._storage, cluster_id, topics, Permissions.of(self._edge.principal, self._edge.host))
-
-    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:
-        """Return what new read replicas would follow: a GET for each."""
-        if not topics:
-            return {}
-        return replicable(self._storage, topics, Permissions.of(self._edge.principal, self._edge.host))
-
-    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
-        """Yield every topic in object storage: one listing, a GET for each topic and each of its partitions."""
-        return archived_in(self._declared.address, self._storage, cluster_id)
-
-    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:
-        """Return what is kept of a cluster beside segments: a GET, and one for each part; listings without an id."""
-        return metadata_in(self._declared.metadata.name, self._storage, cluster_id)
-
-    def mountable(self) -> Sequence[Mountable]:
-        """Return what was ever detached in the object storage: one listing, and a GET for each."""
-        from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only who mounts pays
-
-        return mountable_in(self._declared.address, self._storage)
+    @property
+    def archives(self) -> EmbeddedArchives:
+        """The topics in the object storage of this cluster, which need not be there."""
+        who = Permissions.of(self._edge.principal, self._edge.host)
+        return EmbeddedArchives(self._declared.address, self._storage, who, lambda: read_cluster_id(self._store))
 
     @property
     def migrations(self) -> Migrations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
@@ -27,11 +27,11 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.embedded.translate import observed_in
 from reconciler.providers.models import link_in, no_storage
-from reconciler.providers.protocol import Done, Failed, Outcome, Upkept
+from reconciler.providers.protocol import NO_REPLICAS, Done, Failed, Outcome, StoredCluster, Upkept
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart, Observed
-from reconciler.resources.mount import Recoverable, Recoveries
+from reconciler.resources.mount import Mountable, Recoverable, Recoveries
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
 from reconciler.runtime.threads import Memo, side_by_side
@@ -45,6 +45,34 @@ if TYPE_CHECKING:
 _FROM: Final = "recoverFrom"
 _CONFIGS: Final = "configs."
 _NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedArchives:
+    """Topics in the object storage of one cluster. The cluster is asked for its id only."""
+
+    cluster_address: Address
+    storage: ObjectStore | None
+    who: Permissions
+    cluster_id: Callable[[], str | None]
+
+    def recoverable(
+        self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
+    ) -> Recoveries:
+        """Return what new topics could be made from: a GET for each, its partitions; a listing where only a name is."""
+        sources = looked_up(self.storage, self.cluster_id(), topics, self.who) if topics else {}
+        return {**sources, **replicable(self.storage, replicas, self.who)} if replicas else sources
+
+    def cluster(self, cluster_id: str | None = None) -> StoredCluster:
+        """Return every topic and what is kept besides: a listing, and a GET for each topic, partition and part."""
+        topics = archived_in(self.cluster_address, self.storage, cluster_id)
+        return StoredCluster(topics, metadata_in(full_name_of(self.cluster_address), self.storage, cluster_id))
+
+    def mountable(self) -> Sequence[Mountable]:
+        """Return what was ever detached in the object storage: one listing, and a GET for each."""
+        from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only who mounts pays
+
+        return mountable_in(self.cluster_address, self.storage)
 
 
 def replicable(storage: ObjectStore | None, asked: Mapping[Address, str], who: Permissions) -> Recoveries:

@@ -32,7 +32,7 @@ from reconciler.providers.migration_views import (
     released_in,
 )
 from reconciler.providers.models import no_storage
-from reconciler.providers.protocol import Edge, Groups
+from reconciler.providers.protocol import NO_REPLICAS, Edge, Groups
 from reconciler.providers.protocol_moves import MountJob, MountsByJobs
 from reconciler.providers.secrets import opened
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
@@ -283,8 +283,15 @@ class Mountings:
         mine = cluster_uuid(cluster_id)
         return [replace(each, owner=cluster_id) if each.owner == mine else each for each in found]
 
-    def recoverable(self, topics: Mapping[Address, str | None]) -> Recoveries:
-        """Return what object storage has of topics that are to be mounted."""
+    def cluster(self, cluster_id: str | None = None) -> None:
+        """Return nothing: brokers keep what they know of themselves in their own log."""
+
+    def recoverable(
+        self,
+        topics: Mapping[Address, str | None],
+        replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none
+    ) -> Recoveries:
+        """Return what object storage has of topics that are to be mounted: a GET for each, and for its partitions."""
         if not topics:
             return {}
         here = cluster_uuid(self.client.cluster().id)

@@ -47,7 +47,6 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
-    ClusterMetadata,
     Inventory,
     Observed,
     Overview,
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import Binding
     from reconciler.resources.mirror_link import MirrorTopic
     from reconciler.resources.mirrors import SourceTopic
-    from reconciler.resources.mount import Mountable, Recoverable, Recoveries
 
 
 # What a cluster has, in four requests whatever the number of its topics, as resources.
@@ -458,25 +456,10 @@ class KafkaProvider:
 
         return KafkaGroups(self._client, self._naming)
 
-    def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
-        """Return what mounts would restore: a GET for each, and for each of its partitions."""
-        return self._mountings.recoverable(topics)
-
-    def replicable(self, topics: Mapping[TopicAddress, str]) -> Recoveries:  # noqa: ARG002 - of the protocol
-        """Return nothing: brokers serve the topics of their own cluster alone."""
-        return {}
-
-    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:  # noqa: ARG002 - of the protocol
-        """Refuse: its brokers keep their remote segments as they like."""
-        raise self._cannot("list what lies in object storage")
-
-    def metadata(self, cluster_id: str | None = None) -> ClusterMetadata | None:  # noqa: ARG002 - of the protocol
-        """Return nothing: its brokers keep what they are told in their own log."""
-        return None
-
-    def mountable(self) -> Sequence[Mountable]:
-        """Return every topic that was ever detached in the object storage of this cluster."""
-        return self._mountings.mountable()
+    @property
+    def archives(self) -> Mountings:
+        """The detached topics in the object storage of this cluster."""
+        return self._mountings
 
     @property
     def migrations(self) -> KafkaMigrations:
@@ -744,10 +727,6 @@ class KafkaProvider:
                 message = f"{topic}: topic {full_name_of(topic)} does not exist"
                 raise UserError(message, hint="See which there are: reconciler topic list")
         return {topic: there[name] for topic, name in names.items()}
-
-    def _cannot(self, what: str) -> UserError:
-        message = f"{self._declared.address}: this version cannot {what} on Kafka clusters"
-        return UserError(message, hint="Leave it out with --exclude.")
 
 
 # Names and shapes of all that may be described: what a listing needs, and no more.
