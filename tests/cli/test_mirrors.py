@@ -426,7 +426,6 @@ def test_a_broken_manifest_stops_neither_a_schedule_nor_a_look(
     (twins.folder / "manifests" / "broken.yaml").write_text("kind: [")
     refused = twins.typed(*command)
     assert (refused.code, "To go on without the files: --state URL" in refused.err) == (1, True)
-    assert "or --no-state --cluster NAME=URL" in refused.err
     assert says in twins.said(*command, "--state", f"file://{twins.folder}/.state")
 
 

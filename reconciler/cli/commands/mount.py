@@ -165,13 +165,17 @@ def status_command(
     raise_verdict(found.verdict)
 
 
-Topics = Annotated[
+Mountable = Annotated[
     list[str] | None,
     Argument(
         metavar="ADDR",
-        help="For example topic/west/shop:eu:orders, 'topic/west/shop:*', or topic/west/LOCATION to mount it.",
+        help="For example topic/west/shop:eu:orders, 'topic/west/shop:*', or topic/west/LOCATION.",
         show_default=False,
     ),
+]
+Topics = Annotated[
+    list[str] | None,
+    Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders, or 'topic/west/shop:*'.", show_default=False),
 ]
 Prepare = Annotated[bool, Option("--prepare", help="Only as far as topics are served as before; then --finish.")]
 Finish = Annotated[bool, Option("--finish", help="Go on with what was prepared, or cut short, to its end.")]
@@ -182,7 +186,7 @@ def topic_mount_command(
     files: Files,
     acting: Acting,
     place: Place,
-    addresses: Topics = None,
+    addresses: Mountable = None,
     to: Annotated[
         str | None, Option("--to", metavar="NAME", help="Another full name for the one topic.", show_default=False)
     ] = None,

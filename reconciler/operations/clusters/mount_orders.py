@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from reconciler.errors import OwnershipLostError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import Underway, ask_each, cluster_ids, name_clusters, storage_of
+from reconciler.operations.steps.observe import absent_cluster
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.planning.orders import MountOrder
@@ -225,7 +226,7 @@ class _Choice:
             self.emergency.check_answers(self.site, name)
             provider = self.site.providers[name]
             if provider.identify() is None:
-                raise UserError(f"cluster {name} is not there yet", hint="Create it with: reconciler apply")
+                raise absent_cluster(self.site.clusters[name])
             if not provider.capabilities.mountings:
                 message, hint = beyond(provider.capabilities, "mount or unmount topics")
                 raise UserError(f"{cluster_address(name)}: {message}", hint=hint)

@@ -184,7 +184,8 @@ def _told_above(topic: Topic, wanted: WantedResource, situation: Situation) -> f
 
 
 def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
-    if situation.has_namespace(cluster, namespace):
+    is_unknown = not situation.given.has_state and situation.capabilities(cluster).namespaces_are_rules
+    if is_unknown or situation.has_namespace(cluster, namespace):  # A prefix of names that only a state knows.
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]

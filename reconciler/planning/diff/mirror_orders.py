@@ -476,7 +476,9 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
     links = {link.metadata.name: link.spec for link in _links(observed, cluster)}
     if order.link not in links:
         otherwise = f"Links there: {', '.join(sorted(links)) or 'none'}. Declare one, and apply that first."
-        hint = did_you_mean(nearest_spelling(order.link, links), otherwise=otherwise)
+        addresses = (address_of("link", cluster, link) for link in links)
+        near = nearest_spelling(address_of("link", cluster, order.link), addresses)
+        hint = did_you_mean([full_name_of(Address(link)) for link in near], otherwise=otherwise)
         raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
     spec = links[order.link]
     seen = observed.get(address)

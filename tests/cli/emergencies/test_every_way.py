@@ -14,6 +14,7 @@ from tests.cli.emergencies.ways import (
     OF_TOPICS,
     WAYS,
     Case,
+    broken_files,
     named_clusters,
 )
 
@@ -67,6 +68,9 @@ def test_a_command_of_each_noun_acts_on_clusters_that_are_named_alone(
 ) -> None:
     bench: Bench = request.getfixturevalue("shop" if case in OF_MOUNTS else "twins")
     assert case.shows(bench) == case.before
+    broken_files(bench)
+    refused = bench.typed(*case.typed, "--no-state")
+    assert "--state URL, as `spec.state` has it, or --no-state --cluster NAME=URL" in refused.err
     done = bench.typed(*case.typed, *named_clusters(bench))
     assert (done.code, case.shows(bench)) == (0, case.after), done.err
 

@@ -56,8 +56,9 @@ def damaged_state(bench: Bench) -> Command:
 
 def named_clusters(bench: Bench) -> Command:
     """Lose workspace and state; the clusters are named by a file that declares them."""
-    documents = (bench.folder / "manifests/all.yaml").read_text().split("---\n")
-    (bench.folder / "clusters.yaml").write_text("---\n".join(each for each in documents if "kind: Cluster" in each))
+    root = 'embedded: {root: "file://.clusters/%s"}, objectStorage: {url: "file://.bucket"}'
+    manifest = "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: %s}\nspec: {" + root + "}\n"
+    (bench.folder / "clusters.yaml").write_text("---\n".join(manifest % (name, name) for name in ("west", "east")))
     no_workspace(bench)
     no_state(bench)
     return ("--no-state", "--cluster", "clusters.yaml")

@@ -367,6 +367,17 @@ def test_records_for_an_internal_topic_and_an_unknown_config_are_refused_with_a_
     assert f"List them with: reconciler topic describe {desk.address('orders')}" in altered.err
 
 
+def test_a_topic_is_created_where_a_manifest_says_and_altered_though_no_workspace_owns_it(desk: Desk) -> None:
+    desk.topic("orders")
+    desk.apply()
+    rescue = desk.address("rescue")
+    created = desk.typed("topic", "create", rescue, "--no-state", "--cluster", "manifests/cluster.yaml")
+    assert (created.code, created.out) == (0, f"✓ {rescue}  created\n"), created.err
+    altered = desk.typed("topic", "alter", rescue, "--set", "retention.ms=9d", "--yes")
+    assert altered.code == 0, altered.err
+    assert "nothing to do" in desk.plan().out
+
+
 def test_a_group_that_is_called_with_a_colon_there_is_that_one(desk: Desk) -> None:
     topic = desk.topic("orders")
     desk.apply()
