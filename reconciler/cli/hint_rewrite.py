@@ -24,6 +24,10 @@ _OF_PART: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "r
 """What these act on is chosen by a part of the workspace."""
 _OF_FILES: Final = ("reconciler state ", "reconciler show", "reconciler export")
 """What takes no `--state`."""
+_ORDER: Final = re.compile(
+    r"reconciler (?:topic|namespace|mirror|link) (?!(?:list|describe|errors|storage|profile|produce|consume)$)"
+)
+"""What takes `--cluster NAME=URL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class TypedOptions:
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     """What stands in for a workspace, where a command takes that."""
+    clusters: tuple[str, ...] = ()
+    """What stands in for a workspace and a state, where a command takes that."""
 
     def joined(self, other: TypedOptions) -> TypedOptions:
         """Return these options and those of another bundle; each part comes from one of them."""
@@ -45,12 +51,14 @@ class TypedOptions:
             self.variables or other.variables,
             self.part or other.part,
             self.state or other.state,
+            self.clusters or other.clusters,
         )
 
     def after(self, command: str, more: str) -> tuple[str, ...]:
         """Return what belongs behind a command; `more` is what follows it."""
         if command not in _OF_PART:
             state = () if command.startswith(_OF_FILES) else self.state
+            state += self.clusters if _ORDER.match(command) else ()
             return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
             return (*self.place, *self.environment)  # the open run brings the rest

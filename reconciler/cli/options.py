@@ -465,7 +465,8 @@ class Acting:
 
     def typed(self) -> TypedOptions:
         """Return what a hint has to name of it."""
-        return TypedOptions(state=() if self.state is None else ("--state", self.state))
+        clusters = ("--no-state", *_each("--cluster", self.at)) if self.at else ()
+        return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
     @contextmanager
     def emergency(

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
 from reconciler.cli.json.runs_json import ErrorPart
-from reconciler.cli.options import Chosen, FromState, Place
+from reconciler.cli.options import Acting, Chosen, FromState, Place
 from tests.cli.conftest import Call
 from tests.cli.test_drift import grow
 
@@ -96,5 +96,22 @@ def test_hints_in_json_say_it_too() -> None:
 )
 def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) -> None:
     remember_typed([FromState(state="s3://ops/shop")])
+    assert typed_again(text) == expected
+    forget_typed()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "reconciler link resume link/east/l",
+            "reconciler link resume --no-state --cluster east=s3://east link/east/l",
+        ),
+        ("reconciler link list", "reconciler link list"),
+        ("reconciler mount status", "reconciler mount status"),
+    ],
+)
+def test_clusters_are_named_to_orders(text: str, expected: str) -> None:
+    remember_typed([Acting(no_state=True, at=["east=s3://east"])])
     assert typed_again(text) == expected
     forget_typed()

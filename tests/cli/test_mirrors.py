@@ -439,6 +439,8 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     at = ("--cluster", f"east=file://{twins.folder}/.clusters/east")
     without = twins.typed("mirror", "failover", ORDERS, "--yes", *at)
     assert (without.code, "--no-state" in without.err) == (64, True)
+    twice = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", *at, *at)
+    assert (twice.code, "--cluster east is given twice" in twice.err) == (64, True)
     for url in ("ftp://x", "127.0.0.1:9092"):
         wrong = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={url}")
         assert (wrong.code, "does not say where an embedded cluster is" in wrong.err) == (1, True)
