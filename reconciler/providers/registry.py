@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
 
@@ -17,15 +18,24 @@ def open_provider(cluster: Cluster, edge: Edge) -> Provider:
     Raises:
         UserError: Its platform is not driven by this version.
     """
-    match cluster.spec.provider:
-        case "embedded":
-            from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - only who asks pays
+    platform = cluster.spec.provider
+    if platform not in PLATFORMS:
+        message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"
+        raise UserError(message, hint="Use an embedded cluster, or leave this one out with --exclude.")
+    return PLATFORMS[platform](cluster, edge)
 
-            return EmbeddedProvider.of(cluster, edge)
-        case "kafka":
-            from reconciler.providers.kafka.provider import KafkaProvider  # noqa: PLC0415 - as above
 
-            return KafkaProvider(cluster, edge)
-        case "redpanda" | "confluent":
-            message = f"cluster {cluster.metadata.name}: this version does not drive {cluster.spec.provider} clusters"
-            raise UserError(message, hint="Use an embedded cluster, or leave this one out with --exclude.")
+def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
+    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - only who asks pays
+
+    return EmbeddedProvider.of(cluster, edge)
+
+
+def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
+    from reconciler.providers.kafka.provider import KafkaProvider  # noqa: PLC0415 - as above
+
+    return KafkaProvider(cluster, edge)
+
+
+PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {"embedded": _open_embedded, "kafka": _open_kafka}
+"""What opens a cluster, by platform."""

@@ -26,6 +26,7 @@ from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
+from tests.contracts.native import declared_as_native, native_platform
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
@@ -35,13 +36,17 @@ BROKERS = ("kafka_broker", "kafka_39")
 ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))
 
 
-@pytest.fixture(params=["memory", "file", "s3", *ON_BROKERS])
-def declared(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
+@pytest.fixture(params=["memory", "file", "s3", "native", *ON_BROKERS])
+def declared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     match request.param:
         case "memory":
             root = f"memory://provider-{next(NAMES)}"
         case "file":
             root = f"file://{tmp_path}/west"
+        case "native":
+            native_platform(monkeypatch)
+            spec = declared_as_native(f"provider-{next(NAMES)}")
+            return Cluster.model_validate({"metadata": {"name": "west"}, "spec": spec})
         case "s3":
             request.getfixturevalue("s3_environ")
             root = request.getfixturevalue("s3_server").url("provider")

@@ -1,0 +1,103 @@
+"""Links of a platform that mirrors by itself: planned, applied and failed over without a job."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.operations.steps.invocation import Select
+from reconciler.records.log import OffsetRange
+from reconciler.resources.address import Address
+from tests.contracts.native import NETWORK, declared_as_native, native_platform
+from tests.contracts.providers import inputs
+from tests.embedded.samples import rows_of
+from tests.operations.linked_shop import MIRROR, ORDERS, TOPIC, planned, upkeep, want
+from tests.operations.ordered import give_roles
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+IDS = itertools.count()
+CLUSTER = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: NAME}
+spec: SPEC
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: NAME}
+"""
+
+
+@pytest.fixture
+def shop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Three records on `west`, and a link that mirrors them to `east`, not applied yet."""
+    native_platform(monkeypatch)
+    for name in ("west", "east"):
+        spec = json.dumps(declared_as_native(f"{name}-{next(IDS)}"))
+        bench.write(f"manifests/{name}.yaml", CLUSTER.replace("NAME", name).replace("SPEC", spec))
+    workspace = (bench.folder / "reconciler.yaml").read_text()
+    bench.write("reconciler.yaml", f"{workspace}spec: {{references: {{allow: ['env:KEY', 'env:SECRET']}}}}\n")
+    bench.write("manifests/orders.yaml", TOPIC)
+    assert bench.apply().verdict is None
+    produce("a", "b", "c")
+    want(bench, "mirroring", "destination")
+    return bench
+
+
+def produce(*values: str, partition: int = 0) -> None:
+    writer = NETWORK["west"].producer(Address(f"topic/west/{ORDERS}"))
+    writer.append(inputs(*values, partition=partition))
+    writer.flush()
+
+
+def values() -> list[bytes]:
+    log = NETWORK["east"].log(Address(f"topic/east/{ORDERS}"))
+    return [row["value"] for row in rows_of(log.read(0, OffsetRange(0, log.bounds()[0].end)))]
+
+
+def test_its_mirrors_are_made_and_copied_without_a_job(shop: Bench) -> None:
+    assert planned(shop) == ["create:link/east/dr", f"create:{MIRROR}"]
+    assert shop.apply().verdict is None
+    assert planned(shop) == []
+    assert values() == [b"a", b"b", b"c"]
+    produce("d")
+    done = upkeep(shop, "mirror")
+    assert (done.synced, done.jobs) == ((), ())
+    assert values()[3:] == [b"d"]
+
+
+@pytest.mark.parametrize(
+    ("role", "verb", "status"),
+    [
+        ("paused", "pause", "PAUSED"),
+        ("promoted", "promote", "STOPPED"),
+        ("failed-over", "failover", "STOPPED"),
+    ],
+)
+def test_a_role_is_one_action_of_its_cluster_that_ends_when_the_state_is_seen(
+    shop: Bench, role: str, verb: str, status: str
+) -> None:
+    assert shop.apply().verdict is None
+    produce("d")
+    want(shop, role, "destination")
+    (action,) = shop.plan().plan.actions
+    assert (action.id, action.depends_on) == (f"{verb}:{MIRROR}", ())
+    assert shop.apply(Select(allow=("failover:*",))).verdict is None
+    assert NETWORK["east"].links.mirror(ORDERS).status == status
+    assert NETWORK["east"].book.asked == [f"{verb} {ORDERS}"]
+    assert values() == [b"a", b"b", b"c", b"d"]
+    assert planned(shop) == []
+
+
+def test_a_mirror_is_failed_over_by_a_command_while_its_source_is_gone(shop: Bench) -> None:
+    assert shop.apply().verdict is None
+    assert values() == [b"a", b"b", b"c"]
+    NETWORK["west"].book.is_down = True
+    assert give_roles(shop.acting("mirror failover"), "failover", MIRROR).verdict is None
+    assert NETWORK["east"].links.mirror(ORDERS).stopped_by == "failover"
+    assert values() == [b"a", b"b", b"c"]
