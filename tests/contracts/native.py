@@ -118,6 +118,10 @@ class NativeProvider:
         )
 
     @property
+    def archives(self) -> None:
+        """It makes no topics from object storage."""
+
+    @property
     def links(self) -> NativeLinks:
         """Its links."""
         return NativeLinks(self)
