@@ -239,7 +239,7 @@ def _recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
 def _owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
     """Return the other workspaces that own links of a cluster; what is declared or recorded here is ours to keep."""
     seen = inventory.get(cluster_address(cluster))
-    owners = None if seen is None else seen.owners
+    owners = None if seen is None else seen.cluster.owners
     if owners is None:
         return {}
     links = {address for address in inventory if kind_of(address) == "link"} - set(ours)

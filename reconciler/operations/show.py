@@ -164,11 +164,11 @@ def _with_role(observed: Observed | None, inventory: Inventory) -> Observed | No
 
 def _owner(address: Address, wanted: Resource | None, recorded: Record, seen: ObservedClusters) -> ResourceOwner | None:
     cluster = seen.inventory.get(cluster_address(cluster_of(address) or ""))
-    if cluster is None or cluster.owners is None:
+    if cluster is None or cluster.cluster.owners is None:
         return None
     last = recorded.get(address)
     key = owned_as(address, wanted or (last.resource if last else None))
-    return None if key is None else cluster.owners.of(key)
+    return None if key is None else cluster.cluster.owners.of(key)
 
 
 def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:

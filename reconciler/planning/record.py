@@ -232,7 +232,7 @@ def clusters_to_tell(record: Record, inventory: Inventory, me: ResourceOwner) ->
         seen = inventory.get(cluster_address(cluster or ""))
         if seen is None:
             continue
-        owners = seen.owners or NOBODY
+        owners = seen.cluster.owners or NOBODY
         if owners.unknown is not None:
             continue
         keys = set(owned_keys(record, cluster or ""))

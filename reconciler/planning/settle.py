@@ -124,7 +124,7 @@ def _updated(action: Update, there: Observed | None, catalog: Mapping[str, Confi
     if "other" in found:
         return Settlement("conflict")
     if found <= {"after"}:
-        is_moving = there.is_moving and any(change.path == "replicationFactor" for change in action.changes)
+        is_moving = there.topic.is_moving and any(change.path == "replicationFactor" for change in action.changes)
         return Settlement("moving") if is_moving else Settlement("done", there)
     return Settlement("absent" if found == {"before"} else "partial")
 
@@ -170,7 +170,7 @@ def _mounted(action: Transition, migration: Observed | None, topic: Observed | N
     source = str(action.parameters.get("source"))
     # Where jobs do it a topic has no place before it is archived: its id says which it is, where the action has it.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
-    is_it = topic.legacy.location == source if topic.legacy is not None else "/" not in source and is_same
+    is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:
         return Settlement("done", topic) if is_it else Settlement("conflict")
     return Settlement("absent" if is_it else "done")  # else the name is another topic's by now

@@ -127,9 +127,9 @@ class Situation:
         found: dict[str, Mapping[str, ResourceOwner]] = {}
         for cluster in self.trusted:
             seen = self.observed.get(cluster_address(cluster))
-            if seen is None or seen.owners is None:
+            if seen is None or seen.cluster.owners is None:
                 continue
-            owners = seen.owners
+            owners = seen.cluster.owners
             strange = {name: each for name, each in owners.who.items() if me is None or not each.is_same(me)}
             if strange:
                 found[cluster] = {key: strange[name] for key, name in owners.what.items() if name in strange}
@@ -228,7 +228,7 @@ class Situation:
             mounting = last.resource
             if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted" and last.physical_name:
                 found |= dict.fromkeys((address, mounted_by(mounting)), last.physical_name)
-        attached = {item.legacy.location for item in self.observed.values() if item.legacy is not None}
+        attached = {item.topic.legacy.location for item in self.observed.values() if item.topic.legacy is not None}
         return {address: place for address, place in found.items() if place not in attached}
 
 
@@ -273,10 +273,10 @@ def taken_over(
     """Yield what is recorded and another workspace owns, by address."""
     for address in sorted(record, key=rank):
         last, cluster = record[address], inventory.get(cluster_address(cluster_of(address) or ""))
-        if cluster is None or cluster.owners is None or IMPLIED in last.origins:
+        if cluster is None or cluster.cluster.owners is None or IMPLIED in last.origins:
             continue
         key = owned_as(address, last.resource)
-        other = None if key is None else cluster.owners.other(key, me)
+        other = None if key is None else cluster.cluster.owners.other(key, me)
         if other is not None:
             yield address, other
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -21,6 +21,10 @@ from reconciler.resources.owners import Owners
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import Workspace
+
+if TYPE_CHECKING:
+    from reconciler.resources.mirrors import MirrorEntry
+
 
 # What a platform can do, as data: compared with the plan by a pure guard.
 
@@ -224,6 +228,55 @@ class RemoteLegacy:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """What a cluster says of itself."""
+
+    storage: SeenStorage | None = None
+    """What it says of its object storage; `None` where it has none to speak of."""
+    owners: Owners | None = None
+    """Which workspace owns what on it; `None`: nothing is owned there."""
+    overrides: tuple[tuple[str, int, str], ...] = ()
+    """Declared properties that a broker sets for itself alone: key, broker, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """What a platform says of the log of a topic, or of a mirror."""
+
+    initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """Configs that the cluster's defaults gave it when it was made; what it or a tier says itself goes before them."""
+    legacy: RemoteLegacy | None = None
+    """What becomes of its remote objects when it is deleted; `None` where it was never tiered."""
+    is_moving: bool = False
+    """Whether the platform still moves its replicas to what was asked for."""
+    is_sealed: bool = False
+    """Whether its brokers refuse every record, since it is about to be deleted."""
+    filled: Mapping[str, str] | None = None
+    """If a move fills it: the configs that it sets itself once it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMirror:
+    """What a platform says of a mirror."""
+
+    first_copy_done: bool = True
+    """Whether the first copy has reached the end that the source had when it began."""
+    is_automatic: bool = False
+    """Made by its link, whose filters take its name."""
+    since_ms: int = 0
+    """When it came into the state it keeps; tells which side of a link stopped last."""
+    stopped_by: str | None = None
+    """The verb that stopped it, if its cluster reports one."""
+    becomes: Resource | None = None
+    """Of a live one: the ordinary topic it would be, were it stopped as it is now."""
+
+    @classmethod
+    def of(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
+        """Return what the entry of a mirror says of it."""
+        return cls(entry.first_copy_done, entry.is_automatic, entry.since_ms, entry.stopped_by, becomes)
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A resource as the platform says it is."""
 
@@ -232,40 +285,17 @@ class Observed:
     physical_name: str | None = None
     state: str | None = None
     """Where a lifecycle has it: `ACTIVE`, `DELETING`, a migration's state; `None` where there is none."""
-    first_copy_done: bool = True
-    """For mirrors: whether the first copy has reached the end the source had when it began."""
-    is_moving: bool = False
-    """Of a topic: whether the platform still moves its replicas to what was asked for."""
     is_internal: bool = False
     """Made by the platform for itself: never managed, drift or unmanaged."""
     hidden: NotAuthorizedError | None = None
     """Why whoever acts may not see it; what is hidden is told apart from what is missing, and shown to nobody."""
-    initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """Configs that the cluster's defaults gave it when it was made; what it or a tier says itself goes before them."""
-    storage: SeenStorage | None = None
-    """Of a cluster: what it says of its object storage; `None` where it has none to speak of."""
-    legacy: RemoteLegacy | None = None
-    """Of a topic: what becomes of its remote objects when it is deleted; `None` where it was never tiered."""
-    is_automatic: bool = False
-    """Of a mirror: made by its link, whose filters take its name."""
-    since_ms: int = 0
-    """Of a mirror: when it came into the state it keeps; tells which side of a link stopped last."""
-    stopped_by: str | None = None
-    """Of a stopped mirror: the verb that ended it, as far as its cluster tells."""
-    is_sealed: bool = False
-    """Of a topic: whether its brokers refuse every record, since it is about to be deleted."""
-    filled: Mapping[str, str] | None = None
-    """Of a topic that a move fills: the configs that it sets itself once it is whole; `None`: it is not filled."""
-    is_by_hand: bool = False
-    """Of a mounting: whether a command began it, and only a command finishes it."""
-    becomes: Resource | None = None
-    """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
-    owners: Owners | None = None
-    """Of a cluster: which workspace owns what on it; `None`: nothing is owned there."""
-    overrides: tuple[tuple[str, int, str], ...] = ()
-    """Of a cluster: declared properties that a broker sets for itself alone: key, broker, value."""
     undeclarable: tuple[NamespaceAcl, ...] = ()
     """Access rules that no file can declare, such as those on an operation of a later version: shown, never managed."""
+    is_by_hand: bool = False
+    """Of a mounting: whether a command began it, and only a command finishes it."""
+    cluster: LiveCluster = LiveCluster()
+    topic: LiveTopic = LiveTopic()
+    mirror: LiveMirror = LiveMirror()
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

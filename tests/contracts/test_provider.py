@@ -271,7 +271,7 @@ BOB = ResourceOwner.of("bob", "prod", "lineage-b", "file:///srv/bob")
 def owned(provider: Provider) -> dict[str, str]:
     """Return which workspace owns what, as a new look at the cluster has it."""
     address = Address("cluster/west")
-    found = provider.observe(Scope(recorded=frozenset({Address("namespace/west/shop")})))[address].owners
+    found = provider.observe(Scope(recorded=frozenset({Address("namespace/west/shop")})))[address].cluster.owners
     return {} if found is None else {key: str(found.of(key)) for key in sorted(found.what)}
 
 

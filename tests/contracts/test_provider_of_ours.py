@@ -219,7 +219,7 @@ def test_a_mirror_takes_from_its_source_what_the_plan_says(linked: Provider) -> 
     assert seen["link/west/from-north"].resource == link()
     found = seen["mirror/west/orders"]
     assert found.resource == mirror("orders", partitions=4)
-    assert (found.state, found.first_copy_done) == ("ACTIVE", False)
+    assert (found.state, found.mirror.first_copy_done) == ("ACTIVE", False)
     assert isinstance(outcome, Done)
     assert found.incarnation == outcome.incarnation
     assert "topic/west/orders" not in seen
@@ -230,7 +230,7 @@ def test_a_completed_first_copy_is_remembered(linked: Provider) -> None:
     sink = linked.sink(Address("topic/west/orders"))
     for _ in range(2):
         sink.complete()
-    assert linked.observe(Scope())["mirror/west/orders"].first_copy_done
+    assert linked.observe(Scope())["mirror/west/orders"].mirror.first_copy_done
 
 
 def test_a_mirror_needs_to_know_the_partitions_of_its_source(linked: Provider) -> None:
@@ -378,8 +378,8 @@ def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(
     sink = provider.sink(tiered.address)
     sink.publish([sink.stage(0, [numbered(0, 10)], at=OffsetRange(0, 10))])
     before = provider.observe(Scope())[tiered.address]
-    assert before.legacy is not None
-    location = before.legacy.location
+    assert before.topic.legacy is not None
+    location = before.topic.legacy.location
     unmount = transition("unmount", "orders", location)
     assert done(provider, unmount) == done(open_provider(declared, edge), unmount)
     assert tiered.address not in provider.observe(Scope())

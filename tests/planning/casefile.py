@@ -240,7 +240,10 @@ def _owned(row: dict[str, Any], inventory: dict[Address, Observed]) -> dict[Addr
     address = Address(f"cluster/{row.get('owned_on', 'west')}")
     others = {name: ResourceOwner.of(name, None, name, f"s3://bucket/{name}") for name in said.values()}
     owners = Owners({**others, "shop": ME}, said, row.get("owners_unknown"))
-    return {**inventory, address: replace(inventory[address], owners=owners)}
+    return {
+        **inventory,
+        address: replace(inventory[address], cluster=replace(inventory[address].cluster, owners=owners)),
+    }
 
 
 def _role_cost(cost: RoleCost | None) -> dict[str, Any]:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from ast import literal_eval
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, join_name, split_name
-from reconciler.resources.inventory import RESOURCE, Declared, Observed, Recorded, RemoteLegacy, Resource, SeenStorage
+from reconciler.resources.inventory import (
+    RESOURCE,
+    Declared,
+    LiveCluster,
+    LiveMirror,
+    LiveTopic,
+    Observed,
+    Recorded,
+    RemoteLegacy,
+    Resource,
+    SeenStorage,
+)
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.world import topic_from
 
@@ -96,6 +108,9 @@ def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
         synced = said.pop("synced", {})
         if said["state"] != "STOPPED":
             said["becomes"] = topic_from(found, {**synced, **found.configs})
+    for part in (LiveCluster, LiveTopic, LiveMirror):
+        own = {name.name: said.pop(name.name) for name in fields(part) if name.name in said}
+        said[part.__name__.removeprefix("Live").lower()] = part(**own)
     return found.address, Observed(found, **said)
 
 

@@ -43,7 +43,7 @@ def test_a_case_is_planned_as_it_says_in_any_order_and_its_plan_is_kept_whole(ca
     wrong = differences(case, plan)
     assert not wrong, f"{case.row['why']}\n" + "\n".join(wrong)
     strange = {action.address for action in plan.actions if isinstance(action, Delete)} - world.recorded.keys()
-    assert all(world.observed[address].is_automatic for address in strange)  # A link of ours made it.
+    assert all(world.observed[address].mirror.is_automatic for address in strange)  # A link of ours made it.
 
     document = to_document(plan, {"targets": []})
     assert read_document(canonical_bytes(document)) == document

@@ -33,6 +33,8 @@ from reconciler.resources.inventory import (
     ClusterIdentity,
     Desired,
     Inventory,
+    LiveMirror,
+    LiveTopic,
     Observed,
     Record,
     RemoteLegacy,
@@ -99,9 +101,12 @@ class World:
                 observed[action.address] = replace(
                     seen,
                     resource=_changed(seen.resource, action.changes),
-                    storage=_bound(seen.storage, action.changes),
-                    is_sealed=seen.is_sealed and all(change.path != SEALED for change in action.changes),
-                    filled=None if Reason.DRIFTED in action.reasons else seen.filled,
+                    cluster=replace(seen.cluster, storage=_bound(seen.cluster.storage, action.changes)),
+                    topic=replace(
+                        seen.topic,
+                        is_sealed=seen.topic.is_sealed and all(change.path != SEALED for change in action.changes),
+                        filled=None if Reason.DRIFTED in action.reasons else seen.topic.filled,
+                    ),
                 )
                 incarnation = seen.incarnation or ""
                 _follow_links(observed)
@@ -111,9 +116,10 @@ class World:
                 incarnation = _transit(action, observed, given)
             case RunJob():
                 seen = observed[action.address]
-                if seen.filled is not None and action.job == "switch-groups":
-                    seen = replace(seen, resource=self.recorded[action.address].resource, filled=None)
-                observed[action.address] = replace(seen, first_copy_done=True)
+                if seen.topic.filled is not None and action.job == "switch-groups":
+                    whole = replace(seen.topic, filled=None)
+                    seen = replace(seen, resource=self.recorded[action.address].resource, topic=whole)
+                observed[action.address] = replace(seen, mirror=replace(seen.mirror, first_copy_done=True))
             case Adopt() | Forget():
                 pass
             case _:
@@ -146,7 +152,8 @@ def _made(action: Create, incarnation: str | None) -> Observed:
         return Observed(mirror, incarnation)
     synced = action.parameters.get("configs")
     configs = {**(synced if isinstance(synced, dict) else {}), **mirror.configs}
-    return Observed(mirror, incarnation, state="ACTIVE", first_copy_done=False, becomes=topic_from(mirror, configs))
+    about = LiveMirror(first_copy_done=False, becomes=topic_from(mirror, configs))
+    return Observed(mirror, incarnation, state="ACTIVE", mirror=about)
 
 
 def topic_from(mirror: MirrorTopic, configs: Mapping[str, Any]) -> Resource:
@@ -174,16 +181,17 @@ def _delete(action: Delete, observed: dict[Address, Observed]) -> None:
 def _change_role(action: Transition, mirror: MirrorTopic, observed: dict[Address, Observed]) -> str:
     """Do what a verb does to a mirror, and to the topic on its other side."""
     topic = topic_of(mirror)
-    now_ms = 1 + max(seen.since_ms for seen in observed.values())
+    now_ms = 1 + max(seen.mirror.since_ms for seen in observed.values())
     if action.verb == "truncate-and-restore":
         _become_mirror(topic, mirror, "ACTIVE", now_ms, observed)
     else:
         seen = observed[action.address]
-        observed[action.address] = replace(seen, state=action.to_state, since_ms=now_ms)
+        observed[action.address] = replace(seen, state=action.to_state, mirror=replace(seen.mirror, since_ms=now_ms))
         if action.to_state == "STOPPED":
-            there = seen.becomes or topic_from(mirror, mirror.configs)
+            there = seen.mirror.becomes or topic_from(mirror, mirror.configs)
             observed[topic] = Observed(there, seen.incarnation)
-            observed[action.address] = replace(observed[action.address], becomes=None)
+            stopped = observed[action.address]
+            observed[action.address] = replace(stopped, mirror=replace(stopped.mirror, becomes=None))
     if action.verb.startswith("reverse"):
         state = "ACTIVE" if action.verb.endswith("start") else "PAUSED"
         _become_mirror(source_of(mirror), peer_of(mirror), state, now_ms, observed)
@@ -196,7 +204,9 @@ def _become_mirror(
     was = observed.pop(topic)
     assert isinstance(was.resource, Topic)
     made = mirror.model_copy(update={"partitions": was.resource.spec.partitions, "state": "mirroring"})
-    observed[made.address] = Observed(made, was.incarnation, state=state, since_ms=now_ms, becomes=was.resource)
+    observed[made.address] = Observed(
+        made, was.incarnation, state=state, mirror=LiveMirror(since_ms=now_ms, becomes=was.resource)
+    )
 
 
 def _transit(action: Transition, observed: dict[Address, Observed], given: PlanInput) -> str:
@@ -222,7 +232,9 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
         observed.pop(topic, None)
         return ""
     if is_gone_on:
-        observed[topic] = replace(observed[topic], state=None, legacy=RemoteLegacy(location, is_deleted=False))
+        observed[topic] = replace(
+            observed[topic], state=None, topic=LiveTopic(legacy=RemoteLegacy(location, is_deleted=False))
+        )
         return observed[topic].incarnation or ""
     source = given.mounts[action.address]
     assert isinstance(source, MountSource)
@@ -233,7 +245,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     spec = {"partitions": found.partitions, "configs": dict(found.own)}
     mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
     legacy = RemoteLegacy(location, is_deleted=False)
-    observed[topic] = Observed(mounted, f"mounted by {action.id}", state="ENABLED", legacy=legacy)
+    observed[topic] = Observed(mounted, f"mounted by {action.id}", state="ENABLED", topic=LiveTopic(legacy=legacy))
     return f"mounted by {action.id}"
 
 

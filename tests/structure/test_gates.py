@@ -25,7 +25,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "documents in saved_plan": 17,
     "schemas": 52,
     "fields of PlanInput": 25,
-    "fields of Observed": 21,
+    "fields of Observed": 11,
     "fields of Capabilities": 42,
     "words of prose": 235_900,
     "idioms per 1,000 words": 11.1,

@@ -265,7 +265,9 @@ class _Choice:
                 self.refused[address] = seen.hidden
                 continue
             place = by_jobs.place(full_name_of(address)) if by_jobs is not None else ""
-            yield _Candidate(address=address, location=seen.legacy.location if seen.legacy is not None else place)
+            yield _Candidate(
+                address=address, location=seen.topic.legacy.location if seen.topic.legacy is not None else place
+            )
 
     # Why topics cannot be mounted or unmounted.
 

@@ -352,7 +352,7 @@ def has_result(action: Action, found: RestOfRun) -> bool:
             return action.address not in found.record
         case RunJob():
             there = found.inventory.get(action.address)
-            return there is not None and there.first_copy_done
+            return there is not None and there.mirror.first_copy_done
         case Create() | Update() | Delete() | Transition():
             read = found.capabilities.get(action.cluster or "")
             return read is not None and settle(action, found.inventory, read.configs).verdict == "done"

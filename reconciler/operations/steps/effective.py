@@ -24,7 +24,7 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS, ENABLED
 from reconciler.resources.configs import BROKERS, DEFAULT
-from reconciler.resources.inventory import Capabilities, Inventory, Observed, Resource, configs_of
+from reconciler.resources.inventory import Capabilities, Inventory, LiveTopic, Observed, Resource, configs_of
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
@@ -131,7 +131,7 @@ def _layers(
     if found is not None and isinstance(found.resource, Cluster):
         said = found.resource.spec.properties
         yield of_all, {config: said[name] for name, config in CONFIG_DEFAULTS.items() if name in said}
-    yield of_all, seen.initial if seen is not None else {}
+    yield of_all, seen.topic.initial if seen is not None else {}
     for place in _tiers(address, capabilities):
         there = observed.get(place)
         yield place, configs_of(there.resource) if there is not None else {}
@@ -235,7 +235,7 @@ def _configs(
     if cluster is not None and isinstance(cluster.resource, Cluster):
         said = cluster.resource.spec.properties
         acting = {config: (said[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in said}
-    lay_over(acting, found.initial, CLUSTER)
+    lay_over(acting, found.topic.initial, CLUSTER)
     for place in (
         *(address_of("namespace", topic.cluster, tier) for tier in tiers_of(topic.metadata.namespace)),
         address,
@@ -276,7 +276,7 @@ def afterwards(inventory: Inventory, actions: Sequence[Action]) -> dict[Address,
         seen = after.get(action.address)
         match action:
             case Create():
-                after[action.address] = Observed(action.after, initial=_creation(action.after, after))
+                after[action.address] = Observed(action.after, topic=LiveTopic(_creation(action.after, after)))
             case Update() | Transition() if seen is not None:
                 after[action.address] = replace(seen, resource=_changed(seen.resource, action.after, action.changes))
             case _:

@@ -375,7 +375,7 @@ def leaving(desired: Desired, record: Record, inventory: Inventory) -> Iterator[
     gone = {address for address in record if kind_of(address) == "topic" and address not in desired}
     for address in sorted(unmounted | gone):
         seen = inventory.get(address)
-        if seen is not None and seen.legacy is not None:
+        if seen is not None and seen.topic.legacy is not None:
             yield address
 
 
@@ -390,9 +390,10 @@ def as_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
     """Return what is there; what lies in object storage of topics that are lost stays there, and is not theirs."""
     found = dict(inventory)
     for address in lost:
-        legacy = found[address].legacy
+        legacy = found[address].topic.legacy
         if legacy is not None:
-            found[address] = replace(found[address], legacy=replace(legacy, is_deleted=False, is_lost=True))
+            log = replace(found[address].topic, legacy=replace(legacy, is_deleted=False, is_lost=True))
+            found[address] = replace(found[address], topic=log)
     return found
 
 
@@ -616,9 +617,9 @@ class _Looking:
     def _is_lost(self, address: Address, asked: str) -> bool:
         """Tell whether a topic is not its cluster's any more, as `asked` sees the storage that both have."""
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
-        if item.legacy is None or identity is None:
+        if item.topic.legacy is None or identity is None:
             return False
-        return is_lost(item, identity.cluster_id, self._registered(asked).get(item.legacy.location))
+        return is_lost(item, identity.cluster_id, self._registered(asked).get(item.topic.legacy.location))
 
     def _registered(self, cluster: str) -> Mapping[str, Mountable]:
         if cluster not in self._by_location:
@@ -669,9 +670,9 @@ class _Looking:
         sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
         for address, item in sorted(self._seen.inventory.items()):
             name = cluster_of(address) or ""
-            is_topic = item.legacy is not None and kind_of(address) == "topic" and name in sharing
-            if item.legacy is not None and is_topic and not self._is_lost(address, cluster):
-                yield Attached(name, full_name_of(address), item.legacy.location, self._leaving.get(address))
+            is_topic = item.topic.legacy is not None and kind_of(address) == "topic" and name in sharing
+            if item.topic.legacy is not None and is_topic and not self._is_lost(address, cluster):
+                yield Attached(name, full_name_of(address), item.topic.legacy.location, self._leaving.get(address))
 
     def _is_shared(self, one: str, other: str) -> bool:
         mine, theirs = self._clusters.get(one), self._clusters.get(other)

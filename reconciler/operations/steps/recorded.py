@@ -97,7 +97,9 @@ def copies_of(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> It
         return
     me = site.me(lockfile.lineage)
     seen = (inventory.get(cluster_address(name)) for name in site.to_read)
-    owners = (each.owners.who.get(me.lineage) for each in seen if each is not None and each.owners is not None)
+    owners = (
+        each.cluster.owners.who.get(me.lineage) for each in seen if each is not None and each.cluster.owners is not None
+    )
     places = {owner.state for owner in owners if owner is not None} - {me.state}
     for place in sorted(each for each in places if each.startswith(f"{site.state_settings.scheme}://")):
         with suppress(ReconcilerError):  # A state that was moved is not at its old place any more.

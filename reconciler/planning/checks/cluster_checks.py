@@ -303,13 +303,13 @@ def _findings(address: Address, source: str, cluster: Cluster) -> Iterator[Findi
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
     """Yield why the object storage that is declared cannot be the cluster's."""
-    if seen is None or seen.storage is None:
+    if seen is None or seen.cluster.storage is None:
         return
-    problem = seen.storage.problem
+    problem = seen.cluster.storage.problem
     if problem is not None:
         yield f"its objectStorage cannot be used: {problem.message}", problem.hint
         return
-    moved = moved_storage(cluster, seen) or _lost_storage(cluster, seen.storage, last)
+    moved = moved_storage(cluster, seen) or _lost_storage(cluster, seen.cluster.storage, last)
     if moved is not None:
         yield moved
 
@@ -333,7 +333,7 @@ def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None)
 
 def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
     """Return why nothing may be done with a cluster's remote tier: its topics have their records in another one."""
-    storage, declared = seen.storage, cluster.spec.object_storage
+    storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:
         return None
     if storage.bound is None or storage.found == storage.bound:
@@ -361,7 +361,7 @@ def warnings_of_overrides(review: Review) -> Iterator[Finding]:
         if seen is None or declared is None or not situation.is_decidable(address):
             continue
         properties = declared.resource.spec.properties if isinstance(declared.resource, Cluster) else {}
-        for key, broker, value in seen.overrides:
+        for key, broker, value in seen.cluster.overrides:
             said = properties.get(key)
             if said is not None and said != value:
                 message = f"broker {broker} sets {key} to {value} for itself, so {said} has no effect there"

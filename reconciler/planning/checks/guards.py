@@ -102,7 +102,13 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
     """Tell whether a topic is tiered, on a cluster that can mount, and may be uploaded whole as things are."""
     topic, seen = action.before, situation.observed.get(action.address)
     cluster = situation.clusters.get(action.cluster or "")
-    if not isinstance(topic, Topic) or seen is None or seen.legacy is None or seen.legacy.is_lost or cluster is None:
+    if (
+        not isinstance(topic, Topic)
+        or seen is None
+        or seen.topic.legacy is None
+        or seen.topic.legacy.is_lost
+        or cluster is None
+    ):
         return False
     if not situation.capabilities(topic.cluster).mountings or cluster.spec.object_storage is None:
         return False
@@ -500,8 +506,8 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
     situation, given = review.situation, review.situation.given
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
-        if seen is not None and seen.owners is not None and seen.owners.unknown is not None:
-            message = f"which workspace owns what on it is not known: {seen.owners.unknown}"
+        if seen is not None and seen.cluster.owners is not None and seen.cluster.owners.unknown is not None:
+            message = f"which workspace owns what on it is not known: {seen.cluster.owners.unknown}"
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield Finding(seen.resource.address, None, message, hint)
     told = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}

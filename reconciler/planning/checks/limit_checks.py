@@ -42,7 +42,7 @@ _LEAST: Final = "min.insync.replicas"
 def warnings_of_moves(review: Review) -> Iterator[Finding]:
     """Yield the topics whose replicas still move; the observed number is that after the move."""
     situation = review.situation
-    for address in sorted(address for address, seen in situation.observed.items() if seen.is_moving):
+    for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
         if wanted is not None and situation.is_decidable(address):
             message = "replicas of it still move: a change of its replicationFactor has not come to its end"

@@ -97,7 +97,7 @@ def warnings_of_sealed(review: Review) -> Iterator[Finding]:
 def sealed(observed: Inventory) -> Iterator[Finding]:
     """Yield the topics that take no records, since somebody was about to delete them once they were copied."""
     for address, there in sorted(observed.items()):
-        if there.is_sealed:
+        if there.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
             hint = (
                 "`reconciler apply` goes on where that was broken off, or lets producers in again where the files no "
@@ -176,7 +176,7 @@ def _known_of(topic: Address, situation: Situation) -> Estimate:
     seen = situation.observed.get(topic)
     if seen is None or not isinstance(seen.resource, Topic):
         return Estimate()
-    location = seen.legacy.location if seen.legacy is not None else None
+    location = seen.topic.legacy.location if seen.topic.legacy is not None else None
     return Estimate(location=location, partitions=seen.resource.spec.partitions or 0)
 
 
@@ -219,7 +219,7 @@ def _stranger(address: Address, topic: Address, hint: str, review: Review) -> Fi
 
 def _away(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
-    is_tiered = situation.observed[topic].legacy is not None
+    is_tiered = situation.observed[topic].topic.legacy is not None
     can_leave = is_tiered or situation.capabilities(cluster_of(topic) or "").mountings_by_jobs
     archive = f", or archive it: reconciler topic unmount {topic}" if can_leave else ""
     return f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it{archive}"
@@ -386,8 +386,8 @@ def _check_unmount(
         message = f"topic {mounting.topic_name} is a read replica: what it shows belongs to its source"
         yield message, "Remove the Mounting; delete the read replica, or unmount its source where that is."
         return
-    if seen.legacy is not None and seen.legacy.is_lost:
-        yield _lost(mounting, seen.legacy.location)
+    if seen.topic.legacy is not None and seen.topic.legacy.is_lost:
+        yield _lost(mounting, seen.topic.legacy.location)
         return
     if seen.state not in _FREE_STATES:
         message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
@@ -424,17 +424,17 @@ def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Itera
         yield message, "Declare objectStorage on the Cluster, do not switch tiering off, and apply that first."
     elif properties.get(UPLOADS) == "false":
         yield f"uploads are off on cluster {mounting.cluster}: {UPLOADS} is false", "Remove the property, and apply."
-    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.initial, situation).write:
+    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.topic.initial, situation).write:
         yield (
             f"topic {mounting.topic_name} is not tiered: remote.write is off",
             _SWITCH_ON,
         )
-    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.initial, situation).read:
+    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.topic.initial, situation).read:
         yield (
             f"topic {mounting.topic_name} only uploads: with remote.read off none of it is readable once mounted",
             "Switch remote.read on, and apply that.",
         )
-    elif seen.legacy is None or seen.state == TieringState.DISABLED.value:
+    elif seen.topic.legacy is None or seen.state == TieringState.DISABLED.value:
         yield f"topic {mounting.topic_name} is not tiered: nothing of it lies in object storage", _SWITCH_ON
 
 

@@ -159,7 +159,7 @@ class Impact:
             return action
         topic, limits = seen.resource, self._situation.capabilities(seen.resource.cluster)
         namespace, _ = split_name(full_name_of(action.address))
-        above = self._acting.above(topic.cluster, namespace, seen.initial)
+        above = self._acting.above(topic.cluster, namespace, seen.topic.initial)
         acting = {**{key: value for key, (value, _) in above.items()}, **topic.spec.configs}
         of_cluster = {key for key, (_, origin) in above.items() if origin == CLUSTER} - topic.spec.configs.keys()
         own = {key: value for key, value in acting.items() if key not in of_cluster}
@@ -297,7 +297,7 @@ class Impact:
                 value = planned.get(layer, {}).get(key, now)
                 if value is not None and not (is_own and kind_of(layer) == "cluster"):
                     return value
-            return None if is_own or seen is None else seen.initial.get(key)
+            return None if is_own or seen is None else seen.topic.initial.get(key)
 
         return Side(partial(said, is_own=False), partial(said, is_own=True))
 
@@ -345,7 +345,7 @@ class Impact:
         if kind_of(action.address) not in {"topic", "mirror"}:
             return action
         seen = self._situation.observed.get(action.address)
-        remote = None if seen is None else seen.legacy
+        remote = None if seen is None else seen.topic.legacy
         location = None if remote is None else remote.location
         if remote is not None:
             reason = Reason.REMOTE_DELETED if remote.is_deleted else Reason.REMOTE_KEPT

@@ -243,7 +243,7 @@ class Switching:
             )
 
     def _left_empty(self, switch: _Switch, source: str | None) -> Iterator[Finding]:
-        place = switch.seen.legacy
+        place = switch.seen.topic.legacy
         if not switch.deletes or place is None or place.location.partition("/")[2] not in self._replicas:
             return
         replicas = first_few(self._replicas[place.location.partition("/")[2]], _FEW)
@@ -379,7 +379,7 @@ def _likeness(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
     if seen is not None:
         if not isinstance(seen.resource, Topic) or seen.resource.spec.configs != resource.spec.configs:
             return None
-        initial = tuple(seen.initial.items())
+        initial = tuple(seen.topic.initial.items())
     return resource.cluster, resource.metadata.namespace, initial, tuple(resource.spec.configs.items())
 
 

@@ -574,7 +574,11 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
     if left := tuple(_left_by_filling(sides, before)):
         reasons = tuple(dict.fromkeys((*found.reasons, Reason.DRIFTED)))
         found = replace(found, changes=(*found.changes, *left), reasons=reasons)
-    if not before.is_sealed or before.resource.address != sides.address or _is_unmounting(sides.address, situation):
+    if (
+        not before.topic.is_sealed
+        or before.resource.address != sides.address
+        or _is_unmounting(sides.address, situation)
+    ):
         return found
     reasons = (*found.reasons, Reason.DRIFTED)
     return replace(found, changes=(*found.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
@@ -582,11 +586,11 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 def _left_by_filling(sides: AddressView, before: Observed) -> Iterator[Change]:
     """Yield what takes back the configs that a move left which was broken off, and that no file says otherwise."""
-    if before.filled is None or before.resource.address != sides.address:
+    if before.topic.filled is None or before.resource.address != sides.address:
         return
     wanted, seen = fields_of(sides.wanted.resource), fields_of(before.resource)
     there = {path: value for path, value in seen.items() if path.startswith(CONFIGS)}
-    whole = {CONFIGS + key: value for key, value in before.filled.items()}
+    whole = {CONFIGS + key: value for key, value in before.topic.filled.items()}
     for path in sorted({*there, *whole} - wanted.keys()):
         if there.get(path) != whole.get(path):
             yield Change(path, there.get(path), whole.get(path), drift=True)

@@ -117,7 +117,9 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_held(before)
-        is_simple = is_simple and not (before is not None and (before.is_sealed or before.filled is not None))
+        is_simple = is_simple and not (
+            before is not None and (before.topic.is_sealed or before.topic.filled is not None)
+        )
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
         if is_same and not hiding(situation, wanted, last, before):

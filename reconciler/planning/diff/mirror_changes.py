@@ -318,7 +318,7 @@ def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole, si
     is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
     is_active = status is not None and status_once_resumed(mirror, status, situation) in _COPIES
     is_copying = is_resumed or (not way.steps and is_active)
-    is_lacking = is_copying and not before.first_copy_done
+    is_lacking = is_copying and not before.mirror.first_copy_done
     return mirror.state == "mirroring" and is_lacking and is_by_jobs(mirror, situation)
 
 
@@ -453,7 +453,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
     for address, mirror in sorted(situation.mirrors.items()):
         seen, link = situation.observed[address], link_of(mirror)
         is_named = address in situation.wanted or address in situation.recorded or address in decision.settled
-        is_ours = seen.is_automatic and link in situation.wanted and link in situation.recorded
+        is_ours = seen.mirror.is_automatic and link in situation.wanted and link in situation.recorded
         if is_named or not is_ours or not is_live(seen) or is_on_its_way(seen) or not situation.is_decidable(address):
             continue
         if address not in ordered:
@@ -528,7 +528,7 @@ def is_broken_off(address: Address, situation: Situation) -> bool:
     if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
         return False
     peer = situation.observed.get(peer_of(seen.resource).address)
-    return peer is not None and not is_live(peer) and peer.stopped_by in _OTHERWISE
+    return peer is not None and not is_live(peer) and peer.mirror.stopped_by in _OTHERWISE
 
 
 def _told(decision: Decision) -> frozenset[Address | None]:
@@ -578,7 +578,8 @@ def was_mirror(sides: AddressView, situation: Situation) -> Observed | None:
     topic, mirror = sides.wanted.resource, seen.resource
     if not isinstance(topic, Topic) or not isinstance(mirror, MirrorTopic):
         return None
-    return replace(seen, resource=seen.becomes or _as_topic(topic, mirror, situation), state=None, becomes=None)
+    stopped = seen.mirror.becomes or _as_topic(topic, mirror, situation)
+    return replace(seen, resource=stopped, state=None, mirror=replace(seen.mirror, becomes=None))
 
 
 def decide_freed(sides: AddressView, there: Observed, situation: Situation, decision: Decision) -> None:

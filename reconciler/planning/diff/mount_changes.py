@@ -39,7 +39,7 @@ from reconciler.planning.situation import Situation, is_another, mounted_by
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
-from reconciler.resources.inventory import Observed, RemoteLegacy
+from reconciler.resources.inventory import LiveTopic, Observed, RemoteLegacy
 from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, MountSource, Recoverable
 from reconciler.resources.tiering_policy import Configs, switches_in, targets_in
 from reconciler.resources.topic import Topic, TopicSpec
@@ -155,8 +155,8 @@ def _as_mounted(sides: AddressView, source: MountSource, situation: Situation) -
         if seen is None or not isinstance(seen.resource, Topic):
             return None
         spec = seen.resource.spec
-        partitions, factor, initial = spec.partitions or 1, spec.replication_factor or 1, seen.initial
-        own, all_set = spec.configs, configs_said_now(seen.resource, seen.initial, situation)
+        partitions, factor, initial = spec.partitions or 1, spec.replication_factor or 1, seen.topic.initial
+        own, all_set = spec.configs, configs_said_now(seen.resource, seen.topic.initial, situation)
     above = ActingConfigs(situation).above(topic.cluster, topic.metadata.namespace, initial)
     catalog = situation.capabilities(topic.cluster).configs
     spec = TopicSpec(
@@ -165,8 +165,8 @@ def _as_mounted(sides: AddressView, source: MountSource, situation: Situation) -
         configs=configs_once_mounted(own, all_set, above, catalog),
     )
     there = topic.model_copy(update={"spec": spec})
-    legacy = RemoteLegacy(source.location, is_deleted=False)
-    return Observed(there, state=TieringState.ENABLED.value, initial=initial, legacy=legacy)
+    log = LiveTopic(initial, RemoteLegacy(source.location, is_deleted=False))
+    return Observed(there, state=TieringState.ENABLED.value, topic=log)
 
 
 def _leaving(source: MountSource, situation: Situation) -> Observed | None:
@@ -312,7 +312,7 @@ def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decisio
 def _unmount(
     sides: AddressView, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision
 ) -> Transition:
-    location = seen.legacy.location if seen.legacy is not None else mounting.metadata.name
+    location = seen.topic.legacy.location if seen.topic.legacy is not None else mounting.metadata.name
     if situation.capabilities(mounting.cluster).mountings_by_jobs:
         decision.warn(
             sides.address,
@@ -361,7 +361,7 @@ def _remembered(sides: AddressView, mounting: Mounting, seen: Observed | None, s
     source = situation.given.mounts.get(sides.address)
     location = source.location if isinstance(source, MountSource) else None
     if seen is not None:
-        location = seen.legacy.location if seen.legacy is not None else None
+        location = seen.topic.legacy.location if seen.topic.legacy is not None else None
     return Adopt(
         address=sides.address,
         observed=mounting,

@@ -107,10 +107,11 @@ def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation
 
 def _whole(before: Observed | None) -> Observed | None:
     """Return a topic as it is once it is filled: meanwhile it has configs by which nothing in it expires."""
-    if before is None or before.filled is None or not isinstance(before.resource, Topic):
+    if before is None or before.topic.filled is None or not isinstance(before.resource, Topic):
         return before
-    spec = before.resource.spec.model_copy(update={"configs": dict(before.filled)})
-    return replace(before, resource=before.resource.model_copy(update={"spec": spec}), filled=None)
+    spec = before.resource.spec.model_copy(update={"configs": dict(before.topic.filled)})
+    whole = before.resource.model_copy(update={"spec": spec})
+    return replace(before, resource=whole, topic=replace(before.topic, filled=None))
 
 
 def _is_refused(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:

@@ -189,7 +189,7 @@ def _turns_off(address: Address, configs: Mapping[str, str | None], situation: S
     now = _acting(address, before, situation)
     then = _acting(address, replace(before, resource=_altered(before.resource, configs, None)), situation)
     is_mirror = isinstance(before.resource, MirrorTopic)  # its state is the mirror's
-    is_on = before.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
+    is_on = before.topic.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not switches_in(then).is_off or disable_policy_in(then) == RETAIN:
         return None
     message = f"{address}: this turns its tiered storage off, and deletes what lies in object storage"
@@ -199,7 +199,7 @@ def _turns_off(address: Address, configs: Mapping[str, str | None], situation: S
 
 def _acting(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
     acting = ActingConfigs(situation).above(
-        cluster_of(address) or "", split_name(full_name_of(address))[0], seen.initial
+        cluster_of(address) or "", split_name(full_name_of(address))[0], seen.topic.initial
     )
     lay_over(acting, configs_of(seen.resource), address)
     return acting

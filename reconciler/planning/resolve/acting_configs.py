@@ -73,7 +73,7 @@ class ActingConfigs:
                 above, seen = split_name(resource.metadata.name)[0], None
             case _:
                 assert_never(resource)
-        initial = self._creation(resource.cluster) if seen is None else seen.initial
+        initial = self._creation(resource.cluster) if seen is None else seen.topic.initial
         found = dict(self._over(resource.cluster, above, initial))
         self._lay(found, resource.address)
         return found
@@ -417,7 +417,7 @@ class Switched:
         self, address: Address, own: Mapping[str, str], seen: Observed, of_tier: Callable[[Address], Mapping[str, str]]
     ) -> Configs:
         found: dict[str, tuple[str, str]] = {}
-        lay_over(found, seen.initial, CLUSTER)
+        lay_over(found, seen.topic.initial, CLUSTER)
         namespace, _ = split_name(full_name_of(address))
         for tier in reversed(self.situation.nearest(cluster_of(address) or "", namespace)):
             lay_over(found, of_tier(tier), tier)
@@ -463,8 +463,8 @@ def changes_by_move(new: Address, before: Observed, situation: Situation) -> Ite
     topic = before.resource
     if not isinstance(topic, Topic):
         return
-    now = _said_now(topic, before.initial, situation)
-    then = ActingConfigs(situation).above(topic.cluster, split_name(full_name_of(new))[0], before.initial)
+    now = _said_now(topic, before.topic.initial, situation)
+    then = ActingConfigs(situation).above(topic.cluster, split_name(full_name_of(new))[0], before.topic.initial)
     lay_over(then, topic.spec.configs, topic.address)
     for key in sorted(now.keys() | then.keys()):
         was, will = now.get(key, (None, CLUSTER)), then.get(key, (None, CLUSTER))

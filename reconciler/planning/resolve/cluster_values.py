@@ -128,7 +128,9 @@ def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen
     here, there = one.spec.object_storage, other.spec.object_storage
     if here is None or there is None:
         return False
-    found = tuple(seen.storage.found if seen and seen.storage else None for seen in (seen_one, seen_other))
+    found = tuple(
+        seen.cluster.storage.found if seen and seen.cluster.storage else None for seen in (seen_one, seen_other)
+    )
     if None not in found:
         return found[0] == found[1]
     return (here.url.rstrip("/"), here.endpoint) == (there.url.rstrip("/"), there.endpoint)

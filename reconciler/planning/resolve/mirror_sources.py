@@ -424,7 +424,7 @@ def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Wa
         )
     peer = peer_of(mirror)
     there = situation.observed.get(peer.address)
-    is_other_last = there is not None and there.since_ms > seen.since_ms
+    is_other_last = there is not None and there.mirror.since_ms > seen.mirror.since_ms
     if mirror.state == "mirroring" and is_other_last:
         return _restore(mirror, MirrorStatus.STOPPED, situation)
     if mirror.state != "reversed":
@@ -881,7 +881,7 @@ def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situat
     seen, topic, peer = situation.observed[address], topic_of(mirror), peer_of(mirror).address
     known = (situation.wanted, situation.recorded, situation.observed)
     is_reversed = topic in situation.recorded or any(peer in inventory for inventory in known)
-    is_automatic = seen.is_automatic or made_by_link(mirror.cluster, mirror.name, situation) is not None
+    is_automatic = seen.mirror.is_automatic or made_by_link(mirror.cluster, mirror.name, situation) is not None
     return link_of(mirror) in situation.wanted and is_live(seen) and not (is_reversed or is_automatic)
 
 
@@ -926,10 +926,10 @@ def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
         return None
     if is_live(seen):
         return "paused" if seen.state == MirrorStatus.PAUSED else "mirroring"
-    if peer is not None and not is_live(peer) and peer.since_ms > seen.since_ms:
-        role = ROLE_BY_VERB.get(peer.stopped_by or "")
+    if peer is not None and not is_live(peer) and peer.mirror.since_ms > seen.mirror.since_ms:
+        role = ROLE_BY_VERB.get(peer.mirror.stopped_by or "")
         return None if role == "reversed" else role
-    return ROLE_BY_VERB.get(seen.stopped_by or "")
+    return ROLE_BY_VERB.get(seen.mirror.stopped_by or "")
 
 
 def _is_settled(seen: Observed) -> bool:

@@ -247,7 +247,7 @@ def last_of(mounting: Mounting, situation: Situation) -> Recorded | None:
 
 def location_of(seen: Observed) -> str | None:
     """Return where a topic is in object storage; `None`: it has no location there."""
-    return seen.legacy.location if seen.legacy is not None else None
+    return seen.topic.legacy.location if seen.topic.legacy is not None else None
 
 
 def is_at(location: str, meant: str) -> bool:

@@ -54,6 +54,7 @@ from reconciler.resources.inventory import (
     ClusterIdentity,
     Following,
     Inventory,
+    LiveCluster,
     Observed,
     Overview,
     Resource,
@@ -112,7 +113,7 @@ def observed_cluster(
         "object_storage": declared.spec.object_storage if is_bound else None,
     }
     found = declared.model_copy(update={"spec": declared.spec.model_copy(update=changed)})
-    return Observed(found, cluster_id, storage=seen)
+    return Observed(found, cluster_id, cluster=LiveCluster(seen))
 
 
 def check_places(store: ObjectStore, storage: ObjectStore) -> None:
@@ -290,8 +291,8 @@ class EmbeddedProvider:
         inventory |= mountings_in(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
             here = observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
-            owners = catalog.owned if catalog.owners else None
-            inventory = {self._declared.address: replace(here, owners=owners), **inventory}
+            about = replace(here.cluster, owners=catalog.owned if catalog.owners else None)
+            inventory = {self._declared.address: replace(here, cluster=about), **inventory}
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
         if wanted is None:

@@ -279,7 +279,8 @@ def _inventory_of(
     return {
         address: observed
         for address, observed in found
-        if kind_of(address) != "mirror" or observed.becomes is not None  # One that was stopped is a topic by now.
+        if kind_of(address) != "mirror"
+        or observed.mirror.becomes is not None  # One that was stopped is a topic by now.
     }
 
 

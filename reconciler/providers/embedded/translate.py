@@ -18,7 +18,7 @@ from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mi
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
-from reconciler.resources.inventory import Observed, RemoteLegacy
+from reconciler.resources.inventory import LiveMirror, LiveTopic, Observed, RemoteLegacy
 from reconciler.resources.mirrors import link_status, status_of
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
@@ -101,12 +101,8 @@ def observed_in(
                     resource,
                     topic.id,
                     state=status_of(topic.mirror, links[topic.mirror.link_id][1]),
-                    first_copy_done=topic.mirror.first_copy_done,
-                    legacy=legacies.get(full_name),
-                    is_automatic=topic.mirror.is_automatic,
-                    since_ms=topic.mirror.since_ms,
-                    stopped_by=topic.mirror.stopped_by,
-                    becomes=None if topic.follows is None else models.of(full_name, topic),
+                    topic=LiveTopic(legacy=legacies.get(full_name)),
+                    mirror=LiveMirror.of(topic.mirror, None if topic.follows is None else models.of(full_name, topic)),
                 ),
             )
 
@@ -133,8 +129,8 @@ def _topics(
 ) -> Iterator[tuple[Address, Observed]]:
     for full_name, entry in catalog.topics.items():
         if entry.follows is None:
-            topic, state, legacy = models.of(full_name, entry), _state(entry), legacies.get(full_name)
-            seen = Observed(topic, entry.id, state=state, initial=entry.initial, legacy=legacy)
+            log = LiveTopic(entry.initial, legacies.get(full_name))
+            seen = Observed(models.of(full_name, entry), entry.id, state=_state(entry), topic=log)
             yield Address(f"topic/{cluster}/{full_name}"), seen
 
 

@@ -253,7 +253,8 @@ class Mountings:
             if address in filled:
                 found[address] = replace(there, state=MIGRATING)
             elif there.incarnation in places:
-                found[address] = replace(there, legacy=RemoteLegacy(places[there.incarnation], is_deleted=False))
+                legacy = RemoteLegacy(places[there.incarnation], is_deleted=False)
+                found[address] = replace(there, topic=replace(there.topic, legacy=legacy))
         found.update(mountings_in(moves, name, is_wanted))
         return found
 

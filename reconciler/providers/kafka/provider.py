@@ -48,6 +48,8 @@ from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
     Inventory,
+    LiveCluster,
+    LiveTopic,
     Observed,
     Overview,
     TopicShown,
@@ -140,7 +142,7 @@ class Looking:
                     seen.id if seen.replicas else None,  # Of what may not be described, brokers give zeros.
                     name,
                     is_internal=is_internal(seen),
-                    is_moving=seen.is_moving,
+                    topic=LiveTopic(is_moving=seen.is_moving),
                     hidden=hidden_topic(self.cluster, name) if seen.error else None,
                     undeclarable=rules.undeclarable.get(("topic", full_name), ()),
                 ),
@@ -194,8 +196,8 @@ def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
     else:
         properties = _properties_in(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
-    overrides = tuple(look.overrides(declared.spec.properties.keys()))
-    return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, overrides=overrides)
+    about = LiveCluster(overrides=tuple(look.overrides(declared.spec.properties.keys())))
+    return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, cluster=about)
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
@@ -320,7 +322,8 @@ class KafkaProvider:
         bindings = self._not_ours(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            inventory[self._declared.address] = replace(observed_cluster(look, self._declared), owners=kept.owners)
+            here = observed_cluster(look, self._declared)
+            inventory[self._declared.address] = replace(here, cluster=replace(here.cluster, owners=kept.owners))
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
         inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
         if links:
@@ -330,7 +333,8 @@ class KafkaProvider:
         for address, there in [*inventory.items()] if sealed or filled else ():
             name = there.physical_name or ""
             if name in sealed or name in filled:
-                inventory[address] = replace(there, is_sealed=name in sealed, filled=filled.get(name))
+                log = replace(there.topic, is_sealed=name in sealed, filled=filled.get(name))
+                inventory[address] = replace(there, topic=log)
         if self._declared.spec.object_storage is not None:
             try:
                 return self._mountings.laid_over(inventory, wanted)

@@ -18,7 +18,7 @@ from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes,
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import Binding, denial
 from reconciler.resources.address import Address, address_of, kind_of
-from reconciler.resources.inventory import Capabilities, Following, Observed, Resource, TopicShown
+from reconciler.resources.inventory import Capabilities, Following, LiveMirror, Observed, Resource, TopicShown
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirrors import (
     LinkEntry,
@@ -336,11 +336,7 @@ def observed_links(
             seen.id,
             topic,
             state=states.status(kept),
-            first_copy_done=kept.entry.first_copy_done,
-            is_automatic=kept.entry.is_automatic,
-            since_ms=kept.entry.since_ms,
-            stopped_by=kept.entry.stopped_by,
-            becomes=becomes(topic) if kept.follows else None,
+            mirror=LiveMirror.of(kept.entry, becomes(topic) if kept.follows else None),
             hidden=hidden_topic(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return found

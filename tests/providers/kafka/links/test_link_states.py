@@ -124,7 +124,7 @@ def test_a_first_copy_is_noted_once(driven: Driven) -> None:
     _write(driven, [b"a"])
     driven.copier.copy(driven.linked.seen)
     assert driven.linked.seen.first_copy_done
-    assert driven.linked.observe()[driven.linked.address].first_copy_done
+    assert driven.linked.observe()[driven.linked.address].mirror.first_copy_done
 
 
 HOUR_MS = 3_600_000

@@ -54,9 +54,9 @@ def test_the_ledger_is_internal_and_no_mirror_is_a_topic(linked: Linked) -> None
     assert inventory[address_of("topic", EAST, "__reconciler")].is_internal
     assert address_of("topic", EAST, linked.mirror) not in inventory
     seen = inventory[linked.address]
-    assert (seen.state, seen.physical_name, seen.first_copy_done) == (_M.ACTIVE, linked.mirror, False)
-    assert seen.becomes is not None
-    assert seen.becomes.kind == "Topic"
+    assert (seen.state, seen.physical_name, seen.mirror.first_copy_done) == (_M.ACTIVE, linked.mirror, False)
+    assert seen.mirror.becomes is not None
+    assert seen.mirror.becomes.kind == "Topic"
 
 
 def test_links_and_mirrors_are_observed_while_another_topic_is_sealed(linked: Linked) -> None:
@@ -154,7 +154,7 @@ def test_a_stopped_mirror_is_an_ordinary_topic_that_has_a_record(linked: Linked)
     linked.make_mirror()
     linked.done(linked.transition("failover"))
     inventory = linked.observe()
-    assert inventory[linked.address].stopped_by == "failover"
+    assert inventory[linked.address].mirror.stopped_by == "failover"
     assert inventory[address_of("topic", EAST, linked.mirror)].state is None
 
 

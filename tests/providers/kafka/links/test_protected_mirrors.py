@@ -136,8 +136,8 @@ def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
     seen = guarded.linked.observe()[guarded.linked.address]
     assert isinstance(seen.resource, MirrorTopic)
     assert seen.resource.denied == (guarded.user("app"),)
-    assert isinstance(seen.becomes, Topic)
-    assert [rule.permission for rule in seen.becomes.spec.acls] == ["allow"]
+    assert isinstance(seen.mirror.becomes, Topic)
+    assert [rule.permission for rule in seen.mirror.becomes.spec.acls] == ["allow"]
     assert denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.unplaced()
     assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {
         f"acls.allow {guarded.user('app')}"
