@@ -36,7 +36,7 @@ from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.checks.mirror_checks import topics_cut
-from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions
+from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
 from reconciler.resources.address import Address
@@ -108,18 +108,18 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
     given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
-        looked = mountables(work.providers, work.loaded.desired, record, seen)
-        elsewhere = looked.mounted_elsewhere
-        given = replace(given, mounts=looked.mounts, detached=looked.detached, mounted_elsewhere=elsewhere)
-        inventory = as_lost(inventory, looked.lost) if looked.lost else inventory
+        stored, lost = mountables(work.providers, work.loaded.desired, record, seen)
+        recoveries = recoverables(work.providers, work.loaded.desired, seen)
+        given = replace(given, stored=replace(stored, recoveries=recoveries))
+        inventory = as_lost(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
     draft = planner.decide(work.loaded.desired, record, inventory, given=given)
     asked = planner.to_measure(draft)
     measures: Measures = {}
     if asked:
-        cut, lost = topics_cut(draft.actions), may_lack(seen.inventory)
+        cut, lacking = topics_cut(draft.actions), may_lack(seen.inventory)
         measures = measure(
-            work.providers, asked, with_groups=True, committed=cut, may_lack=lost, tell=work.invocation.tell
+            work.providers, asked, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
         )
         if cut:
             from reconciler.operations.steps.transitions import with_diverged  # noqa: PLC0415 - few plans need it
@@ -133,7 +133,7 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
         warnings=(*work.lowered_guards(), *copies, *located(found.warnings, work.loaded)),
         approvers=approvers_asked(found.actions, work.guards)[0],
     )
-    return Decided(placed, snapshot, record, seen, remembered, given.mounted_elsewhere)
+    return Decided(placed, snapshot, record, seen, remembered, given.stored.mounted_elsewhere)
 
 
 def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
@@ -146,7 +146,6 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         hidden=seen.hidden,
         lost={name: error.message for name, error in seen.lost.items()},
         groups={} if wanted.is_destroy else followed_groups(work.providers, work.loaded.desired, seen),
-        recoveries={} if wanted.is_destroy else recoverables(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=work.guards,
@@ -154,10 +153,12 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         selection=selection(invocation, work.select, work.loaded),
         me=work.me(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
-        environment=work.select.environment,
-        git_commit=commit,
-        applied=_applied(work, snapshot, commit, wanted),
-        tool=invocation.tool,
+        source=PlanSource(
+            environment=work.select.environment,
+            git_commit=commit,
+            applied=_applied(work, snapshot, commit, wanted),
+            tool=invocation.tool,
+        ),
         options=wanted,
         back_to=work.back_to,
     )

@@ -75,12 +75,12 @@ def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
 
 def warnings_of_unused(review: Review) -> Iterator[Finding]:
     """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
-    given = review.situation.given
+    given, applied = review.situation.given, review.situation.given.source.applied
     is_selected = given.options.is_only_drift or is_partial(given.selection)
     for allowance in allowances(given.guards, given.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
-        if given.applied and given.applied.is_newer and allowance.goes_back_to(given.applied.files or ""):
+        if applied and applied.is_newer and allowance.goes_back_to(applied.files or ""):
             continue
         if not any(allowance.covers(action) for action in review.actions):
             yield Finding(
@@ -93,7 +93,7 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
 
 def commit_applied(given: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
     """Return the commit that was applied last, with the allowance that older files need unless the plan is empty."""
-    applied = given.applied
+    applied = given.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
     is_allowed = any(each.goes_back_to(applied.files) for each in allowances(given.guards, given.selection))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.resources.address import Address, kind_of
+from reconciler.resources.mount import StoredTopics
 from reconciler.resources.workspace import Guards, SparkSpec
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from reconciler.planning.orders import Order
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.mirror_link import MirrorTopic
-    from reconciler.resources.mount import MountedElsewhere, Mounts, Recoveries
     from reconciler.resources.owners import ResourceOwner
 
 
@@ -165,6 +165,17 @@ class PlanOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSource:
+    """The files and the program that a plan is made from."""
+
+    environment: str | None = None
+    git_commit: str | None = None
+    applied: AppliedCommit | None = None
+    """`None`: not known, or the plan does not lead to the files."""
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
     """All that planning is told beside the three inventories. It reads nothing else."""
 
@@ -178,14 +189,7 @@ class PlanInput:
     spark: SparkSpec = field(default_factory=SparkSpec)
     """Where jobs run."""
     selection: Selection = field(default_factory=Selection)
-    recoveries: Recoveries = field(default_factory=dict)
-    """What object storage has of the new topics that are to be made from it."""
-    mounts: Mounts = field(default_factory=dict)
-    """What the mountings take whose topics are not there yet."""
-    detached: Mapping[Address, str] = field(default_factory=dict)
-    """Where recorded topics are stored that a command unmounted; for an order, also others whose names it takes."""
-    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
-    """Where recorded topics are that are gone, and that somebody mounted by hand under another name."""
+    stored: StoredTopics = field(default_factory=StoredTopics)
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """What is there and may not be seen by the process that plans: it is not among the observed."""
     lost: Mapping[str, str] = field(default_factory=dict)
@@ -195,11 +199,7 @@ class PlanInput:
     me: ResourceOwner | None = None
     """Who plans, as clusters say who owns what; `None`: all that is owned is another's."""
     base: Base | None = None
-    environment: str | None = None
-    git_commit: str | None = None
-    applied: AppliedCommit | None = None
-    """`None`: not known, or the plan does not lead to the files."""
-    tool: str = ""
+    source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     """What a command wants in place of the files; the files say nothing then."""

@@ -117,10 +117,10 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     owners = ((address, situation.other_owner(address, situation.observed[address].resource)) for address in strangers)
     return Plan(
         workspace=given.workspace,
-        environment=given.environment,
+        environment=given.source.environment,
         base=given.base,
-        tool=given.tool,
-        git_commit=given.git_commit,
+        tool=given.source.tool,
+        git_commit=given.source.git_commit,
         actions=actions,
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         held=tuple(sorted(decision.held, key=lambda held: rank(held.address))),
@@ -153,10 +153,10 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     review = _review(draft, actions, impact)
     return Plan(
         workspace=given.workspace,
-        environment=given.environment,
+        environment=given.source.environment,
         base=given.base,
-        tool=given.tool,
-        git_commit=given.git_commit,
+        tool=given.source.tool,
+        git_commit=given.source.git_commit,
         actions=actions,
         errors=_in_order([*decision.errors, *check_restores(review)]),
         warnings=_in_order(

@@ -338,7 +338,7 @@ def _mounted(given: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapp
     for address, item in wanted.items():
         mounting = item.resource
         if isinstance(mounting, Mounting) and mounting.spec.state == "mounted":
-            source = given.mounts.get(address)
+            source = given.stored.mounts.get(address)
             found[mounted_by(mounting)] = (address,)
             if isinstance(source, MountSource) and source.unmounts is not None:
                 found[address] = (source.unmounts,)

@@ -223,7 +223,7 @@ class Situation:
     @cached_property
     def unmounted(self) -> Mapping[Address, str]:
         """Return where records lie that no cluster has: of topics unmounted, and of the mountings that did it."""
-        found = dict(self.given.detached)
+        found = dict(self.given.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
             if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted" and last.physical_name:

@@ -383,3 +383,17 @@ def told(configs: Configs) -> dict[str, str]:
         local_ms = targets_in(configs).local_ms
         found[key] = configs[key][0] if local_ms is None else str(local_ms)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTopics:
+    """What object storage has for a plan."""
+
+    recoveries: Recoveries = field(default_factory=dict)
+    """The new topics that are to be made from it."""
+    mounts: Mounts = field(default_factory=dict)
+    """What the mountings take whose topics are not there yet."""
+    detached: Mapping[Address, str] = field(default_factory=dict)
+    """Where recorded topics are stored that a command unmounted; for an order, also others whose names it takes."""
+    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
+    """Recorded topics that are gone, and mounted under another name by a command."""

@@ -42,7 +42,7 @@ from reconciler.planning.orders import (
     ReaddressOrder,
     RoleOrder,
 )
-from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, Selection
+from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, PlanSource, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of
 from reconciler.planning.planner import to_measure
 from reconciler.resources.acls import Binding, NamespaceAcl
@@ -53,7 +53,7 @@ from reconciler.resources.inventory import Capabilities, ClusterIdentity, Observ
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
-from reconciler.resources.mount import MountSource, Recoverable
+from reconciler.resources.mount import MountSource, Recoverable, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import plain
@@ -335,14 +335,16 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
             changed_files=tuple(changed) if changed is not None else None,
             allow=tuple(row.get("allow", ())),
         ),
-        recoveries={Address(address): _recovery(**said) for address, said in row.get("recoveries", {}).items()},
-        mounts={Address(address): _mount(**said) for address, said in row.get("mounts", {}).items()},
-        detached={Address(address): location for address, location in row.get("detached", {}).items()},
+        stored=StoredTopics(
+            recoveries={Address(address): _recovery(**said) for address, said in row.get("recoveries", {}).items()},
+            mounts={Address(address): _mount(**said) for address, said in row.get("mounts", {}).items()},
+            detached={Address(address): location for address, location in row.get("detached", {}).items()},
+        ),
         groups=row.get("groups", {}),
         lost=row.get("lost", {}),
         me=ME,
         base=Base("lineage", 7, "0" * 64),
-        tool="0.1.0",
+        source=PlanSource(tool="0.1.0"),
         options=PlanOptions(
             is_destroy=row.get("destroy", False),
             include_adopted=row.get("include_adopted", False),

@@ -9,7 +9,7 @@ from reconciler.planning.actions import Action, Create, Delete, RunJob, Transiti
 from reconciler.planning.order import cut_open, in_order, told
 from reconciler.planning.situation import Situation
 from reconciler.resources.address import Address
-from reconciler.resources.mount import Mounts, MountSource
+from reconciler.resources.mount import Mounts, MountSource, StoredTopics
 from tests.planning.casefile import Case
 from tests.planning.short import resource
 
@@ -64,7 +64,7 @@ def moved(old: str, new: str) -> Transition:
 def needs(*actions: Action, mounts: Mounts | None = None) -> dict[str, set[str]]:
     """Return what each action waits for."""
     world = Case("empty", {"why": "", "plan": [], "clusters": ["west", "east"]}).world
-    given = replace(world.given, mounts=mounts or {})
+    given = replace(world.given, stored=StoredTopics(mounts=mounts or {}))
     situation = Situation({}, {}, {}, given, {}, frozenset({"west", "east"}), lambda _: True, lambda *_: None)
     ordered, rings = in_order(actions, situation)
     assert rings == []

@@ -236,7 +236,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
             observed[topic], state=None, topic=LiveTopic(legacy=RemoteLegacy(location, is_deleted=False))
         )
         return observed[topic].incarnation or ""
-    source = given.mounts[action.address]
+    source = given.stored.mounts[action.address]
     assert isinstance(source, MountSource)
     assert source.location == location
     found = source.found or Recoverable(location, "", 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, RetryableError, UserError
 from reconciler.planning import planner
-from reconciler.planning.plan import Base, Plan, PlanInput, Selection
+from reconciler.planning.plan import Base, Plan, PlanInput, PlanSource, Selection
 from reconciler.providers.protocol import Provider, Scope
 from reconciler.resources.measures import Measure
 from tests.planning.short import declared
@@ -73,7 +73,7 @@ GIVEN = PlanInput(
     today=date(2026, 6, 1),
     now_ms=1_780_000_000_000,
     selection=Selection(allow=("delete:topic/*",)),
-    tool="simulation",
+    source=PlanSource(tool="simulation"),
 )
 
 

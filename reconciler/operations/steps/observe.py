@@ -40,9 +40,9 @@ from reconciler.resources.mount import (
     Mountable,
     MountedElsewhere,
     Mounting,
-    Mounts,
     MountSource,
     Recoveries,
+    StoredTopics,
 )
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -400,25 +400,15 @@ def as_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
 # What object storage has of topics that are to be mounted: asked only where a mounting has no topic yet.
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What was found: what mountings take, and where recorded topics lie that are gone."""
-
-    mounts: Mounts
-    detached: Mapping[Address, str]
-    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
-    """Of those topics, which are mounted under another name."""
-    lost: frozenset[Address] = frozenset()
-    """Topics that leave their cluster, and are not its any more."""
-
-
 def id_in_storage(provider: Provider, cluster_id: str) -> str:
     """Return the id that a cluster has in object storage: where jobs mount, its own may be no UUID."""
     moves = provider.migrations.by_jobs if provider.capabilities.mountings_by_jobs else None
     return cluster_id if moves is None else moves.cluster_id
 
 
-def mountables(providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters) -> Looked:
+def mountables(
+    providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
+) -> tuple[StoredTopics, frozenset[Address]]:
     """Look for what mountings name, and for topics that are gone, on clusters that were read and can mount.
 
     Raises:
@@ -459,10 +449,10 @@ class _Looking:
             if isinstance(declared.resource, Mounting) and declared.resource.spec.state == "unmounted"
         }
 
-    def all(self) -> Looked:
-        """Look."""
+    def all(self) -> tuple[StoredTopics, frozenset[Address]]:
+        """Return what is stored, and the topics that leave their cluster and are not its any more."""
         if not any(map(self._can_look, self._clusters)):
-            return Looked({}, {})
+            return StoredTopics(), frozenset()
         declared = ((address, each.resource) for address, each in self._desired.items())
         mountings = dict(sorted((address, each) for address, each in declared if isinstance(each, Mounting)))
         asked = {address: each for address, each in mountings.items() if self._is_asked(each)}
@@ -475,7 +465,9 @@ class _Looking:
         gone = dict(self._gone(mountings))
         detached = {address: lies for address, lies in gone.items() if isinstance(lies, str)}
         elsewhere = {address: lies for address, lies in gone.items() if isinstance(lies, MountedElsewhere)}
-        return Looked(self._filled(mounts, asked), detached, elsewhere, frozenset(self._lost()))
+        filled = self._filled(mounts, asked)
+        stored = StoredTopics(mounts=filled, detached=detached, mounted_elsewhere=elsewhere)
+        return stored, frozenset(self._lost())
 
     def _is_asked(self, mounting: Mounting) -> bool:
         topic, seen = mounted_by(mounting), self._seen

@@ -50,7 +50,7 @@ from reconciler.planning.orders import (
     PauseLinkOrder,
     RoleOrder,
 )
-from reconciler.planning.plan import Finding, Plan, PlanInput, Selection
+from reconciler.planning.plan import Finding, Plan, PlanInput, PlanSource, Selection
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
@@ -68,6 +68,7 @@ from reconciler.resources.address import (
 from reconciler.resources.inventory import Declared, Observed
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE
+from reconciler.resources.mount import StoredTopics
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def plan_orders(
         selection=Selection(allow=tuple(allow)),
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
-        detached=read.detached,
+        stored=StoredTopics(detached=read.detached),
         me=None if snapshot is None else site.me(snapshot.lineage),
         has_state=snapshot is not None,
         lost={name: why_lost(name, error) for name, error in read.unread.items()},
@@ -211,7 +212,7 @@ def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mappin
         identities={},
         today=invocation.today(),
         now_ms=invocation.now_ms(),
-        tool=invocation.tool,
+        source=PlanSource(tool=invocation.tool),
         orders=tuple(orders),
     )
 

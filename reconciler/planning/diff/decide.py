@@ -191,9 +191,9 @@ def _decide_topic(
         recover(sides, topic, situation, decision)
     elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
         decide_freed(sides, there, situation, decision)
-    elif sides.address in situation.given.detached:
+    elif sides.address in situation.given.stored.detached:
         hold_detached(sides, situation, decision)
-    elif sides.address in situation.given.mounted_elsewhere:
+    elif sides.address in situation.given.stored.mounted_elsewhere:
         hold_elsewhere(sides, situation, decision)
     elif mirrors := copies_left(sides.address, situation):
         keep_copies(sides, mirrors, decision)

@@ -73,7 +73,7 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
 
 def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> None:
     """Warn that a name is taken which an unmounted topic had."""
-    location = situation.given.detached.get(topic)
+    location = situation.given.stored.detached.get(topic)
     if location is not None:
         message = f"a topic of that name is unmounted, with its records: it is in object storage at {location}"
         hint = f"To have that topic instead: reconciler topic mount {topic}. Once this one exists, mount it with --to."

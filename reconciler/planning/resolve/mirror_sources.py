@@ -751,7 +751,7 @@ def _partitions(source: Address, situation: Situation) -> int | None:
 def _comes(source: Address, situation: Situation) -> Recoverable | Mounting | None:
     """Return what a source is that this plan mounts: as it lies detached, or what detaches it in this plan."""
     mounting = situation.mountings.get(source)
-    found = situation.given.mounts.get(mounting.address) if mounting is not None else None
+    found = situation.given.stored.mounts.get(mounting.address) if mounting is not None else None
     if not isinstance(found, MountSource) or source in situation.observed:
         return None
     leaving = situation.wanted.get(found.unmounts) if found.unmounts is not None else None
