@@ -203,40 +203,6 @@ def test_what_a_saved_plan_does_not_hold_stops_it(bench: Bench) -> None:
     assert not (bench.folder / ".clusters").exists()
 
 
-def test_a_saved_plan_that_was_edited_by_hand_is_refused(bench: Bench) -> None:
-    bench.plan(out=Path("p.json"))
-    path = bench.folder / "p.json"
-    path.write_text(path.read_text().replace('"partitions":3', '"partitions":30'))
-    with pytest.raises(UserError, match="changed after it was written"):
-        bench.apply(options=FILE)
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "reconciler.plan/9"}', "\x00"])
-def test_what_is_no_saved_plan_is_refused(bench: Bench, text: str) -> None:
-    bench.write("p.json", text)
-    with pytest.raises(UserError, match="not a saved plan"):
-        bench.apply(options=FILE)
-
-
-def test_a_saved_plan_of_another_version_is_refused(bench: Bench) -> None:
-    bench.plan(out=Path("p.json"))
-    with pytest.raises(UserError, match="version"):
-        bench.with_(tool="0.2.0").apply(options=FILE)
-
-
-def test_a_delete_is_blocked_until_it_is_allowed_by_name(applied: Bench) -> None:
-    (applied.folder / "manifests/orders.yaml").unlink()
-    with pytest.raises(BlockedError, match="delete:topic/west/shop:orders") as caught:
-        applied.apply()
-    assert "--allow delete:topic/west/shop:orders" in caught.value.hint
-    assert caught.value.planned.plan.blocked  # type: ignore[attr-defined]  # a BlockedPlanError
-    assert not applied.plan(Select(allow=("delete:topic/west/shop:orders",))).plan.blocked
-
-    done = applied.apply(Select(allow=("delete:topic/west/shop:orders",)))
-    assert done.verdict is None
-    assert applied.plan().plan.is_empty
-
-
 def test_errors_of_a_plan_are_all_listed_and_nothing_is_done(applied: Bench) -> None:
     applied.write("manifests/refunds.yaml", MORE.replace("shop,", "nowhere,"))
     applied.write("manifests/wide.yaml", MORE.replace("shop,", "elsewhere,"))

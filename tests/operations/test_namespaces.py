@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,13 +11,9 @@ import pytest
 
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UsageError, UserError
+from reconciler.errors import BlockedError, StalePlanError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.clusters.namespaces import list_namespaces
-from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import SiteOptions
-from reconciler.planning.actions import Adopt
 from reconciler.planning.plan_rows import changes_of
 from tests.operations.ordered import create_namespace, delete_namespace, move_topics
 
@@ -62,42 +57,6 @@ def move(bench: Bench, source: str, target: str, topics: Sequence[str] = (), *, 
 
 def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False) -> OrderResult:
     return delete_namespace(bench.acting(), "west", name, recursive=recursive, confirm=answers, allow=[ALLOWED])
-
-
-@pytest.mark.fact("F-K-001")
-def test_creating_makes_every_tier_which_stays_and_can_be_taken_into_the_files(applied: Bench) -> None:
-    made = create_namespace(applied.acting(), "west", "org:apache:kafka", {"retention.ms": "1d"})
-    assert made.addresses == ("namespace/west/org", "namespace/west/org:apache", "namespace/west/org:apache:kafka")
-    rows = {
-        row.address: row for row in list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west")
-    }
-    assert rows["namespace/west/org:apache:kafka"].configs == {"retention.ms": "86400000"}
-    assert create_namespace(applied.acting(), "west", "org:apache:kafka", {}).plan.actions == ()
-    assert applied.plan().plan.is_empty
-    assert set(made.addresses) <= set(applied.plan().plan.unmanaged)
-    accepted = accept(applied.invocation, Select(), ("namespace/west/org:apache:kafka",))
-    assert accepted.notes == ()
-    subprocess.run(["git", "apply", "-"], input=accepted.patch.encode(), cwd=applied.folder, check=True)
-    assert all(isinstance(action, Adopt) for action in applied.plan().plan.actions)
-    applied.apply()
-    assert applied.plan().plan.is_empty
-
-
-@pytest.mark.fact("F-K-004")
-@pytest.mark.parametrize("name", ["under_score", "a::b", "a/b", "..", "ä", "x" * 65, ""])
-def test_a_name_that_no_namespace_can_have_is_refused(applied: Bench, name: str) -> None:
-    with pytest.raises(UserError, match=r"not a namespace|always exists"):
-        create_namespace(applied.acting(), "west", name, {})
-
-
-@pytest.mark.fact("F-K-009")
-def test_listing_under_a_tier_gives_what_is_below_it(applied: Bench) -> None:
-    for name in ("shop:eu:north", "shopping"):
-        create_namespace(applied.acting(), "west", name, {})
-    below = list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west", "shop")
-    assert [row.address for row in below] == ["namespace/west/shop:eu", "namespace/west/shop:eu:north"]
-    with pytest.raises(InvalidNamespaceError, match="namespace 'shp' does not exist on cluster west"):
-        list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), "west", "shp")
 
 
 @pytest.mark.fact("F-K-014")
@@ -154,25 +113,6 @@ def test_moving_one_topic_leaves_the_others(applied: Bench) -> None:
     assert move(applied, "", "shop", no_state=True).plan.actions == ()
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "topics", "said"),
-    [
-        ("shop", "nowhere", [], "namespace 'nowhere' does not exist"),
-        ("nowhere", "shop", [], "namespace 'nowhere' does not exist"),
-        ("shop", "", ["refunds"], "topic/west/shop:refunds does not exist"),
-        ("shop", "", ["orders"], "topic/west/orders exists"),
-    ],
-)
-@pytest.mark.fact("F-K-003")
-def test_a_move_that_leads_nowhere_moves_nothing(
-    applied: Bench, source: str, target: str, topics: list[str], said: str
-) -> None:
-    cluster(applied).create_topic("orders")
-    with pytest.raises(UserError, match=said):
-        move(applied, source, target, topics)
-    assert sorted(cluster(applied).topics()) == ["orders", "shop:orders"]
-
-
 DAY_MS = 86_400_000
 
 
@@ -225,17 +165,6 @@ def test_a_tiered_topic_is_not_moved_to_where_nothing_says_whether_it_is_tiered(
     moved = move(applied, "tiered", "off", no_state=no_state)
     inherited = {change.path: change.after for change in changes_of(moved.plan.actions[0])}
     assert inherited == {f"configs.{key}": "false" for key in on}
-
-
-@pytest.mark.fact("F-K-010", "F-K-012")
-def test_deleting_stops_at_nested_namespaces_unless_it_is_recursive(applied: Bench) -> None:
-    create_namespace(applied.acting(), "west", "shop:eu", {})
-    answers = Answers()
-    with pytest.raises(BlockedError, match="namespace shop holds namespaces: shop:eu"):
-        delete(applied, "shop", answers)
-    assert (answers.asked, list(cluster(applied).topics())) == ([], ["shop:orders"])
-    delete(applied, "shop", answers, recursive=True)
-    assert (list(cluster(applied).topics()), cluster(applied).namespaces()) == ([], [])
 
 
 @pytest.mark.fact("F-K-011", "F-K-013")
@@ -299,16 +228,6 @@ def test_an_empty_namespace_is_deleted_in_spite_of_deletion_protection(applied: 
     assert "empty" not in cluster(applied).namespaces()
 
 
-def test_a_namespace_that_is_not_there_is_said(applied: Bench) -> None:
-    for name in ("shp", "shop*"):
-        with pytest.raises(UserError, match="does not exist on cluster west"):
-            delete(applied, name, Answers())
-    with pytest.raises(UserError, match="the default namespace '' stays"):
-        delete(applied, "", Answers())
-    with pytest.raises(UserError, match="there is no cluster 'est'"):
-        delete_namespace(applied.acting(), "est", "shop", confirm=Answers())
-
-
 # Quotas and keys of namespaces through plan and apply.
 
 
@@ -348,32 +267,6 @@ def test_quotas_are_set_changed_and_taken_away_and_every_second_plan_is_empty(ap
         assert applied.apply().verdict is None
         assert quotas(applied) == expected
         assert applied.plan().plan.is_empty
-
-
-def test_what_would_be_too_much_is_refused_at_plan_with_the_place_of_the_quota(applied: Bench) -> None:
-    namespace(applied, "{quotas: {topics: 2, partitions: 8}}")
-    assert applied.apply().verdict is None
-    topic(applied, "refunds")
-    errors = applied.plan().plan.errors
-    assert [(found.address, found.source) for found in errors] == []
-    topic(applied, "returns")
-    errors = applied.plan().plan.errors
-    assert {(found.address, found.source) for found in errors} == {("namespace/west/shop", "manifests/shop.yaml:1")}
-    assert sorted(found.message for found in errors) == [
-        "quotas.partitions is 8, and 9 would lie in it after this plan, 3 now",
-        "quotas.topics is 2, and 3 would lie in it after this plan, 1 now",
-    ]
-
-
-def test_what_one_plan_deletes_makes_room_for_what_it_makes(applied: Bench) -> None:
-    namespace(applied, "{quotas: {topics: 1}}")
-    assert applied.apply().verdict is None
-    topic(applied, "refunds")
-    (applied.folder / "manifests/orders.yaml").unlink()
-    select = Select(allow=("delete:topic/west/shop:orders",))
-    assert applied.plan(select).plan.errors == ()
-    assert applied.apply(select).verdict is None
-    assert applied.plan().plan.is_empty
 
 
 def test_bytes_are_measured_where_something_is_made(applied: Bench) -> None:

@@ -82,18 +82,6 @@ def test_a_topic_is_recorded_under_another_address(applied: Bench) -> None:
     assert state_history(applied.invocation, Select()).rows[0].command == "state surgery"
 
 
-def test_a_namespace_takes_along_all_that_lies_in_it(full: Bench) -> None:
-    moves = mv(full, SHOP, "namespace/west/store")
-    assert moves == [
-        (SHOP, "namespace/west/store"),
-        ("namespace/west/shop:eu", "namespace/west/store:eu"),
-        ("topic/west/shop:eu:clicks", "topic/west/store:eu:clicks"),
-        (ORDERS, "topic/west/store:orders"),
-    ]
-    assert set(addresses(full)) == {"cluster/west", "topic/west/shopping", *(after for _, after in moves)}
-    assert state_show(full.invocation, Select(), "topic/west/store:eu:clicks").protect
-
-
 def test_moving_back_leaves_nothing_to_plan(full: Bench) -> None:
     mv(full, SHOP, "namespace/west/store")
     mv(full, "namespace/west/store", SHOP)
@@ -116,60 +104,6 @@ def test_an_address_that_cannot_be_the_other_is_refused(full: Bench, before: str
         mv(full, before, after)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ("topic/west/shop:order", "topic/west/shop:x", r"is not recorded\. Did you mean topic/west/shop:orders\?"),
-        (ORDERS, "topic/west/shop:eu:clicks", "topic/west/shop:eu:clicks is recorded already"),
-        (ORDERS, "topic/west/shop:b a d", "topic/west/shop:b a d is not an address"),
-        (ORDERS, "topic/west/", "is not an address"),
-    ],
-)
-def test_what_is_not_there_or_taken_or_no_name_is_refused(full: Bench, before: str, after: str, message: str) -> None:
-    serial = state_list(full.invocation, Select()).serial
-    with pytest.raises(UserError, match=message):
-        mv(full, before, after)
-    assert state_list(full.invocation, Select()).serial == serial
-
-
-def test_what_is_forgotten_stays_on_the_cluster_and_is_adopted_again(applied: Bench) -> None:
-    there = topics(applied)
-    assert rm(applied, ORDERS) == [ORDERS]
-    assert addresses(applied) == ["cluster/west", SHOP]
-    assert topics(applied) == there
-    assert [action.id for action in applied.plan().plan.actions] == [f"adopt:{ORDERS}"]
-
-
-def test_a_namespace_alone_is_forgotten_without_what_lies_in_it(full: Bench) -> None:
-    assert rm(full, SHOP) == [SHOP]
-    assert ORDERS in addresses(full)
-
-
-def test_a_namespace_is_forgotten_with_all_in_it_leaves_first(full: Bench) -> None:
-    forgotten = rm(full, SHOP, recursive=True)
-    assert forgotten == [ORDERS, "topic/west/shop:eu:clicks", "namespace/west/shop:eu", SHOP]
-    assert addresses(full) == ["cluster/west", "topic/west/shopping"]
-
-
-def test_a_cluster_is_forgotten_with_everything_on_it(full: Bench) -> None:
-    rm(full, "cluster/west", recursive=True)
-    assert addresses(full) == []
-    assert {action.verb for action in full.plan().plan.actions} == {"adopt"}
-
-
-def test_a_pattern_needs_recursive(full: Bench) -> None:
-    with pytest.raises(UsageError, match=r"may name more than one resource.*--recursive"):
-        rm(full, "topic/*")
-    assert len(rm(full, "topic/*", recursive=True)) == 3
-
-
-@pytest.mark.parametrize("pattern", ["topic/west/nothing", "topic/east/*"])
-def test_a_pattern_that_names_nothing_is_refused_and_nothing_else_is_forgotten(full: Bench, pattern: str) -> None:
-    with pytest.raises(UserError, match="is not recorded"):
-        rm(full, ORDERS, pattern, recursive=True)
-    assert ORDERS in addresses(full)
-
-
 @pytest.mark.parametrize("command", [lambda bench: rm(bench, ORDERS), lambda bench: mv(bench, ORDERS, ORDERS + "-2")])
 def test_before_anything_is_applied_there_is_nothing_to_change(
     bench: Bench, command: Callable[[Bench], object]
@@ -177,12 +111,6 @@ def test_before_anything_is_applied_there_is_nothing_to_change(
     with pytest.raises(UserError, match="holds no state yet"):
         command(bench)
     assert not (bench.folder / ".reconciler/lockfile.json").exists()
-
-
-def test_what_is_not_confirmed_is_not_done(applied: Bench) -> None:
-    with pytest.raises(UserError, match="not confirmed"):
-        state_rm(surgery(applied), [ORDERS], recursive=False, confirm=lambda _rows: False)
-    assert ORDERS in addresses(applied)
 
 
 def test_what_changed_while_it_was_confirmed_is_not_done(applied: Bench) -> None:

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, ActionStarted
-from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError, UserError
+from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError
 from reconciler.operations.clusters.topic_orders import change_topic, delete_topics
-from reconciler.operations.drift import drift
-from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
-from reconciler.planning.actions import Create, Reason
 from reconciler.planning.orders import CreateTopicOrder
 from reconciler.resources.address import Address
 from tests.operations.ordered import delete_namespace
-from tests.operations.test_namespaces import cluster, produce
+from tests.operations.test_namespaces import cluster
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -25,12 +22,6 @@ if TYPE_CHECKING:
 
 ORDERS = "topic/west/shop:orders"
 NEW = "topic/west/shop:new"
-MANIFEST = """\
-apiVersion: reconciler/v1
-kind: Topic
-metadata: {name: new, namespace: shop, cluster: west}
-spec: {partitions: 2, configs: {retention.ms: 7d}}
-"""
 
 
 def create(bench: Bench, address: str = NEW, *, no_state: bool = False) -> OrderResult:
@@ -59,34 +50,6 @@ def test_a_command_without_the_state_reports_its_actions_alone_and_leaves_nothin
     assert not (applied.folder / ".reconciler").exists()
 
 
-@pytest.mark.parametrize("no_state", [False, True], ids=["with its state", "without"])
-def test_a_deleted_topic_is_planned_again_as_missing_and_reported_as_drift(
-    applied: Bench,
-    no_state: bool,  # noqa: FBT001 - a case
-) -> None:
-    produce(applied, "shop:orders", "a", "b")
-    shown: list[Plan] = []
-    assert delete(applied, ORDERS, shown=shown, no_state=no_state).verdict is None
-    assert [action.estimate.records for action in shown[0].actions] == [2]
-    assert "shop:orders" not in cluster(applied).topics()
-    (action,) = applied.plan().plan.actions
-    assert isinstance(action, Create)
-    assert Reason.MISSING in action.reasons
-    assert [(each.kind, each.address) for each in drift(applied.invocation, Select()).findings] == [("missing", ORDERS)]
-    assert applied.apply().verdict is None
-    assert applied.plan().plan.is_empty
-
-
-def test_one_topic_that_cannot_be_deleted_stops_no_other(applied: Bench) -> None:
-    create(applied)
-    ordered = delete(applied, "topic/west/shop:nwe", NEW)
-    assert isinstance(ordered.verdict, PartialError)
-    assert [(topic, error.hint) for topic, error in ordered.failed.items()] == [
-        ("topic/west/shop:nwe", f"Did you mean {NEW}?")
-    ]
-    assert "shop:new" not in cluster(applied).topics()
-
-
 def test_a_topic_that_was_recreated_after_it_was_shown_is_not_deleted(applied: Bench) -> None:
     create(applied)
 
@@ -97,16 +60,6 @@ def test_a_topic_that_was_recreated_after_it_was_shown_is_not_deleted(applied: B
 
     ordered = delete_topics(applied.acting("topic delete"), [NEW], confirm=confirm, allow=[f"delete:{NEW}"])
     assert isinstance(ordered.verdict, StalePlanError)
-    assert "shop:new" in cluster(applied).topics()
-
-
-def test_nothing_is_deleted_without_an_answer_or_against_the_protection_of_its_cluster(applied: Bench) -> None:
-    create(applied)
-    with pytest.raises(UserError, match="not confirmed: nothing was done"):
-        delete_topics(applied.acting(), [NEW], confirm=lambda _plan: False, allow=[f"delete:{NEW}"])
-    refused = delete_topics(applied.acting(), [NEW], confirm=lambda _plan: True)
-    assert isinstance(refused.verdict, BlockedError)
-    assert refused.verdict.hint == f"Allow it once with: --allow delete:{NEW}"
     assert "shop:new" in cluster(applied).topics()
 
 

@@ -13,7 +13,6 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DamagedObjectError, MissingObjectError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.consume import ConsumeOptions, Produced, ProduceOptions, consume, produce
 from reconciler.operations.clusters.namespaces import list_namespaces
 from reconciler.operations.clusters.topics import describe_topic, list_topics
@@ -294,29 +293,6 @@ def drifted(bench: Bench) -> dict[str, tuple[str, object, object]]:
     return {row.path: (row.kind, row.recorded, row.observed) for row in found.findings}
 
 
-def test_altering_is_a_run_that_is_drift_until_the_next_plan_undoes_it(applied: Bench) -> None:
-    changes = alter(applied, {"retention.ms": "2d"}, delete=["segment.ms"])
-    assert [(change.path, change.before, change.after) for change in changes] == [
-        ("configs.retention.ms", "604800000", "172800000")
-    ]
-    assert applied.plan().header.serial == 2
-    assert drifted(applied) == {"configs.retention.ms": ("drift", "604800000", "172800000")}
-    applied.apply()
-    assert applied.plan().plan.is_empty
-
-
-@pytest.mark.parametrize("only_drift", [True, False])
-def test_a_config_that_no_file_names_is_drift_once_altered_and_is_taken_away_again(
-    applied: Bench, *, only_drift: bool
-) -> None:
-    alter(applied, {"max.message.bytes": "2000000"})
-    alter(applied, {"max.message.bytes": "3000000"})
-    assert drifted(applied) == {"configs.max.message.bytes": ("drift", None, "3000000")}
-    applied.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
-    assert drifted(applied) == {}
-    assert applied.plan().plan.is_empty
-
-
 def test_what_was_altered_and_altered_back_is_no_drift(applied: Bench) -> None:
     alter(applied, {"retention.ms": "2d", "max.message.bytes": "2000000"})
     alter(applied, {"retention.ms": "7d"}, delete=["max.message.bytes"])
@@ -387,11 +363,6 @@ def test_altering_asks_where_records_go_by_it_and_nowhere_else(
     assert loss in {None, (action.estimate.bytes > 0, Reason.COMPACT_ADDED in action.reasons)}
 
 
-def test_altering_to_what_is_there_does_nothing(applied: Bench) -> None:
-    assert alter(applied, {"retention.ms": "7d"}) == ()
-    assert applied.plan().header.serial == 1
-
-
 def test_altering_without_the_state_is_found_as_drift(applied: Bench) -> None:
     (applied.folder / ".reconciler").rename(applied.folder / "away")
     assert alter(applied, {}, delete=["retention.ms"], no_state=True)[0].after is None
@@ -405,16 +376,6 @@ def test_altering_without_the_state_is_found_as_drift(applied: Bench) -> None:
 def test_altering_to_what_cannot_be_is_said(applied: Bench, key: str, value: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         alter(applied, {key: value})
-
-
-def test_altering_what_is_not_ours_needs_no_state(applied: Bench) -> None:
-    feed(applied, lines(ROWS))
-    (applied.folder / "reconciler.yaml").write_text(
-        "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: other}\nspec: {state: 'file://other-state'}\n"
-    )
-    with pytest.raises(UserError, match="--no-state"):
-        alter(applied, {"retention.ms": "2d"})
-    assert len(alter(applied, {"retention.ms": "2d"}, no_state=True)) == 1
 
 
 def test_nothing_is_written_to_another_cluster_that_lies_at_the_root(applied: Bench) -> None:

@@ -68,15 +68,6 @@ def test_a_topic_is_unmounted_here_and_mounted_there_under_an_alias(world: World
     assert world.bucket.values("shop:eu:clicks-2025", "east") == before
 
 
-def test_doing_it_twice_does_it_once(world: World) -> None:
-    location = world.bucket.filled()
-    for action in (unmount(), unmount(source=location)):
-        world.done("west", action)
-    first = world.done("east", mount(location))
-    assert world.done("east", mount(location)) == first
-    assert world.done("west", unmount(source=location)).incarnation is None  # It is mounted elsewhere by now.
-
-
 def test_what_a_mount_needs_may_be_written_without_the_namespace(world: World) -> None:
     location = world.bucket.filled()
     world.done("west", unmount())
@@ -138,19 +129,6 @@ def test_a_batch_goes_side_by_side_and_one_that_fails_stops_no_other(world: Worl
     outcomes = world.apply("west", *[unmount(name) for name in [*names, "shop:eu:none"]])
     assert [error.partition(",")[0] for error in errors(outcomes)] == ["there is no topic shop:eu:none"]
     assert list(world.bucket.west.topics()) == [CLICKS]
-
-
-@pytest.mark.thorough
-def test_a_thousand_partitions_in_one_migration(world: World) -> None:
-    world.bucket.west.create_topic(CLICKS, partitions=1000, configs=BOTH)
-    with world.bucket.west.producer() as producer:
-        for partition in range(0, 1000, 20):
-            producer.send(CLICKS, b"v", partition=partition)
-    location = world.bucket.location()
-    world.done("west", unmount())
-    world.done("east", mount(location))
-    assert world.bucket.east.topics()[CLICKS].partitions == 1000
-    assert len(world.bucket.values(cluster="east")) == 50
 
 
 # -- what is there already

@@ -277,20 +277,6 @@ def append_to(it: Tiered, topic: str) -> None:
 
 
 @pytest.mark.fact("F-K-056")
-@pytest.mark.parametrize("changes", [OFF, OFF_AND_DELETE])
-@pytest.mark.parametrize("is_on_again", [False, True])
-def test_an_upload_begun_under_the_old_epoch_publishes_nothing(changes: dict[str, str], *, is_on_again: bool) -> None:
-    it = filled()
-    late = ManifestSwap(it.storage, it.cluster.cluster_id, it.tiering())
-    it.cluster.alter_topic(TOPIC, changes)
-    if is_on_again:
-        it.cluster.alter_topic(TOPIC, ON)
-    before = it.manifest()
-    assert late(it.remote(), lambda manifest: replace(manifest, entries=(), start=manifest.end)) is None
-    assert it.manifest() == before
-
-
-@pytest.mark.fact("F-K-056")
 def test_an_upload_begun_before_anything_was_uploaded_publishes_nothing_either() -> None:
     it = tiered()
     it.fill(4)
@@ -298,19 +284,6 @@ def test_an_upload_begun_before_anything_was_uploaded_publishes_nothing_either()
     it.cluster.alter_topic(TOPIC, OFF)
     assert late(it.remote(), lambda manifest: replace(manifest, end=8)) is None
     assert it.manifest().end == 0
-
-
-@pytest.mark.fact("F-K-056")
-def test_an_uploader_that_slept_through_a_delete_does_not_let_local_records_count_as_uploaded() -> None:
-    it = filled()
-    topic_id, old = it.cluster.topic(TOPIC).id, it.tiering().epoch
-    it.cluster.alter_topic(TOPIC, OFF_AND_DELETE)
-    it.cluster.alter_topic(TOPIC, ON)
-    partition = Partition(TOPIC, topic_id, 0)
-    assert not swap_head(it.store, partition, lambda head: head.uploaded(8, old))
-    assert head_of(it.cluster).uploaded_to == 4
-    assert swap_head(it.store, partition, lambda head: head.uploaded(6, it.tiering().epoch))
-    assert head_of(it.cluster).uploaded_to == 6
 
 
 @pytest.mark.fact("F-K-056")
