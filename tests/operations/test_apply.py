@@ -141,27 +141,6 @@ def test_a_confirmed_plan_is_asked_about_once_and_done(bench: Bench) -> None:
     assert bench.plan().plan.is_empty
 
 
-def test_what_changed_while_somebody_was_asked_is_not_done(applied: Bench) -> None:
-    applied.write(
-        "manifests/orders.yaml", MORE.replace("refunds", "orders").replace("{partitions: 1}", "{partitions: 6}")
-    )
-
-    def confirm(_planned: Planned) -> bool:
-        alter_behind_our_back(applied, retention_ms="3d")
-        return True
-
-    with pytest.raises(StalePlanError):
-        applied.apply(options=ASK, confirm=confirm)
-    assert "update:topic/west/shop:orders" in ids(applied.plan().plan)
-
-
-def test_a_saved_plan_is_done_as_it_was_approved(bench: Bench) -> None:
-    bench.plan(out=Path("p.json"))
-    done = bench.apply(options=FILE)
-    assert (done.verdict, done.skipped) == (None, ())
-    assert bench.plan().plan.is_empty
-
-
 def test_a_saved_plan_brings_its_options(bench: Bench) -> None:
     bench.write("manifests/refunds.yaml", MORE)
     bench.plan(Select(excludes=("*refunds",)), out=Path("p.json"))
@@ -193,14 +172,6 @@ def test_a_topic_that_changed_between_plan_and_apply_stops_it(applied: Bench) ->
         applied.apply(options=FILE)
     before = applied.plan().plan.actions[0]
     assert [(change.before, change.after) for change in before.changes] == [("259200000", "777600000")]  # type: ignore[union-attr]  # an Update
-
-
-def test_what_a_saved_plan_does_not_hold_stops_it(bench: Bench) -> None:
-    bench.plan(out=Path("p.json"))
-    bench.write("manifests/refunds.yaml", MORE)
-    with pytest.raises(StalePlanError, match="create:topic/west/shop:refunds"):
-        bench.apply(options=FILE)
-    assert not (bench.folder / ".clusters").exists()
 
 
 def test_errors_of_a_plan_are_all_listed_and_nothing_is_done(applied: Bench) -> None:

@@ -17,7 +17,6 @@ from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.same_or_less import Why
 from tests.operations.ordered import alter_topic
 from tests.operations.test_crash import MORE, TOPIC, create_topic, die_at, unlock
 
@@ -67,18 +66,6 @@ def refused(bench: Bench, options: ApplyOptions = FILE) -> ChangedPlanError:
     return caught.value
 
 
-def test_a_field_that_moved_is_told_as_it_was_approved_and_as_it_would_be_now(applied: Bench) -> None:
-    saved(applied)
-    alter(applied, 6)
-    (found,) = refused(applied).held.difference.more
-    (field,) = found.fields
-    assert (found.id, field.path) == (f"update:{ORDERS}", "configs.retention.ms")
-    assert field.approved is not None
-    assert field.now is not None
-    assert (field.approved.before, field.approved.after) == (str(7 * DAY_MS), str(3 * DAY_MS))
-    assert (field.now.before, field.now.after) == (str(6 * DAY_MS), str(3 * DAY_MS))
-
-
 def test_only_what_differs_is_told_and_nothing_is_asked(applied: Bench) -> None:
     saved(applied)
     applied.write("manifests/refunds.yaml", REFUNDS)
@@ -89,30 +76,11 @@ def test_only_what_differs_is_told_and_nothing_is_asked(applied: Bench) -> None:
     assert applied.asked == []
 
 
-def test_what_a_guard_refuses_now_and_did_not_when_it_was_approved_is_told_with_the_guard(applied: Bench) -> None:
-    saved(applied)
-    applied.write("reconciler.yaml", (applied.folder / "reconciler.yaml").read_text() + "spec: {guards: {only: [x]}}\n")
-    (found,) = refused(applied).held.difference.more
-    assert found.whys == (Why.BLOCKED,)
-    assert found.blocked is not None
-    assert found.blocked.guard == "only"
-
-
 def test_a_plan_that_was_blocked_when_it_was_saved_is_blocked_and_not_stale(applied: Bench) -> None:
     (applied.folder / "manifests/orders.yaml").unlink()
     applied.plan(out=Path("p.json"))
     with pytest.raises(BlockedError):
         applied.apply(options=FILE)
-
-
-def test_a_block_that_was_lifted_since_does_not_let_through_what_was_shown_as_blocked(applied: Bench) -> None:
-    (applied.folder / "manifests/orders.yaml").unlink()
-    applied.plan(out=Path("p.json"))
-    allowance = f'{{action: "delete:{ORDERS}", until: 2999-12-31, reason: "moved"}}'
-    workspace = (applied.folder / "reconciler.yaml").read_text()
-    applied.write("reconciler.yaml", f"{workspace}spec: {{guards: {{allow: [{allowance}]}}}}\n")
-    (found,) = refused(applied).held.difference.more
-    assert found.whys == (Why.UNBLOCKED,)
 
 
 def test_a_state_that_went_on_elsewhere_is_told_with_who_took_it_there_and_refused_only_if_strict(
@@ -249,17 +217,6 @@ def test_what_was_approved_for_the_record_stays_approved_where_the_rest_was_done
     alter(applied, 3)
     done = applied.apply(options=FILE)
     assert (done.verdict, done.skipped) == (None, (f"update:{ORDERS}",))
-
-
-def test_a_change_that_is_not_in_the_plan_is_told_field_by_field(applied: Bench) -> None:
-    applied.write("manifests/refunds.yaml", REFUNDS)
-    applied.plan(out=Path("p.json"))
-    retention(applied, "{retention.ms: 3d}")
-    (found,) = refused(applied).held.difference.more
-    (field,) = found.fields
-    assert (found.whys, field.path, field.approved) == ((Why.NOT_APPROVED,), "configs.retention.ms", None)
-    assert field.now is not None
-    assert (field.now.before, field.now.after) == (str(7 * DAY_MS), str(3 * DAY_MS))
 
 
 # What a killed run left in doubt is neither drift nor pending, until the next apply has settled it.

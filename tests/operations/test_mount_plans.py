@@ -22,7 +22,6 @@ from reconciler.operations.steps.runner import Stop
 from reconciler.planning.plan_rows import moves_of
 from reconciler.providers.embedded.recovery import EmbeddedArchives
 from tests.embedded.samples import NOW, ids
-from tests.embedded.tiered.tiered_cluster import BOTH
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -146,17 +145,6 @@ def shop(bench: Bench) -> Shop:
 
 
 class TestThereAndBack:
-    def test_after_an_unmount_the_manifest_of_its_topic_is_understood_and_nothing_is_to_be_done(
-        self, shop: Shop
-    ) -> None:
-        location = shop.location()
-        shop.say(sleep=mounting("orders", "west", "unmounted"))
-        planned = shop.bench.plan()
-        assert ids_of(planned) == ["unmount:mounting/west/shop:orders"]
-        assert location_of(planned, "unmount:mounting/west/shop:orders") == location
-        shop.apply()
-        assert "shop:orders" not in shop.opened("west").topics()
-
     def test_what_was_unmounted_is_mounted_again_by_one_word_with_what_its_manifest_says_by_then(
         self, shop: Shop
     ) -> None:
@@ -290,47 +278,6 @@ class TestThereAndBack:
 
 
 class TestRefused:
-    def test_an_ambiguous_name_lists_its_locations_and_a_location_is_taken(self, shop: Shop) -> None:
-        first = shop.location()
-        shop.apply(sleep=mounting("orders", "west", "unmounted"))
-        shop.opened("west").create_topic("shop:orders", configs=BOTH)
-        second = shop.location()
-        mounts = shop.opened("west").mounts
-        assert mounts.drive(mounts.unmount("shop:orders")) is None
-        shop.say(wake=mounting("orders", "east", "mounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert said.startswith("manifests/wake.yaml:")
-        assert f"2 topics called shop:orders lie in file://bucket: {first}, {second}" in said
-        shop.apply(wake=mounting("orders", "east", "mounted", more=f', source: "{second}"'))
-        shop.apply(sleep=mounting("orders", "west", "mounted"))
-        assert shop.values() == [b"v0", b"v1", b"v2"]
-
-    def test_what_another_cluster_has_is_refused_with_its_name_and_id(self, shop: Shop) -> None:
-        location = shop.location()
-        shop.apply(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
-        east = shop.opened("east").cluster_id
-        shop.say(sleep=mounting("orders", "west", "mounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert f"{location} is attached to cluster east as shop:orders" in said
-        shop.say(wake=None, clusters=cluster("west"))
-        (said,) = errors_of(shop.bench.plan())
-        assert f"{location} is mounted on cluster {east} as shop:orders" in said
-
-    def test_a_topic_that_was_never_detached_is_refused(self, shop: Shop) -> None:
-        shop.say(wake=mounting("orders", "east", "mounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert f"{shop.location()} is attached to cluster west as shop:orders" in said
-
-    def test_what_lies_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
-        shop.apply(
-            clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"),
-            sleep=mounting("orders", "west", "unmounted"),
-        )
-        shop.say(wake=mounting("orders", "north", "mounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert "lies in file://bucket, the objectStorage of cluster" in said
-        assert "this one has file://other" in said
-
     def test_what_this_plan_detaches_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
         shop.apply(clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"))
         shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "north", "mounted"))
@@ -375,94 +322,8 @@ class TestRefused:
         (said,) = errors_of(shop.bench.plan())
         assert said.startswith("manifests/wake.yaml:")
 
-    def test_a_name_in_another_namespace_is_mounted_by_its_location_alone(self, shop: Shop) -> None:
-        location = shop.location()
-        shop.apply(sleep=mounting("orders", "west", "unmounted"))
-        shop.say(wake=mounting("orders", "east", "mounted", namespace=""))
-        (said,) = errors_of(shop.bench.plan())
-        assert (
-            f"no detached topic orders lies in file://bucket; in another namespace that name lies at {location}" in said
-        )
-        shop.apply(wake=mounting("orders", "east", "mounted", namespace="", more=f', source: "{location}"'))
-        assert shop.values("orders", "east") == [b"v0", b"v1", b"v2"]
-
-    def test_a_cluster_without_object_storage_mounts_and_unmounts_nothing(self, shop: Shop) -> None:
-        shop.say(
-            clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", None),
-            wake=mounting("orders", "north", "mounted"),
-        )
-        (said,) = errors_of(shop.bench.plan())
-        assert "mounting/north/shop:orders: cluster north has no object storage" in said
-
-    def test_what_is_not_tiered_is_not_unmounted(self, shop: Shop) -> None:
-        shop.apply(plain=topic("plain", "west", configs="{}"))
-        shop.say(sleep=mounting("plain", "west", "unmounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert "topic shop:plain is not tiered: remote.write is off" in said
-
-    def test_what_never_was_is_not_unmounted(self, shop: Shop) -> None:
-        shop.say(sleep=mounting("oders", "west", "unmounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert "there is no topic shop:oders, and none of that name lies detached in file://bucket" in said
-
-    def test_a_topic_that_a_link_is_to_read_is_not_unmounted_unless_the_link_reads_it_where_it_goes(
-        self, shop: Shop
-    ) -> None:
-        north = "---\n" + cluster("north")
-        shop.say(
-            clusters=cluster("west") + "---\n" + cluster("east") + north,
-            link=link("north", "west"),
-            sleep=mounting("orders", "west", "unmounted"),
-            wake=mounting("orders", "east", "mounted"),
-        )
-        (said,) = errors_of(shop.bench.plan())
-        assert "mirror/north/shop:orders mirrors it, and would have no source" in said
-        shop.say(link=link("north", "east"))
-        ids = ids_of(shop.bench.plan())
-        ends = ["unmount:mounting/west", "mount:mounting/east", "create:mirror/north", "mirror:mirror/north"]
-        assert [each for each in ids if "shop:orders" in each] == [f"{end}/shop:orders" for end in ends]
-
 
 class TestUnderWay:
-    def test_an_unmount_that_stopped_half_way_is_waited_for_by_all_that_need_it(self, shop: Shop) -> None:
-        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
-        shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
-        planned = shop.bench.plan()
-        assert ids_of(planned) == []
-        assert [(str(each.address), each.state, each.after) for each in planned.plan.waiting] == [
-            ("topic/west/shop:orders", "MIGRATING", None),
-            ("mounting/east/shop:orders", "MIGRATING", "mounting/west/shop:orders"),
-            ("mounting/west/shop:orders", "planned", None),
-        ]
-        mounts = shop.opened("west").mounts
-        (number,) = mounts.under_way()
-        assert mounts.drive(int(number)) is None
-        shop.apply()
-        assert shop.values(where="east") == [b"v0", b"v1", b"v2"]
-
-    def test_an_unmount_by_hand_holds_a_change_of_its_topic(self, shop: Shop) -> None:
-        shop.opened("west").mounts.unmount("shop:orders")
-        assert ids_of(shop.bench.plan()) == []
-        shop.say(orders=topic("orders", "west", partitions=5))
-        (said,) = errors_of(shop.bench.plan())
-        assert "it is being mounted or unmounted (MIGRATING): partitions cannot change until that is done" in said
-
-    def test_an_unmount_under_way_is_not_turned_round(self, shop: Shop) -> None:
-        shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
-        shop.say(sleep=mounting("orders", "west", "mounted"))
-        (said,) = errors_of(shop.bench.plan())
-        assert "by which it is unmounted (planned), and mounted is wanted" in said
-
-    def test_an_unmount_that_was_cancelled_is_planned_again(self, shop: Shop) -> None:
-        mounts = shop.opened("west").mounts
-        number = mounts.unmount("shop:orders", mounting="shop:orders")
-        mounts.ask(number, "prepare")
-        mounts.cancel(number)
-        shop.say(sleep=mounting("orders", "west", "unmounted"))
-        assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
-        shop.apply()
-        assert "shop:orders" not in shop.opened("west").topics()
-
     def test_one_unmounted_and_mounted_again_by_hand_is_adopted_as_that(self, shop: Shop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
@@ -520,51 +381,6 @@ class TestUnderWay:
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         shop.say(wake=None)
         assert [held.now for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
-
-    def test_a_topic_that_is_moved_from_one_unmounted_by_hand_is_mounted_under_its_new_name(self, shop: Shop) -> None:
-        location, mounts = shop.location(), shop.opened("west").mounts
-        assert mounts.drive(mounts.unmount("shop:orders")) is None
-        shop.say(orders=topic("later", "west", more=', movedFrom: "shop:orders"'))
-        (said,) = errors_of(shop.bench.plan())
-        assert f"it is detached at {location}" in said
-        shop.apply(wake=mounting("later", "west", "mounted", more=f', source: "{location}"'))
-        assert shop.values("shop:later") == [b"v0", b"v1", b"v2"]
-
-    def test_what_lies_detached_already_is_remembered_with_its_place(self, shop: Shop) -> None:
-        location, mounts = shop.location(), shop.opened("west").mounts
-        assert mounts.drive(mounts.unmount("shop:orders")) is None
-        shop.apply(sleep=mounting("orders", "west", "unmounted"))
-        shop.say(sleep=None)
-        (said,) = errors_of(shop.bench.plan())
-        assert f"it is detached at {location}" in said
-
-
-class TestSelected:
-    def test_a_target_takes_along_what_its_mount_needs(self, shop: Shop) -> None:
-        shop.say(
-            other=topic("other", "west"),
-            sleep=mounting("orders", "west", "unmounted"),
-            wake=mounting("orders", "east", "mounted"),
-        )
-        planned = shop.bench.plan(Select(targets=("mounting/east/shop:orders",)))
-        assert ids_of(planned) == ["unmount:mounting/west/shop:orders", "mount:mounting/east/shop:orders"]
-
-    def test_what_would_detach_it_and_is_left_out_is_asked_for(self, shop: Shop) -> None:
-        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
-        planned = shop.bench.plan(Select(excludes=("mounting/west/*",)))
-        (said,) = errors_of(planned)
-        assert "mounting/west/shop:orders, which detaches it, is not part of this plan" in said
-
-
-def test_a_mounting_may_be_called_otherwise_as_long_as_its_topic_is_not(shop: Shop) -> None:
-    shop.apply(sleep=mounting("orders", "west", "mounted"))
-    shop.say(sleep=mounting("hibernation", "west", "mounted", more=", movedFrom: shop:orders"))
-    (said,) = errors_of(shop.bench.plan())
-    assert "its topic is called shop:orders here, and would be shop:hibernation" in said
-    shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
-    shop.apply(sleep=mounting("hibernation", "west", "unmounted", more=", as: orders, movedFrom: shop:orders"))
-    shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
-    assert shop.values() == [b"v0", b"v1", b"v2"]
 
 
 def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop: Shop) -> None:

@@ -154,18 +154,6 @@ def test_who_is_allowed_by_name_takes_it_and_the_first_owner_is_told(applied: Be
     assert "workspace 'thief'" in str(finding.observed)
 
 
-def test_the_first_owner_takes_it_back_by_name(applied: Bench, thief: Bench) -> None:
-    thief.write("manifests/document.yaml", ORDERS)
-    thief.apply(TAKE)
-    assert applied.plan().plan.is_empty
-    (warning,) = applied.plan().plan.warnings
-    assert warning.message.startswith(f"{TOPIC}: recorded here, and now owned by workspace 'thief'")
-    assert f"--allow adopt:{TOPIC}" in warning.hint
-    assert applied.apply(TAKE).verdict is None
-    assert owners(applied) == {"namespace/shop": "shop", "topic/shop:orders": "shop"}
-    assert not applied.plan().plan.warnings
-
-
 def test_everything_that_was_taken_over_is_taken_back_by_one_command(applied: Bench, thief: Bench) -> None:
     thief.write("manifests/document.yaml", (NAMESPACE % "shop") + "---\n" + ORDERS)
     thief.apply(Select(allow=("adopt:*",)))
@@ -490,15 +478,6 @@ def test_a_renamed_workspace_takes_over_by_a_pattern(applied: Bench) -> None:
         applied.apply()
     assert applied.apply(Select(allow=("adopt:*",))).verdict is None
     assert owners(applied) == {"namespace/shop": "store", "topic/shop:orders": "store"}
-
-
-def test_a_tier_that_namespaces_imply_is_shared_and_a_declared_namespace_is_not(bench: Bench) -> None:
-    for name in ("first", "second"):
-        team = workspace(bench, name, NAMESPACE % f'"shop:{name}"')
-        assert team.apply().verdict is None
-    assert owners(bench) == {"namespace/shop:first": "first", "namespace/shop:second": "second"}
-    with pytest.raises(BlockedError, match="owned by workspace 'first'"):
-        workspace(bench, "third", NAMESPACE % '"shop:first"').apply()
 
 
 def test_an_owner_never_names_credentials(applied: Bench) -> None:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, Event
-from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import plan_text
 from reconciler.errors import BlockedError, IncompleteError, StalePlanError, UserError
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.state_views import rollback_plan, state_diff, state_history, state_list, state_show
+from reconciler.operations.state_views import rollback_plan, state_diff, state_history, state_show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 
@@ -62,17 +60,6 @@ def test_two_states_are_compared_by_address_and_field(applied: Bench) -> None:
     assert state_diff(applied.invocation, Select(), 2, 2).differences == ()
 
 
-def test_a_state_differs_from_the_empty_one_by_everything(applied: Bench) -> None:
-    differences = state_diff(applied.invocation, Select(), 0).differences
-    assert [each.change for each in differences] == ["created"] * 3
-
-
-@pytest.mark.parametrize("serial", [2, 99])
-def test_a_state_that_is_not_kept_is_said_so(applied: Bench, serial: int) -> None:
-    with pytest.raises(UserError, match=rf"has no state #{serial}.*state history"):
-        state_diff(applied.invocation, Select(), serial)
-
-
 def test_before_anything_is_applied_there_is_nothing_to_compare_or_to_go_back_to(bench: Bench) -> None:
     with pytest.raises(UserError, match="holds no state yet"):
         state_diff(bench.invocation, Select(), 1)
@@ -80,32 +67,11 @@ def test_before_anything_is_applied_there_is_nothing_to_compare_or_to_go_back_to
         rollback_plan(bench.invocation, Select(), 1)
 
 
-def test_a_plan_goes_back_to_what_was_applied(applied: Bench) -> None:
-    change(applied, "7d", "9d")
-    go(applied, back(applied, 1))
-    assert state_list(applied.invocation, Select()).serial == 3
-    assert state_diff(applied.invocation, Select(), 1).differences == ()
-    assert rollback_plan(applied.invocation, Select(), 1).plan.is_empty
-
-
 def test_going_back_needs_no_manifests(applied: Bench) -> None:
     change(applied, "7d", "9d")
     (applied.folder / "manifests/orders.yaml").write_text("kind: [\n")
     go(applied, back(applied, 1))
     assert state_diff(applied.invocation, Select(), 1).differences == ()
-
-
-def test_the_next_plan_undoes_it_unless_the_files_change_too(applied: Bench) -> None:
-    change(applied, "7d", "9d")
-    go(applied, back(applied, 1))
-    assert [action.id for action in applied.plan().plan.actions] == [f"update:{ORDERS}"]
-
-
-def test_a_plan_back_says_so_first(applied: Bench) -> None:
-    change(applied, "7d", "9d")
-    plan = rollback_plan(applied.invocation, Select(), 1).plan
-    assert plan.back_to == 1
-    assert "Back to what was applied as state #1. Change the files too" in text_of(plan_text(plan)[:2])
 
 
 def test_what_came_since_is_deleted_only_where_that_is_allowed(applied: Bench) -> None:
@@ -163,11 +129,6 @@ def test_a_saved_plan_back_is_refused_when_more_would_happen_by_now(applied: Ben
     assert applied.apply().verdict is None
     with pytest.raises((StalePlanError, BlockedError)):
         go(applied, file)
-
-
-def test_there_is_no_way_back_to_the_empty_state(applied: Bench) -> None:
-    with pytest.raises(UserError, match=r"state #0 is the empty one.*reconciler destroy"):
-        rollback_plan(applied.invocation, Select(), 0)
 
 
 def test_a_way_back_that_was_stopped_is_resumed_to_that_state_and_not_to_the_files(applied: Bench) -> None:

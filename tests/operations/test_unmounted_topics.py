@@ -101,13 +101,6 @@ def test_who_looks_for_a_topic_that_went_to_another_cluster_is_told_which_and_as
     assert raised.value.hint == "Look for it there: topic/east/shop:bought"
 
 
-@LOOKING
-def test_a_topic_that_never_was_does_not_exist(shop: Shop, look: Callable[[Bench, str], None]) -> None:
-    shop.apply(sleep=mounting("orders", "west", "unmounted"))
-    with pytest.raises(UserError, match="does not exist"):
-        look(shop.bench, "topic/west/shop:refunds")
-
-
 def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_nothing(shop: Shop) -> None:
     location = shop.location()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
