@@ -28,6 +28,7 @@ from reconciler.planning.plan import DriftFinding, Finding, Held, Plan, PlanOpti
 from reconciler.planning.plan_rows import fingerprint, moves_of
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.situation import is_live, taken_over
+from reconciler.providers.protocol import links_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -565,7 +566,7 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
             clusters.setdefault(cluster_of(address) or "", []).append(full_name_of(address))
     for cluster, names in sorted(clusters.items()):
         provider = work.providers[cluster]
-        links = provider.links.by_jobs
+        links = links_of(provider).by_jobs
         if provider.capabilities.mirrors_read_only or links is None:
             continue
         unknown: dict[str, ReconcilerError] = {}

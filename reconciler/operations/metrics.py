@@ -13,6 +13,7 @@ from reconciler.operations.drift import CLASSES, DriftClass, Drifted
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
 from reconciler.operations.steps.observe import stands
 from reconciler.operations.steps.transitions import UNDER_WAY
+from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.measures import COUNTED, LEVELS, Vitals
 from reconciler.resources.mirrors import (
@@ -247,8 +248,8 @@ class Instruments:
             if not stands(self._site, name, recorded):
                 return None
             provider = self._site.providers[name]
-            links = provider.links.links()
-            return Measured(name, provider.vitals(), links=links, mirrors=provider.links.mirrors() if links else ())
+            links = () if provider.links is None else provider.links.links()
+            return Measured(name, provider.vitals(), links=links, mirrors=links_of(provider).mirrors() if links else ())
         except ReconcilerError as error:
             return Measured(name, None, error)
 

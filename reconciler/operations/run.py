@@ -26,7 +26,7 @@ from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
 from reconciler.planning.checks.cluster_checks import moved_storage
-from reconciler.providers.protocol import MaintenancePorts, Provider, Upkept
+from reconciler.providers.protocol import MaintenancePorts, Provider, Upkept, links_of
 from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches
 from reconciler.resources.mirrors import TASKS, MirrorSeen
 from reconciler.resources.owners import ResourceOwner, owned_as
@@ -172,7 +172,8 @@ class _Pass:
         for names in ([name for name in self.names if name not in last], last):
             for cluster in self._until_stopped(clusters if names else ()):
                 if cluster not in jobs:
-                    jobs[cluster] = self.site.providers[cluster].upkeep(means)
+                    begin = self.site.providers[cluster].maintenance
+                    jobs[cluster] = {} if begin is None else begin(means)
                 due = self._until_stopped(names)
                 yield from _tended(cluster, jobs[cluster], due, now_ms=self.site.invocation.now_ms, report=self.report)
 
@@ -415,7 +416,7 @@ class _Links:
         """Tell whether a link was selected, or a mirror of it."""
         if is_wanted(address_of("link", cluster, link)):
             return True
-        mirrors = self.providers[cluster].links.mirrors(link)
+        mirrors = links_of(self.providers[cluster]).mirrors(link)
         return any(is_wanted(address_of("mirror", cluster, mirror.name)) for mirror in mirrors)
 
     def _told(self, link: LinkSynced) -> Sequence[ReconcilerError]:

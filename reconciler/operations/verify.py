@@ -14,7 +14,7 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.runner import SiteOptions, Stop, reading
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
-from reconciler.providers.protocol import links_by_jobs
+from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, LinkSeen, MirrorSeen
 from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
@@ -150,7 +150,7 @@ def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerifi
         InterruptedRunError: Somebody asked to stop.
     """
     site = reach.site()
-    links, name = provider_of(site, link).links, full_name_of(link)
+    links, name = links_of(provider_of(site, link)), full_name_of(link)
     seen = links.links()
     if name not in {each.name for each in seen}:
         near = nearest_spelling(link, (address_of("link", cluster_of(link) or "", each.name) for each in seen))
@@ -202,7 +202,7 @@ class _Verifying:
             begins = None if mirror is None else mirror.begins
             comparison = renumbered(engine, logs, spans, begins=begins, progress=lambda found: self._tell(ours, found))
         if mirror is not None and spans is None:
-            links = provider_of(site, ours).links.links() if self.links is None else self.links
+            links = links_of(provider_of(site, ours)).links() if self.links is None else self.links
             comparison = _without_starts(comparison, mirror, links)
         named = ours if mirror is None else _address(mirror)
         foreign: Sequence[ForeignRecords] = ()
@@ -338,7 +338,7 @@ def _as_far(side: Side | None, bounds: Bounds) -> Side | None:
 def _mirror(site: Site, topic: Address) -> MirrorSeen:
     named = mirror_named(topic)
     try:
-        return find_mirror(provider_of(site, topic).links, named)
+        return find_mirror(links_of(provider_of(site, topic)), named)
     except UserError as error:
         error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
         raise

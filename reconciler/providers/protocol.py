@@ -186,8 +186,8 @@ class Provider(Protocol):
         ...
 
     @property
-    def groups(self) -> Groups:
-        """The consumer groups of this cluster."""
+    def groups(self) -> Groups | None:
+        """The consumer groups of this cluster; `None`: its platform has none."""
         ...
 
     @property
@@ -196,13 +196,13 @@ class Provider(Protocol):
         ...
 
     @property
-    def migrations(self) -> Migrations:
-        """The mounts and unmounts of this cluster."""
+    def migrations(self) -> Migrations | None:
+        """The mounts and unmounts of this cluster; `None`: its topics are not mounted."""
         ...
 
     @property
-    def links(self) -> Links:
-        """The links whose destination is this cluster, and their mirrors."""
+    def links(self) -> Links | None:
+        """The links whose destination is this cluster, and their mirrors; `None`: its platform has none."""
         ...
 
     def standing(self, topic: TopicAddress) -> Standing:
@@ -276,11 +276,13 @@ class Provider(Protocol):
         """
         ...
 
-    def appends(self, topic: TopicAddress) -> AppendSink:
+    def appends(self, topic: TopicAddress) -> AppendSink | None:
         """Return where many tasks stage new records of a topic, which one publication makes readable.
 
+        `None`: its platform publishes only what one producer wrote.
+
         Raises:
-            UserError: It does not exist, it is a mirror, or its platform cannot do that.
+            UserError: It does not exist, or it is a mirror.
         """
         ...
 
@@ -288,9 +290,47 @@ class Provider(Protocol):
         """Return where records of a topic are written."""
         ...
 
-    def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
-        """Return what the platform needs done now and then, by job, for one pass; nothing is done yet."""
+    @property
+    def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], Upkept]]] | None:
+        """What the platform needs done now and then, by job, for one pass, begun by a call; `None`: nothing."""
         ...
+
+
+def groups_of(provider: Provider) -> Groups:
+    """Return the consumer groups of a cluster.
+
+    Raises:
+        UserError: Its platform has none.
+    """
+    return _part(provider, provider.groups, "consumer groups")
+
+
+def links_of(provider: Provider) -> Links:
+    """Return the links of a cluster.
+
+    Raises:
+        UserError: Its platform has none.
+    """
+    return _part(provider, provider.links, "links")
+
+
+def migrations_of(provider: Provider) -> Migrations:
+    """Return the mounts and unmounts of a cluster.
+
+    Raises:
+        UserError: Its platform has none.
+    """
+    return _part(provider, provider.migrations, "mounts")
+
+
+Part = TypeVar("Part")
+
+
+def _part(provider: Provider, part: Part | None, what: str) -> Part:
+    if part is None:
+        message = f"a {provider.capabilities.platform} cluster has no {what}"
+        raise UserError(message, hint="Name a cluster of another platform.")
+    return part
 
 
 def links_by_jobs(provider: Provider) -> LinksByJobs:
@@ -299,7 +339,7 @@ def links_by_jobs(provider: Provider) -> LinksByJobs:
     Raises:
         BrokenInvariantError: The cluster copies its mirrors by itself.
     """
-    by_jobs = provider.links.by_jobs
+    by_jobs = links_of(provider).by_jobs
     if by_jobs is None:
         message = f"a {provider.capabilities.platform} cluster copies its mirrors by itself"
         raise BrokenInvariantError(message, hint="Please report this, with the plan.")

@@ -29,6 +29,11 @@ class Migrations(Protocol):
         ...
 
     @property
+    def by_platform(self) -> MountsByPlatform | None:
+        """What mounts and unmounts topics that a command names; `None`: jobs do so."""
+        ...
+
+    @property
     def copies(self) -> MovesByJobs | None:
         """What jobs ask of the cluster to move a topic by copying it; `None`: it renames topics by itself."""
         ...
@@ -59,17 +64,6 @@ class Migrations(Protocol):
         """
         ...
 
-    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
-        """Do a migration by hand, as far as its phase says; where jobs do it, there is nothing to call.
-
-        What cannot get there is undone, unless it was prepared before: then it stays where it is.
-
-        Raises:
-            UserError: It cannot be done, and nothing is under way; or it was prepared, and cannot go on.
-            RetryableError: A store does not answer: it stays where it is.
-        """
-        ...
-
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield every topic that was ever detached in the object storage, by its place there; or why that is no use.
 
@@ -93,6 +87,21 @@ class Migrations(Protocol):
 
         Raises:
             UserError: As of `releasable`.
+        """
+        ...
+
+
+class MountsByPlatform(Protocol):
+    """What a cluster does that mounts and unmounts by itself."""
+
+    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
+        """Do a migration by hand, as far as its phase says.
+
+        What cannot get there is undone, unless it was prepared before: then it stays where it is.
+
+        Raises:
+            UserError: It cannot be done, and nothing is under way; or it was prepared, and cannot go on.
+            RetryableError: A store does not answer: it stays where it is.
         """
         ...
 

@@ -67,9 +67,9 @@ NETWORK: dict[str, NativeProvider] = {}
 """Every cluster by the name that links give it."""
 
 
-def native_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clusters declared as `confluent` be of this platform."""
-    monkeypatch.setitem(PLATFORMS, "confluent", NativeProvider)
+def native_platform(monkeypatch: pytest.MonkeyPatch, *, is_bare: bool = False) -> None:
+    """Let clusters declared as `confluent` be of this platform, `is_bare`: without any part that may be absent."""
+    monkeypatch.setitem(PLATFORMS, "confluent", BareProvider if is_bare else NativeProvider)
 
 
 def declared_as_native(cluster_id: str) -> dict[str, Any]:
@@ -338,6 +338,17 @@ class NativeProvider:
     def _incarnation(self, name: str) -> str | None:
         at = address_of("topic", self.name, name)
         return self.brokers.observe(Scope((at,)))[at].incarnation
+
+
+class BareProvider(NativeProvider):
+    """A cluster that has topics, configs and records, and no part that may be absent."""
+
+    archives = groups = links = maintenance = migrations = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The limits of this platform."""
+        return replace(super().capabilities, mirror_states=frozenset(), mountings=False)
 
 
 @dataclass(frozen=True)

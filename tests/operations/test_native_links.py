@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.errors import UserError
+from reconciler.operations.clusters.groups import list_groups
+from reconciler.operations.clusters.topics import describe_topic, list_topics
+from reconciler.operations.drift import drift
+from reconciler.operations.metrics import Instruments
+from reconciler.operations.mirrors.link_views import list_links
+from reconciler.operations.mirrors.mirror_views import list_mirrors
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from tests.contracts.native import NETWORK, declared_as_native, native_platform
 from tests.contracts.providers import inputs
 from tests.embedded.samples import rows_of
-from tests.operations.linked_shop import MIRROR, ORDERS, TOPIC, planned, upkeep, want
+from tests.operations.linked_shop import MIRROR, ORDERS, SOURCE, TOPIC, planned, upkeep, want
 from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
@@ -37,16 +45,20 @@ metadata: {name: shop, cluster: NAME}
 def shop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Three records on `west`, and a link that mirrors them to `east`, not applied yet."""
     native_platform(monkeypatch)
-    for name in ("west", "east"):
-        spec = json.dumps(declared_as_native(f"{name}-{next(IDS)}"))
-        bench.write(f"manifests/{name}.yaml", CLUSTER.replace("NAME", name).replace("SPEC", spec))
-    workspace = (bench.folder / "reconciler.yaml").read_text()
-    bench.write("reconciler.yaml", f"{workspace}spec: {{references: {{allow: ['env:KEY', 'env:SECRET']}}}}\n")
+    declare(bench, "west", "east")
     bench.write("manifests/orders.yaml", TOPIC)
     assert bench.apply().verdict is None
     produce("a", "b", "c")
     want(bench, "mirroring", "destination")
     return bench
+
+
+def declare(bench: Bench, *clusters: str) -> None:
+    for name in clusters:
+        spec = json.dumps(declared_as_native(f"{name}-{next(IDS)}"))
+        bench.write(f"manifests/{name}.yaml", CLUSTER.replace("NAME", name).replace("SPEC", spec))
+    workspace = (bench.folder / "reconciler.yaml").read_text()
+    bench.write("reconciler.yaml", f"{workspace}spec: {{references: {{allow: ['env:KEY', 'env:SECRET']}}}}\n")
 
 
 def produce(*values: str, partition: int = 0) -> None:
@@ -101,3 +113,20 @@ def test_a_mirror_is_failed_over_by_a_command_while_its_source_is_gone(shop: Ben
     assert give_roles(shop.acting("mirror failover"), "failover", MIRROR).verdict is None
     assert NETWORK["east"].links.mirror(ORDERS).stopped_by == "failover"
     assert values() == [b"a", b"b", b"c"]
+
+
+def test_a_platform_without_parts_is_planned_applied_and_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    native_platform(monkeypatch, is_bare=True)
+    declare(bench, "west")
+    bench.write("manifests/orders.yaml", TOPIC)
+    assert bench.apply().verdict is None
+    assert planned(bench) == []
+    reach = SiteOptions(invocation=bench.invocation, select=Select())
+    assert describe_topic(reach, SOURCE).groups is None
+    assert [shown.address for shown in list_topics(reach, None)] == [SOURCE]
+    assert (list_links(reach, ()).rows, list_mirrors(reach, ()).rows) == ((), ())
+    assert [each.error for each in Instruments(reach).read()] == [None]
+    assert upkeep(bench).jobs == ()
+    assert drift(bench.invocation, Select()).findings == ()
+    with pytest.raises(UserError, match="a confluent cluster has no consumer groups"):
+        list_groups(reach, "west")

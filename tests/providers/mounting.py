@@ -83,7 +83,7 @@ class World:
         """Do the job of `run` that goes on with migrations."""
         here = spread or (lambda work, do: iter([list(do(work))]))
         means = MaintenancePorts(here, lambda _address: True, is_stopped)
-        return self.provider(name).upkeep(means)["migrations"]()
+        return self.provider(name).maintenance(means)["migrations"]()
 
 
 def mounting(state: str, cluster: str, full_name: str = CLICKS, **spec: Any) -> Mounting:

@@ -18,7 +18,7 @@ from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import cluster_named
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
-from reconciler.providers.protocol import Groups, Provider, Scope
+from reconciler.providers.protocol import Groups, Provider, Scope, groups_of
 from reconciler.records.files import (
     INPUT_FORMATS,
     OUTPUT_FORMATS,
@@ -460,7 +460,7 @@ def _progress(reach: SiteOptions, site: Site, source: Source, options: ConsumeOp
     if options.group is None:
         return Progress(None, "", stream, site.invocation.now_ms, is_whole=False)
     reach.check_writable(site, cluster_of(source.address) or "")
-    groups = source.provider.groups
+    groups = groups_of(source.provider)
     group = groups.called(options.group)
     groups.commit(group, {})  # a group that cannot be is told before anything is written
     is_whole = options.output_format == "parquet"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.operations.steps.runner import SiteOptions, require_confirmation
+from reconciler.providers.protocol import groups_of
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.groups import (
@@ -179,7 +180,7 @@ def _groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> Gr
         reach.check_writable(site, cluster)
     else:
         reach.check_answers(site, cluster)
-    return site.providers[cluster].groups
+    return groups_of(site.providers[cluster])
 
 
 def _topic(change: GroupChange) -> str | None:

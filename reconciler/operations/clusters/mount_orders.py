@@ -14,7 +14,7 @@ from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.planning.orders import MountOrder
 from reconciler.planning.resolve.limits import beyond
-from reconciler.providers.protocol import Scope, archives_of
+from reconciler.providers.protocol import Scope, archives_of, migrations_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -246,7 +246,7 @@ class _Choice:
         ]
 
     def _under_way(self, cluster: str) -> Iterator[_Candidate]:
-        for migration in self.site.providers[cluster].migrations.under_way(is_measured=False):
+        for migration in migrations_of(self.site.providers[cluster]).under_way(is_measured=False):
             if migration.direction != self.request.direction or not is_under_way(migration.state):
                 continue
             members = tuple(address_of("topic", cluster, topic.full_name) for topic in migration.topics)
@@ -257,7 +257,7 @@ class _Choice:
     def _attached(self, cluster: str) -> Iterator[_Candidate]:
         provider = self.site.providers[cluster]
         patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
-        by_jobs = provider.migrations.by_jobs
+        by_jobs = migrations_of(provider).by_jobs
         for address, seen in sorted(provider.observe(Scope(tuple(patterns))).items()):
             if not isinstance(seen.resource, Topic) or kind_of(address) != "topic" or seen.is_internal:
                 continue
@@ -289,7 +289,7 @@ class _Choice:
         sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
         if request.phase != "finish":
             topics = {full_name_of(address): source.location for address, source in sources.items()}
-            for name, error in provider.migrations.unfit(request.direction, topics).items():
+            for name, error in migrations_of(provider).unfit(request.direction, topics).items():
                 address = address_of("topic", cluster, name)
                 self.refused[address] = error
                 del sources[address]
@@ -349,7 +349,7 @@ class _Choice:
     def _mount_of(self, location: str, clusters: Iterable[str]) -> Underway | None:
         """Return the migration under way that mounts a topic; `None`: no cluster that answers has one."""
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
-        answers, _ = ask_each(names, lambda name: self.site.providers[name].migrations.under_way(is_measured=False))
+        answers, _ = ask_each(names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False))
         for name in sorted(answers):
             for migration in answers[name]:
                 is_mount = migration.direction == "inbound" and is_under_way(migration.state)

@@ -24,7 +24,7 @@ from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, provider_of, settings_of
 from reconciler.planning.situation import mounted_by
-from reconciler.providers.protocol import Scope, archives_of
+from reconciler.providers.protocol import Scope, archives_of, migrations_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -187,7 +187,7 @@ def ask_migration(
             raise InterruptedRunError("Interrupted", hint="Nothing was started")
 
     with stop.ends(lambda: None):
-        after = site.providers[one.cluster].migrations.ask(migration, verb, may_go_on=go_on)
+        after = migrations_of(site.providers[one.cluster]).ask(migration, verb, may_go_on=go_on)
     return replace(one, migration=after)
 
 
@@ -199,7 +199,7 @@ def _under_way(
     def look(name: str) -> list[Underway]:
         if not stands(site, name, recorded):
             return []
-        return [Underway(name, each) for each in site.providers[name].migrations.under_way()]
+        return [Underway(name, each) for each in migrations_of(site.providers[name]).under_way()]
 
     found, lost = ask_each(clusters_named(site, _given(cluster)), look)
     return tuple(_with_names(site, each) for name in sorted(found) for each in found[name]), lost
@@ -336,11 +336,13 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         identity = provider.identify()
         return _Cluster(
             None if identity is None else identity.cluster_id,
-            tuple(Underway(name, each) for each in provider.migrations.under_way(is_measured=False)),
+            tuple(Underway(name, each) for each in migrations_of(provider).under_way(is_measured=False)),
         )
 
     found, lost = ask_each(names, look)
-    listed, unlisted = ask_each(list(sharing), lambda url: list(site.providers[sharing[url][0]].migrations.detached()))
+    listed, unlisted = ask_each(
+        list(sharing), lambda url: list(migrations_of(site.providers[sharing[url][0]]).detached())
+    )
     for url, error in unlisted.items():
         lost |= dict.fromkeys(sharing[url], error)
     owners = {cluster_id: name for name in site.clusters if (cluster_id := recorded.get(cluster_address(name)))}
@@ -508,7 +510,7 @@ def release_topic(reach: SiteOptions, asked: ReleaseOf, *, confirm: Callable[[Re
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
     with stop.ends(lambda: None):  # It is short, and half of it would have to be done again.
-        released = site.providers[here[0]].migrations.release(topic.location, asked.owner)
+        released = migrations_of(site.providers[here[0]]).release(topic.location, asked.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
 
 
@@ -516,7 +518,7 @@ def _found(site: Site, sharing: Mapping[str, Sequence[str]], asked: ReleaseOf) -
     """Return the clusters in whose object storage a topic lies, and what it is."""
 
     def look(url: str) -> Mountable:
-        return site.providers[sharing[url][0]].migrations.releasable(asked.location, asked.owner)
+        return migrations_of(site.providers[sharing[url][0]]).releasable(asked.location, asked.owner)
 
     found, lost = ask_each(list(sharing), look)
     if len(found) > 1:

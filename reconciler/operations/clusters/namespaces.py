@@ -119,7 +119,7 @@ _GROUPS: Final = 50
 def _with_groups(plan: Plan, provider: Provider) -> Plan:
     """Return the plan with a warning about consumer groups whose names are in a deleted namespace: they stay."""
     gone = next((action.address for action in reversed(plan.actions) if isinstance(action, Delete)), None)
-    if gone is None or provider.capabilities.namespaces_are_rules:
+    if gone is None or provider.capabilities.namespaces_are_rules or provider.groups is None:
         return plan
     groups = [name for name in provider.groups.names() if name.startswith(f"{full_name_of(gone)}:")]
     if not groups:

@@ -53,7 +53,12 @@ class _Opener:
     def appends(self, options: Mapping[str, str]) -> AppendSink:
         """Open what is written to."""
         provider, address = self._place(options, WRITE_OPTIONS)
-        return provider.appends(address)
+        sink = provider.appends(address)
+        if sink is None:
+            message = f"{address}: topic-log does not write to topics of a {provider.capabilities.platform} cluster"
+            hint = "Write with Spark's own format kafka; or into an embedded cluster, and mirror the topic from there."
+            raise UserError(message, hint=hint)
+        return sink
 
     def _place(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
         known = {name.lower() for name in names}  # as Spark hands them on

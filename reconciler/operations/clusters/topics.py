@@ -13,7 +13,7 @@ from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls
 from reconciler.operations.steps.observe import look_over, measure
 from reconciler.operations.steps.runner import SiteOptions, Stop, reading
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
-from reconciler.providers.protocol import Provider, Scope
+from reconciler.providers.protocol import Provider, Scope, groups_of, migrations_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -125,7 +125,7 @@ def _following(seen: Observed) -> Following | None:
 
 def _migration(provider: Provider, full_name: str) -> Migration | None:
     """Return what has a topic in its hands, with that topic alone; `None`: it has just let go of it."""
-    for migration in provider.migrations.under_way(is_measured=False):
+    for migration in migrations_of(provider).under_way(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_under_way(migration.state):
             return replace(migration, topics=ours)
@@ -135,7 +135,7 @@ def _migration(provider: Provider, full_name: str) -> Migration | None:
 def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
     """Return who reads a topic; `None` where there are too many groups, or one cannot be read."""
     try:
-        found = provider.groups.of_topic(full_name)
+        found = groups_of(provider).of_topic(full_name)
     except UserError:
         return None
     return None if found is None else tuple(found)

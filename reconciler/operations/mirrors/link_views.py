@@ -99,6 +99,8 @@ def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, .
 
 def _rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
     links = site.providers[cluster].links
+    if links is None:
+        return ()
     mirrors: dict[str, Counter[MirrorStatus]] = {}
     names: dict[str, list[str]] = {}
     for mirror in links.mirrors():

@@ -16,7 +16,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import learn_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
-from reconciler.providers.protocol import links_by_jobs
+from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import side_by_side
@@ -407,7 +407,7 @@ class Rounds:
     def _looked_up(self, name: str, is_wanted: Callable[[Address], bool], others: OtherLinks) -> _Look:
         """Return the mirrors of a cluster that are to be copied, and the links they belong to."""
         provider = self._provider(name)
-        mirrors = provider.links.mirrors()
+        mirrors = links_of(provider).mirrors()
         idle = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
         left = tuple(one.status for one in idle if is_wanted(address_of("mirror", name, one.name)))
         failed = {
@@ -417,7 +417,7 @@ class Rounds:
         }
         hidden = {
             each: error
-            for each, error in {**failed, **provider.links.hidden({one.name for one in mirrors})}.items()
+            for each, error in {**failed, **links_of(provider).hidden({one.name for one in mirrors})}.items()
             if is_wanted(address_of("mirror", name, each))
         }
         if not any(mirror.status in FOLLOWING for mirror in mirrors):
@@ -431,7 +431,7 @@ class Rounds:
                 chosen.append(mirror)
             else:
                 self._remembered[name].leave(mirror)
-        links = {link.name: link for link in provider.links.links()}
+        links = {link.name: link for link in links_of(provider).links()}
         used = sorted({one.link for one in chosen} & links.keys())
         return _Look(tuple(chosen), {name: links[name] for name in used}, left, hidden)
 

@@ -188,9 +188,10 @@ class _Mirrors:
             provider = site.providers[name]
             if provider.identify() is None:
                 return None
-            return list(provider.links.mirrors()), [
-                address_of("link", name, each.name) for each in provider.links.links()
-            ]
+            links = provider.links
+            if links is None:
+                return [], []
+            return list(links.mirrors()), [address_of("link", name, each.name) for each in links.links()]
 
         asked = dict(zip(clusters, side_by_side(look, clusters, name="mirrors"), strict=True))
         found = [answer for answer in asked.values() if answer is not None]

@@ -12,6 +12,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import absent_cluster, stands
 from reconciler.planning.diff.mirror_orders import legal_verbs
+from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED, LinkSeen, MirrorSeen, Position, Trouble
 from reconciler.runtime.text import did_you_mean, nearest_spelling
@@ -79,7 +80,7 @@ def another_cluster(site: Site, cluster: str, name: str) -> str | None:
     Raises:
         RetryableError: It does not answer.
     """
-    link = next((link for link in site.providers[cluster].links.links() if link.name == name), None)
+    link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None  # It has not met its source yet.
     found = site.providers[link.declared.spec.source].identify()
@@ -177,7 +178,7 @@ class Lags:
 
     def of(self, seen: MirrorSeen) -> tuple[PartitionLag, ...]:
         """Return where the partitions of a mirror stand."""
-        own = self.site.providers[seen.cluster].links.positions(seen.name)
+        own = links_of(self.site.providers[seen.cluster]).positions(seen.name)
         return lags_between(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
 
     def source_of(self, seen: MirrorSeen) -> Mapping[int, Position]:
@@ -191,7 +192,7 @@ class Lags:
             source = provider.source_topic(address_of("topic", seen.source_cluster, seen.source))
             if seen.source_topic_id not in {None, source.incarnation}:
                 return {}  # Nor does a topic that was made anew.
-            return provider.links.positions(seen.source)
+            return links_of(provider).positions(seen.source)
         except RetryableError:
             self._away.add(seen.source_cluster)
             return {}
@@ -229,7 +230,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     lags = Lags(site)
     found = [_found(reach, site, named) for named in mirrors_named(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirror_states for seen in found}
-    links = {(name, link.name): link.declared.spec for name in roles for link in site.providers[name].links.links()}
+    links = {(name, link.name): link.declared.spec for name in roles for link in links_of(site.providers[name]).links()}
     return tuple(
         MirrorRow(
             seen,
@@ -257,9 +258,9 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
 
     def look(name: str) -> list[MirrorError]:
         there[name] = ()
-        if not stands(site, name, recorded):
+        its = site.providers[name].links if stands(site, name, recorded) else None
+        if its is None:
             return []
-        its = site.providers[name].links
         there[name] = its.links()
         return [*_of_links(name, there[name]), *_of_mirrors(its.mirrors())]
 
@@ -329,7 +330,8 @@ def _mirrors(
     recorded = reach.recorded(site)
 
     def look(name: str) -> Sequence[MirrorSeen]:
-        return site.providers[name].links.mirrors() if stands(site, name, recorded) else []
+        links = site.providers[name].links if stands(site, name, recorded) else None
+        return [] if links is None else links.mirrors()
 
     return ask_each(names, look)
 
@@ -341,7 +343,7 @@ def _found(reach: SiteOptions, site: Site, named: Named) -> MirrorSeen:
         raise verdict
     if not found[named.cluster]:
         raise absent_cluster(site.clusters[named.cluster])
-    return find_mirror(site.providers[named.cluster].links, named)
+    return find_mirror(links_of(site.providers[named.cluster]), named)
 
 
 def measured(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:

@@ -35,7 +35,7 @@ from reconciler.operations.steps.link_sides import (
     why_left,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
-from reconciler.providers.protocol import links_by_jobs
+from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, is_auto_created, takes_name
 from reconciler.resources.mirrors import (
@@ -215,8 +215,8 @@ def _taken(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
     if not sources:
         return {}
     below, above = sides.link.declared.metadata.cluster, sides.spec.source
-    here = {mirror.name: mirror for mirror in sides.destination.links.mirrors()}
-    there = {mirror.name: mirror for mirror in sides.source.links.mirrors()}
+    here = {mirror.name: mirror for mirror in links_of(sides.destination).mirrors()}
+    there = {mirror.name: mirror for mirror in links_of(sides.source).mirrors()}
     taken: dict[str, str] = {}
     for source in sources:
         name = _mirror_name(sides, source)
@@ -380,7 +380,7 @@ def bring_groups(over: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]
     """
     if not names:
         return
-    links, pace = over.providers[over.cluster].links, over.pace
+    links, pace = links_of(over.providers[over.cluster]), over.pace
     mirrors = links.mirrors()
     for link in links.links():
         sides = over.view(link, mirrors) if link.name in names else None
@@ -482,7 +482,7 @@ class _Tasks:
         if self._makes(version):
             done[AUTO_CREATE_MIRROR] = self._made(offered, version)
             if done[AUTO_CREATE_MIRROR].count:  # Rules are of those that were just made, too.
-                mirrors = self.sides.destination.links.mirrors(self.sides.link.name)
+                mirrors = links_of(self.sides.destination).mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
             if self.follows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged, provider_named
-from reconciler.providers.protocol import links_by_jobs
+from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, LinkSeen, MirrorSeen, Trouble
 from reconciler.runtime.threads import side_by_side
@@ -132,7 +132,7 @@ class Copier:
 
     def _begin(self, provider: Provider, mirror: MirrorSeen, log: TopicLog) -> None:
         """Let a new mirror begin where its link says; what was begun before stays."""
-        link = next((link for link in provider.links.links() if link.name == mirror.link), None)
+        link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
             links_by_jobs(provider).begin(mirror.name, starts(log, start))
@@ -143,7 +143,7 @@ def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
 
     One that was paused before is copied by who asks for that by name: it is to be promoted.
     """
-    now = provider.links.mirror(mirror.name)
+    now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
     return is_wanted and same == (

@@ -19,7 +19,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import Provider
+from reconciler.providers.protocol import Provider, groups_of, migrations_of
 from reconciler.providers.protocol_moves import (
     CopyMove,
     LiveTopic,
@@ -157,7 +157,7 @@ class MountPorts:
     @property
     def by_jobs(self) -> MountsByJobs:
         """What the cluster does for jobs."""
-        found = self.provider.migrations.by_jobs
+        found = migrations_of(self.provider).by_jobs
         if found is None:
             message = f"a {self.provider.capabilities.platform} cluster mounts and unmounts by itself"
             raise BrokenInvariantError(message, hint="Please report this, with the plan.")
@@ -498,7 +498,7 @@ class Mount(_ByJobs):
         """Let groups go on at the record they wanted next, by the map of what went where."""
         from reconciler.jobs.archive import translated
 
-        maps, groups = self.means.by_jobs.maps(move), self.means.provider.groups
+        maps, groups = self.means.by_jobs.maps(move), groups_of(self.means.provider)
         said = {
             group: {number: each.offset for number, each in offsets.items()} for group, offsets in found.groups.items()
         }
@@ -527,7 +527,7 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
     """Do a migration that a command asks for, as far as its phase says.
 
     Raises:
-        As `Unmount.run`, `Mount.run` and `Migrations.carry_out`.
+        As `Unmount.run`, `Mount.run` and `MountsByPlatform.carry_out`.
     """
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
@@ -535,8 +535,9 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
         raise BrokenInvariantError(f"{job.id} does not say of what it is", hint="Please report this.")
     is_mount = job.job == MOUNT.name
     asked = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # it was looked at
-    if means.provider.migrations.by_jobs is None:
-        means.provider.migrations.carry_out(asked, may_go_on=means.may_go_on)
+    by_platform = migrations_of(means.provider).by_platform
+    if by_platform is not None:
+        by_platform.carry_out(asked, may_go_on=means.may_go_on)
         return Moved()
     moved = Moved()
     kind = Mount if is_mount else Unmount
@@ -628,7 +629,7 @@ class Relocation:
 
     @property
     def _copies(self) -> MovesByJobs:
-        found = self.provider.migrations.copies
+        found = migrations_of(self.provider).copies
         if found is None:
             message = f"a {self.provider.capabilities.platform} cluster renames topics by itself"
             raise BrokenInvariantError(message, hint="Please report this, with the plan.")

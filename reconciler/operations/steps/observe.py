@@ -30,7 +30,7 @@ from reconciler.planning.resolve.mount_sources import (
 )
 from reconciler.planning.selection import names_before, renamed_namespaces
 from reconciler.planning.situation import is_another, mounted_by
-from reconciler.providers.protocol import Provider, Scope, archives_of
+from reconciler.providers.protocol import Provider, Scope, archives_of, groups_of, migrations_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desired, Inventory, Observed, Overview, Record
@@ -250,7 +250,7 @@ def absent_cluster(cluster: Cluster) -> ReconcilerError:
 def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
     """Return where each group goes on reading a topic; `None` where that cannot be told."""
     try:
-        groups = provider.groups.of_topic(full_name)
+        groups = groups_of(provider).of_topic(full_name)
     except UserError:
         return None
     if groups is None:
@@ -265,7 +265,7 @@ def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]
 def _reading(provider: Provider) -> Mapping[str, Sequence[str]] | None:
     """Return who is reading each topic; `None` where that cannot be told, for a plan needs no more than to say so."""
     try:
-        return provider.groups.reading()
+        return groups_of(provider).reading()
     except UserError:
         return None
 
@@ -358,7 +358,7 @@ def _follows_by_name(link: MirrorLink) -> bool:
 
 def _names(provider: Provider) -> Sequence[str] | None:
     try:
-        return provider.groups.names()
+        return groups_of(provider).names()
     except ReconcilerError:
         return None
 
@@ -402,7 +402,7 @@ def as_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
 
 def id_in_storage(provider: Provider, cluster_id: str) -> str:
     """Return the id that a cluster has in object storage: where jobs mount, its own may be no UUID."""
-    moves = provider.migrations.by_jobs if provider.capabilities.mountings_by_jobs else None
+    moves = migrations_of(provider).by_jobs if provider.capabilities.mountings_by_jobs else None
     return cluster_id if moves is None else moves.cluster_id
 
 

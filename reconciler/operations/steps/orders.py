@@ -54,7 +54,7 @@ from reconciler.planning.plan import Finding, Plan, PlanInput, PlanSource, Selec
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
-from reconciler.providers.protocol import Provider, Scope, archives_of
+from reconciler.providers.protocol import Provider, Scope, archives_of, links_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -458,7 +458,7 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     """Yield the mirrors of links, on clusters that answer."""
     for cluster in sorted({cluster_of(link) or "" for link in links}):
         with suppress(ReconcilerError):  # The cluster is observed next, and that says why it cannot be read.
-            for mirror in site.providers[cluster].links.mirrors():
+            for mirror in links_of(site.providers[cluster]).mirrors():
                 if address_of("link", cluster, mirror.link) in links:
                     yield address_of("mirror", cluster, mirror.name)
 
@@ -469,7 +469,7 @@ def _live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
     def read(cluster: str) -> Sequence[MirrorSeen]:
         try:
             provider = site.providers[cluster]
-            return provider.links.mirrors() if provider.identify() is not None else ()
+            return links_of(provider).mirrors() if provider.identify() is not None else ()
         except ReconcilerError:
             return ()
 
@@ -645,7 +645,7 @@ def _strange_sources(site: Site, orders: Sequence[Order], observed: Inventory) -
     for cluster in sorted({cluster_of(address) or "" for address in mirrors}):
         if cluster_address(cluster) not in observed:
             continue
-        for link in site.providers[cluster].links.links():
+        for link in links_of(site.providers[cluster]).links():
             source = link.declared.spec.source
             seen = observed.get(cluster_address(source))
             if seen is not None and link.source_cluster_id not in {None, seen.incarnation}:
@@ -684,7 +684,7 @@ def _unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerE
     def check(mirror: Resource) -> tuple[Address, ReconcilerError] | None:
         if isinstance(mirror, MirrorTopic):
             try:
-                peer = site.providers[mirror.source_cluster].links.mirror(mirror.source)
+                peer = links_of(site.providers[mirror.source_cluster]).mirror(mirror.source)
                 check_restorable(site.providers, mirror.cluster, mirror.name, peer)
             except ReconcilerError as error:
                 return mirror.address, error

@@ -20,7 +20,7 @@ from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.link_sides import provider_named
 from reconciler.planning.actions import Action, Transition
 from reconciler.planning.resolve.mirror_sources import check_sides
-from reconciler.providers.protocol import Provider, links_by_jobs
+from reconciler.providers.protocol import Provider, links_by_jobs, links_of
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
@@ -127,13 +127,13 @@ def stopped_mirrors(
     Only clusters at the other end of a link that can swap roles are asked. Where there is no such mirror, the others
     are asked, too: what is missing can then be said.
     """
-    links = provider_named(providers, cluster).links.links()
+    links = links_of(provider_named(providers, cluster)).links()
     asked = [link for link in links if link.declared.spec.source in providers and (over is None or link.name in over)]
     both_ways = [link for link in asked if is_both_ways(link)]
 
     def look(link: LinkSeen) -> Sequence[MirrorSeen] | ReconcilerError:
         try:
-            there = providers[link.declared.spec.source].links.mirrors(link.name, source=full_name)
+            there = links_of(providers[link.declared.spec.source]).mirrors(link.name, source=full_name)
         except ReconcilerError as error:
             return error
         return [
@@ -185,7 +185,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
             hint=f"Declare {address_of('topic', peer.cluster, peer.name)} with `partitions: {topic.partitions}`, "
             "and apply that first.",
         )
-    own = mirror_at(provider.links, full_name)
+    own = mirror_at(links_of(provider), full_name)
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
     is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
     if own is not None and is_of_each_other and is_last and not _never_followed(provider, own):
@@ -195,7 +195,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 def _never_followed(provider: Provider, own: MirrorSeen) -> bool:
     """Tell whether a topic was failed over in the middle of a restore: it has nothing of the other side yet."""
-    found = provider.links.positions(own.name).values()
+    found = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in found)
 
 
@@ -208,9 +208,9 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     provider, topic = provider_named(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
     other = provider_named(providers, peer.cluster)
-    theirs, maps = other.links.positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
+    theirs, maps = links_of(other).positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
     if maps is None:
-        return agreed_ends(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)
+        return agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
     from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - brings Arrow
 
     logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
@@ -232,11 +232,11 @@ def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], 
     restored = [mirror for mirror in asked if isinstance(mirror, MirrorTopic)]
 
     def looked(mirror: MirrorTopic) -> Sequence[Diverged] | ReconcilerError | None:
-        links = providers[mirror.cluster].links.by_jobs
+        links = links_of(providers[mirror.cluster]).by_jobs
         try:
             if links is None or links.diverged(mirror.name, {}) is None:
                 return None
-            peer = provider_named(providers, mirror.source_cluster).links.mirror(mirror.source)
+            peer = links_of(provider_named(providers, mirror.source_cluster)).mirror(mirror.source)
             return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
         except ReconcilerError as error:
             return error
@@ -296,7 +296,7 @@ def check_source_ends(providers: Mapping[str, Provider], here: MirrorSeen) -> No
     Raises:
         UserError: So it is.
     """
-    there = mirror_at(provider_named(providers, here.source_cluster).links, here.source)
+    there = mirror_at(links_of(provider_named(providers, here.source_cluster)), here.source)
     if there is not None and there.status is not MirrorStatus.STOPPED:
         message = f"mirror {here.name} cannot be reversed: its source is itself a mirror ({there.status})"
         raise UserError(message, hint=f"Promote or fail over {here.source} of cluster {here.source_cluster} first.")
@@ -308,7 +308,7 @@ def check_shut(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
     Raises:
         UserError: The source is not a part of that reversal any more.
     """
-    there = provider_named(providers, here.source_cluster).links.mirror(here.source)
+    there = links_of(provider_named(providers, here.source_cluster)).mirror(here.source)
     if there.operation is None or here.operation is None or there.operation.id != here.operation.id:
         raise broken_off(here, there)
 
@@ -776,14 +776,14 @@ def drive(driver: Driver, action: Transition) -> MirrorSeen:
             _check_ended(restored)
         case _:
             assert_never(verb)
-    found = driver.providers[cluster].links.mirror(name)
+    found = links_of(driver.providers[cluster]).mirror(name)
     _check_ended(found)
     return found
 
 
 def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
     """Tell whether it was done already: the answer was lost, or another run was faster."""
-    found = driver.providers[cluster].links.mirror(name)
+    found = links_of(driver.providers[cluster]).mirror(name)
     return found.status is MirrorStatus.STOPPED and found.stopped_by == verb
 
 
@@ -810,9 +810,9 @@ def halted(providers: Mapping[str, Provider], address: Address) -> IncompleteErr
     `None` too where a cluster does not answer, or drives its mirrors itself.
     """
     try:
-        links = providers[cluster_of(address) or ""].links.by_jobs
+        links = links_of(providers[cluster_of(address) or ""]).by_jobs
         here = None if links is None else mirror_at(links, full_name_of(address))
-        there = None if here is None else mirror_at(providers[here.source_cluster].links, here.source)
+        there = None if here is None else mirror_at(links_of(providers[here.source_cluster]), here.source)
     except ReconcilerError:
         return None
     if here is None:
@@ -902,7 +902,7 @@ class CatchingUp:
                 that were copied.
             IncompleteError: It was stopped.
         """
-        links = self.providers[cluster].links
+        links = links_of(self.providers[cluster])
         mirror = links.mirror(full_name)
         least: int | None = None
         shrunk_at = self.clock()
@@ -924,7 +924,7 @@ class CatchingUp:
         """Return the partitions that lag, as both sides are now."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].log(source).bounds()
-        own = self.providers[mirror.cluster].links.positions(mirror.name)
+        own = links_of(self.providers[mirror.cluster]).positions(mirror.name)
         return [
             _behind(partition, found, own[partition].end if partition in own else 0)
             for partition, found in sorted(bounds.items())
@@ -932,7 +932,7 @@ class CatchingUp:
         ]
 
     def _patience_ms(self, mirror: MirrorSeen) -> int:
-        links = self.providers[mirror.cluster].links.links()
+        links = links_of(self.providers[mirror.cluster]).links()
         return next(link.declared.spec.retry_timeout for link in links if link.name == mirror.link)
 
     def _pause(self, full_name: str) -> None:

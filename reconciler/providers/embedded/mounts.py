@@ -267,6 +267,11 @@ class Migrations:
         return
 
     @property
+    def by_platform(self) -> Migrations:
+        """The cluster mounts and unmounts by itself."""
+        return self
+
+    @property
     def copies(self) -> None:
         """Nothing: the cluster renames topics by itself."""
         return

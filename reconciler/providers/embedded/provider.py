@@ -449,7 +449,7 @@ class EmbeddedProvider:
         """Return where records of a topic or mirror are written."""
         return self._cluster().sink(full_name_of(topic))
 
-    def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
         """Return one pass of upkeep, by job."""
         from reconciler.providers.embedded.maintenance import jobs_of  # noqa: PLC0415 - plans need none of it
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.archive import Archive, give_back
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import location_named, recoverable
-from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
 from reconciler.providers.kafka.mount_ledger import (
@@ -41,7 +41,6 @@ from reconciler.resources.inventory import Capabilities, Observed, RemoteLegacy
 from reconciler.resources.mount import (
     MIGRATING,
     Direction,
-    HandMigration,
     Migrant,
     Migration,
     Mountable,
@@ -76,6 +75,10 @@ class KafkaMigrations:
     def by_jobs(self) -> MountsByJobs:
         """What jobs ask of the cluster."""
         return self.storage_moves
+
+    @property
+    def by_platform(self) -> None:
+        """Nothing: jobs mount and unmount."""
 
     @property
     def copies(self) -> KafkaCopyMoves:
@@ -117,11 +120,6 @@ class KafkaMigrations:
             for name in topics
             if name in moves
         }
-
-    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:  # noqa: ARG002 - as above
-        """Refuse: jobs do it."""
-        message = f"the {asked.direction} migration of {', '.join(asked.topics)} is done by jobs"
-        raise BrokenInvariantError(message, hint="Please report this.")
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers of the object storage say."""

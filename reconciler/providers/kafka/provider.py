@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
@@ -578,11 +578,8 @@ class KafkaProvider:
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
-    def appends(self, topic: TopicAddress) -> NoReturn:
-        """Refuse: a transaction of Kafka is of one producer, and cannot hold what many tasks have staged."""
-        message = f"{topic}: topic-log writes to topics of embedded clusters only, not of Apache Kafka"
-        hint = "Write with Spark's own format kafka; or into an embedded cluster, and mirror the topic from there."
-        raise UserError(message, hint=hint)
+    def appends(self, topic: TopicAddress) -> None:
+        """Return nothing: a transaction of Kafka is of one producer, and cannot hold what many tasks have staged."""
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return where records of a topic are written: that of its link where it is a mirror."""
@@ -591,7 +588,7 @@ class KafkaProvider:
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
-    def upkeep(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
         """Return the one thing that brokers do not see to themselves: limits that a killed change of replicas left."""
         from reconciler.providers.kafka.admin_requests import swept  # noqa: PLC0415 - plans need none of it
         from reconciler.providers.protocol import Upkept  # noqa: PLC0415 - as above
