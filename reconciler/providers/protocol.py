@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from reconciler.errors import BrokenInvariantError, ReconcilerError, UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address, matches
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.mount import Mountable, Recoverable, Recoveries
@@ -239,14 +239,6 @@ class Provider(Protocol):
         """
         ...
 
-    def remembered(self, job: str) -> Mapping[str, list[Any]]:
-        """Return what a job of `run` kept for its next pass; nothing where that is lost."""
-        ...
-
-    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Keep rows that JSON can hold for the next pass of a job."""
-        ...
-
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow.
 
@@ -337,13 +329,9 @@ def links_by_jobs(provider: Provider) -> LinksByJobs:
     """Return the links of a cluster as jobs need them.
 
     Raises:
-        BrokenInvariantError: The cluster copies its mirrors by itself.
+        UserError: Its platform lets no jobs copy mirrors.
     """
-    by_jobs = links_of(provider).by_jobs
-    if by_jobs is None:
-        message = f"a {provider.capabilities.platform} cluster copies its mirrors by itself"
-        raise BrokenInvariantError(message, hint="Please report this, with the plan.")
-    return by_jobs
+    return _part(provider, links_of(provider).by_jobs, "links that jobs copy")
 
 
 # What every platform must do with consumer groups.

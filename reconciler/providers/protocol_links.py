@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.runtime.retry import go_on
 
@@ -220,6 +220,14 @@ class LinksByJobs(Links, Protocol):
 
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Note what is wrong with a task of a link, or that nothing is any more."""
+        ...
+
+    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+        """Return what a job of `run` kept for its next pass; nothing where that is lost."""
+        ...
+
+    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Keep rows that JSON can hold for the next pass of a job."""
         ...
 
 

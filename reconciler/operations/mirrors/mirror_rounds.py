@@ -64,7 +64,7 @@ class Remembered:
     @classmethod
     def of(cls, provider: Provider) -> Remembered:
         """Return what the last round left."""
-        rows = provider.remembered(JOB)
+        rows = links_by_jobs(provider).remembered(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def change(self, mirror: MirrorSeen, source: Marked, own: Marked | None) -> Change:
@@ -108,7 +108,7 @@ class Remembered:
         """Keep it for the next round, where it is another."""
         kept, self._kept = self._kept, {}
         if kept != self.rows:
-            provider.remember(JOB, kept)
+            links_by_jobs(provider).remember(JOB, kept)
             self.rows = kept
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reconciler.embedded.catalog.mirror_moves import Peer, link_of, mirror_named
 from reconciler.embedded.link_groups import bring_offsets, group_offsets, group_versions
@@ -18,6 +18,7 @@ from reconciler.embedded.link_side import (
     offered_in,
     rules_in,
 )
+from reconciler.embedded.maintenance.survey import remember, remembered
 from reconciler.embedded.segments.head import position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -216,6 +217,14 @@ class EmbeddedLinks:
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Note what is wrong with a task of a link."""
         self.cluster.linking.set_task_trouble(link, task, noted(trouble, self.cluster.now_ms()))
+
+    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+        """Return what a job kept in `runner/`."""
+        return remembered(self.cluster.store, job)[0]
+
+    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Keep rows in `runner/` for the next pass of a job."""
+        remember(self.cluster.store, job, rows, {})
 
     def _linking(self, may_go_on: Callable[[], None]) -> Linking:
         return replace(self.cluster.linking, may_go_on=may_go_on)

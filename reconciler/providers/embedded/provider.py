@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.archives.storage import check_not_lost, check_place, check_usable, create_storage, read_storage_id
 from reconciler.embedded.acl import Kind, Operation, Permissions
@@ -408,18 +408,6 @@ class EmbeddedProvider:
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic and its heads' marks: the catalog, and one listing."""
         return marks_in(self._cluster())
-
-    def remembered(self, job: str) -> Mapping[str, list[Any]]:
-        """Return what a job kept in `runner/`."""
-        from reconciler.embedded.maintenance.survey import remembered  # noqa: PLC0415 - as above
-
-        return remembered(self._store, job)[0]
-
-    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Keep rows in `runner/` for the next pass of a job."""
-        from reconciler.embedded.maintenance.survey import remember  # noqa: PLC0415 - as above
-
-        remember(self._store, job, rows, {})
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""

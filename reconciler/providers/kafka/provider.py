@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
@@ -274,7 +274,6 @@ class KafkaProvider:
         self._learning = threading.Lock()  # mirrors are driven side by side
         self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
-        self._remembered: dict[str, Mapping[str, list[Any]]] = {}
         self._filled: frozenset[str] = frozenset()
         """The topics, by the names its brokers give them, that moves were filling at the last look."""
 
@@ -522,14 +521,6 @@ class KafkaProvider:
         from reconciler.providers.kafka.links.link_site import marks  # noqa: PLC0415 - only who mirrors pays
 
         return marks(self._site())
-
-    def remembered(self, job: str) -> Mapping[str, list[Any]]:
-        """Return what a job kept in this process: another one looks once more, and that is all that is lost."""
-        return self._remembered.get(job, {})
-
-    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Keep rows as long as this process runs."""
-        self._remembered[job] = dict(rows)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow.

@@ -97,6 +97,13 @@ class KafkaLinks:
 
         return KafkaSyncs(self.site)
 
+    def remembered(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
+        """Return nothing: another process looks once more, and that is all that is lost."""
+        return {}
+
+    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Keep nothing: a job remembers by itself as long as its process runs."""
+
     def links(self) -> Sequence[LinkSeen]:
         """Return the links, by name: the ledger alone is read."""
         return [link_seen(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())]
