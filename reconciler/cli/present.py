@@ -14,8 +14,10 @@ from reconciler.errors import BlockedError, ReconcilerError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from reconciler.cli.html.report import Report
-    from reconciler.cli.json.base import Document
+    from reconciler.cli.json.base import Row
     from reconciler.operations.manifest_files import Validated
     from reconciler.planning.plan import Finding, Plan
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 def present(
     form: Literal["text", "json"],
     lines: Callable[[], Iterable[Line]],
-    document: Callable[[], Document],
+    document: Callable[[], Row | BaseModel],
     *,
     is_paged: bool = False,
 ) -> None:

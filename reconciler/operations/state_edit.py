@@ -124,8 +124,8 @@ def state_rm(
 
 
 def state_mv(
-    surgery: Surgery, before: str, after: str, *, confirm: Callable[[tuple[tuple[Address, Address], ...]], bool]
-) -> tuple[tuple[Address, Address], ...]:
+    surgery: Surgery, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
+) -> tuple[ReaddressOrder, ...]:
     """Record `before` as `after` from now on, a namespace with all that lies in it; `confirm` is asked with each move.
 
     Raises:
@@ -141,9 +141,9 @@ def state_mv(
     return _moves_of(plan)
 
 
-def _moves_of(plan: Plan) -> tuple[tuple[Address, Address], ...]:
-    adopted = (action for action in plan.actions if isinstance(action, Adopt))
-    return tuple((action.moved_from, action.address) for action in adopted if action.moved_from is not None)
+def _moves_of(plan: Plan) -> tuple[ReaddressOrder, ...]:
+    adopted = ((action.moved_from, action.address) for action in plan.actions if isinstance(action, Adopt))
+    return tuple(ReaddressOrder(before, after) for before, after in adopted if before is not None)
 
 
 # `state repair`: look at what is left, show what would mend it, ask, and write it.
@@ -154,10 +154,11 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was mended (`None`: there was nothing to mend), and where the lockfile that was there is kept."""
+    """What was wrong with a state, and how it was repaired; `None`: there was nothing to repair."""
 
     repair: Repair | None
     kept: str | None = None
+    """Where the lockfile that was there is kept."""
 
 
 def state_repair(

@@ -32,12 +32,20 @@ from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_seri
 
 @dataclass(frozen=True, slots=True)
 class StateListing:
-    """Everything we own. `lineage` is `None` where nothing was ever applied."""
+    """What a workspace owns. `lineage` is `None` where nothing was ever applied."""
 
     url: str
     lineage: str | None
     serial: int
-    rows: tuple[tuple[Address, Recorded], ...]
+    resources: Record
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """One resource as it was last applied."""
+
+    address: str
+    recorded: Recorded
 
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
@@ -45,12 +53,12 @@ def state_list(invocation: Invocation, select: Select) -> StateListing:
     site = open_state(invocation, select, is_reader=True)
     snapshot = read_state(site)
     if snapshot is None:
-        return StateListing(site.state.url, None, 0, ())
-    rows = tuple((address, snapshot.record[address]) for address in sorted(snapshot.record, key=rank))
-    return StateListing(site.state.url, snapshot.lineage, snapshot.serial, rows)
+        return StateListing(site.state.url, None, 0, {})
+    resources = {address: snapshot.record[address] for address in sorted(snapshot.record, key=rank)}
+    return StateListing(site.state.url, snapshot.lineage, snapshot.serial, resources)
 
 
-def state_show(invocation: Invocation, select: Select, address: str) -> Recorded:
+def state_show(invocation: Invocation, select: Select, address: str) -> StateEntry:
     """Return one resource as it was last applied.
 
     Raises:
@@ -61,7 +69,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
     recorded = record.get(Address(address))
     if recorded is None:
         raise not_recorded(address, record)
-    return recorded
+    return StateEntry(address, recorded)
 
 
 def not_recorded(address: str, record: Record) -> UserError:
@@ -77,7 +85,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One snapshot; of its run what its `run.json` says, where it is still there.
+    """One snapshot of the state, and what the `run.json` of the run whose work it records says, if it still exists.
 
     Where a later run recorded what a killed run had done, `run` is the one that did it.
     """
@@ -90,19 +98,23 @@ class HistoryRow:
     command: str | None
     who: str | None
     started: str | None
+    """When the run began."""
     git_commit: str | None
     approved_by: tuple[str, ...] = ()
+    """Who is said to have approved it."""
     pull_request: str | None = None
+    """Address of the pull request in which they approved."""
     settled_by: str | None = None
-    """The later run that recorded what this one, which was cut off, had done."""
+    """The later run that recorded what `run`, which was cut off, had done."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The newest snapshots, newest first, and how many older ones there are beside them."""
+    """The newest snapshots of the state, newest first."""
 
     rows: tuple[HistoryRow, ...]
     older: int = 0
+    """How many older ones are kept and not shown: `--limit`."""
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
@@ -157,16 +169,16 @@ class StateDifference:
     address: Address
     change: Literal["created", "deleted", "changed"]
     fields: tuple[Change, ...]
-    """What was applied: `partitions`, `configs.retention.ms`."""
+    """What was applied, by field: `partitions`, `configs.retention.ms`."""
     facts: tuple[Change, ...]
-    """What we know of it: `ownership`, `protect`, `incarnation`, `physicalName`."""
+    """What is known of it: `ownership`, `protect`, `incarnation`, `physicalName`."""
     origins: tuple[Change, ...]
-    """Where values come from, by field; `None`: the resource itself."""
+    """Where values come from, by field; null: the resource itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """Two states side by side."""
+    """What two states say differently, in the order of plans."""
 
     before: Snapshot
     after: Snapshot

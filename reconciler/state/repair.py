@@ -203,10 +203,11 @@ def _serials(rows: Sequence[SnapshotRow]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRun:
-    """A run, and the ids of what it set out to do, or did."""
+    """A run whose work stays on the clusters, and in no record."""
 
     run: str
     actions: tuple[str, ...]
+    """What it set out to do, by id; what it did, where only that is left."""
     command: str = ""
     """Empty where only its result is left."""
     who: str | None = None
@@ -259,13 +260,15 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """What was found and done. `open_run`: the run that had begun and not closed; it stays so."""
+    """A lease that was taken from a run, and what that run left in doubt."""
 
     was_free: bool
     run: str | None = None
+    """The run that held the lease."""
     who: str | None = None
     epoch: int = 0
     open_run: OpenRun | None = None
+    """The run that had begun and not closed; the next apply settles it."""
     doubt: Doubt | None = None
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 
 from reconciler import errors
 from reconciler.cli.errors import EXPLANATIONS
+from reconciler.cli.json.base import Form
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -157,13 +158,16 @@ def _outputs() -> str:
 
 
 def _form(model: Any) -> str:
+    if isinstance(model, Form):
+        return model.constants["format"]
     field = model.model_fields.get("format")
     values = get_args(field.annotation) if field is not None else ()
     return str(values[0]) if values else "one event a line" if "root" in model.model_fields else "SARIF 2.1.0"
 
 
 def _first(model: Any) -> str:
-    return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    about = (model.about or model.record.__doc__) if isinstance(model, Form) else model.__doc__
+    return inspect.cleandoc(about or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _metrics() -> str:

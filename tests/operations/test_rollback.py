@@ -93,7 +93,7 @@ def test_what_was_protected_since_is_not_deleted_at_all(applied: Bench) -> None:
 def test_protection_that_came_since_goes_with_the_rest(applied: Bench) -> None:
     change(applied, "spec: {", "spec: {protect: true, ")
     go(applied, back(applied, 1))
-    assert state_show(applied.invocation, Select(), ORDERS).protect is False
+    assert state_show(applied.invocation, Select(), ORDERS).recorded.protect is False
 
 
 def test_a_topic_that_is_gone_is_made_anew_and_that_it_is_empty_is_said(applied: Bench) -> None:

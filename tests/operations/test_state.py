@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def test_before_anything_is_applied_there_is_no_state(bench: Bench) -> None:
     listing = state_list(bench.invocation, Select())
-    assert (listing.lineage, listing.serial, listing.rows) == (None, 0, ())
+    assert (listing.lineage, listing.serial, listing.resources) == (None, 0, {})
     assert state_history(bench.invocation, Select()).rows == ()
     with pytest.raises(UserError, match="not recorded"):
         state_show(bench.invocation, Select(), "topic/west/shop:orders")
@@ -37,9 +37,9 @@ def test_before_anything_is_applied_there_is_no_state(bench: Bench) -> None:
 
 def test_what_is_owned_is_listed_and_shown(applied: Bench) -> None:
     listing = state_list(applied.invocation, Select())
-    assert [address for address, _ in listing.rows] == ["cluster/west", "namespace/west/shop", "topic/west/shop:orders"]
+    assert list(listing.resources) == ["cluster/west", "namespace/west/shop", "topic/west/shop:orders"]
     assert listing.serial == 1
-    recorded = state_show(applied.invocation, Select(), "topic/west/shop:orders")
+    recorded = state_show(applied.invocation, Select(), "topic/west/shop:orders").recorded
     assert (recorded.ownership, recorded.run) == ("created", "019a0000-0000-7000-8000-000000000001")
 
 
@@ -74,7 +74,7 @@ def test_the_state_answers_while_manifests_are_not_there_or_broken(applied: Benc
         path.unlink()
     for name, text in manifests.items():
         (applied.folder / "manifests" / name).write_text(text)
-    assert len(state_list(applied.invocation, Select()).rows) == 3
+    assert len(state_list(applied.invocation, Select()).resources) == 3
     assert len(state_history(applied.invocation, Select()).rows) == 1
 
 

@@ -52,7 +52,7 @@ def surgery(bench: Bench) -> Surgery:
 
 
 def mv(bench: Bench, before: str, after: str) -> list[tuple[str, str]]:
-    return list(state_mv(surgery(bench), before, after, confirm=lambda _moves: True))
+    return [(move.before, move.after) for move in state_mv(surgery(bench), before, after, confirm=lambda _moves: True)]
 
 
 def rm(bench: Bench, *patterns: str, recursive: bool = False) -> list[str]:
@@ -60,7 +60,7 @@ def rm(bench: Bench, *patterns: str, recursive: bool = False) -> list[str]:
 
 
 def addresses(bench: Bench) -> list[str]:
-    return [address for address, _ in state_list(bench.invocation, Select()).rows]
+    return list(state_list(bench.invocation, Select()).resources)
 
 
 def topics(bench: Bench) -> list[str]:
@@ -68,9 +68,9 @@ def topics(bench: Bench) -> list[str]:
 
 
 def test_a_topic_is_recorded_under_another_address(applied: Bench) -> None:
-    before, there = state_show(applied.invocation, Select(), ORDERS), topics(applied)
+    before, there = state_show(applied.invocation, Select(), ORDERS).recorded, topics(applied)
     assert mv(applied, ORDERS, "topic/west/shop:bookings") == [(ORDERS, "topic/west/shop:bookings")]
-    after = state_show(applied.invocation, Select(), "topic/west/shop:bookings")
+    after = state_show(applied.invocation, Select(), "topic/west/shop:bookings").recorded
     assert (after.incarnation, after.physical_name, after.ownership) == (
         before.incarnation,
         before.physical_name,

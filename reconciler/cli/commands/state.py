@@ -15,6 +15,7 @@ from reconciler.cli.show import approved, ask, require_someone_to_ask
 from reconciler.cli.verbs import surgery
 
 if TYPE_CHECKING:
+    from reconciler.planning.orders import ReaddressOrder
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
     from reconciler.state.repair import Repair
@@ -35,12 +36,12 @@ def diff_command(
     form: TextOrJson = "text",
 ) -> None:
     """Show what two states say differently. Asks no cluster."""
-    from reconciler.cli.json.states_json import StateDiffDocument
+    from reconciler.cli.json.states_json import STATE_DIFF
     from reconciler.cli.text.states_text import diff_text
     from reconciler.operations.state_views import state_diff
 
     found = state_diff(place.invocation(), files.select(), serial, other)
-    present(form, lambda: diff_text(found), lambda: StateDiffDocument.of(found))
+    present(form, lambda: diff_text(found), lambda: STATE_DIFF.row(found))
 
 
 @bundled
@@ -51,23 +52,23 @@ def history_command(
     form: TextOrJson = "text",
 ) -> None:
     """List the snapshots of the state, newest first."""
-    from reconciler.cli.json.states_json import StateHistoryDocument
+    from reconciler.cli.json.states_json import STATE_HISTORY
     from reconciler.cli.text.states_text import history_text
     from reconciler.operations.state_views import state_history
 
     found = state_history(place.invocation(), files.select(), limit=limit or None)
-    present(form, lambda: history_text(found), lambda: StateHistoryDocument.of(found))
+    present(form, lambda: history_text(found), lambda: STATE_HISTORY.row(found))
 
 
 @bundled
 def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """List what this workspace owns."""
-    from reconciler.cli.json.states_json import StateListDocument
+    from reconciler.cli.json.states_json import STATE_LIST
     from reconciler.cli.text.states_text import listing_text
     from reconciler.operations.state_views import state_list
 
     listing = state_list(place.invocation(), files.select())
-    present(form, lambda: listing_text(listing), lambda: StateListDocument.of(listing))
+    present(form, lambda: listing_text(listing), lambda: STATE_LIST.row(listing))
 
 
 @bundled
@@ -82,19 +83,19 @@ def mv_command(
     form: TextOrJson = "text",
 ) -> None:
     """Record a resource under another address, a namespace with all in it. Touches no cluster."""
-    from reconciler.cli.json.states_json import StateMovesDocument
+    from reconciler.cli.json.states_json import STATE_MOVES
     from reconciler.cli.orders import show_plan
     from reconciler.cli.text.states_text import moves_text
     from reconciler.operations.state_edit import state_mv
 
-    def confirm(moves: tuple[tuple[Address, Address], ...]) -> bool:
+    def confirm(moves: tuple[ReaddressOrder, ...]) -> bool:
         return approved(moves_text(moves), "Record them like that?", yes=yes, form=form)
 
     show = partial(show_plan, form=form) if dry_run else None
     with surgery(files, place, "state mv", lock_timeout, show) as cut:
         moves = state_mv(cut, before, after, confirm=confirm)
     if not dry_run:
-        present(form, list, lambda: StateMovesDocument.of(moves))
+        present(form, list, lambda: STATE_MOVES.row(moves))
 
 
 @bundled
@@ -118,7 +119,7 @@ def repair_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make a lost, damaged or outdated lockfile anew from the snapshots and journals beside it."""
-    from reconciler.cli.json.states_json import StateRepairDocument
+    from reconciler.cli.json.states_json import STATE_REPAIR
     from reconciler.cli.text.states_text import repair_text, repaired_text
     from reconciler.operations.state_edit import state_repair
     from reconciler.state.repair import Choice
@@ -128,7 +129,7 @@ def repair_command(
 
     choice = Choice(snapshot=snapshot, without_run=without_run)
     repaired = state_repair(place.invocation(), files.select(), choice, confirm=confirm)
-    present(form, lambda: repaired_text(repaired), lambda: StateRepairDocument.of(repaired))
+    present(form, lambda: repaired_text(repaired), lambda: STATE_REPAIR.row(repaired))
 
 
 @bundled
@@ -147,7 +148,7 @@ def rm_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop owning resources. Touches no cluster; what the files still declare, the next apply adopts again."""
-    from reconciler.cli.json.states_json import StateRemovalDocument
+    from reconciler.cli.json.states_json import STATE_REMOVAL
     from reconciler.cli.orders import show_plan
     from reconciler.cli.text.states_text import forgetting_text, forgotten_text
     from reconciler.operations.state_edit import state_rm
@@ -159,7 +160,7 @@ def rm_command(
     with surgery(files, place, "state rm", lock_timeout, show) as cut:
         forgotten = state_rm(cut, addresses, recursive=recursive, confirm=confirm)
     if not dry_run:
-        present(form, lambda: forgotten_text(forgotten), lambda: StateRemovalDocument.of(forgotten))
+        present(form, lambda: forgotten_text(forgotten), lambda: STATE_REMOVAL.row(forgotten))
 
 
 @bundled
@@ -211,12 +212,12 @@ def show_command(
     form: TextOrJson = "text",
 ) -> None:
     """Show one resource as it was last applied."""
-    from reconciler.cli.json.states_json import StateShowDocument
+    from reconciler.cli.json.states_json import STATE_SHOW
     from reconciler.cli.text.states_text import recorded_text
     from reconciler.operations.state_views import state_show
 
-    recorded = state_show(place.invocation(), files.select(), address)
-    present(form, lambda: recorded_text(address, recorded), lambda: StateShowDocument.of(address, recorded))
+    entry = state_show(place.invocation(), files.select(), address)
+    present(form, lambda: recorded_text(entry), lambda: STATE_SHOW.row(entry))
 
 
 @bundled
@@ -230,7 +231,7 @@ def unlock_command(
     form: TextOrJson = "text",
 ) -> None:
     """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
-    from reconciler.cli.json.states_json import StateUnlockDocument
+    from reconciler.cli.json.states_json import STATE_UNLOCK
     from reconciler.cli.text.states_text import unlocked_text
     from reconciler.operations.state_edit import state_unlock
     from reconciler.operations.steps.runner import Stop
@@ -243,4 +244,4 @@ def unlock_command(
     stop = Stop()
     with signals.stopping(stop):
         unlocked = state_unlock(place.invocation(), files.select(), run, confirm=confirm, stop=stop)
-    present(form, lambda: unlocked_text(unlocked), lambda: StateUnlockDocument.of(unlocked))
+    present(form, lambda: unlocked_text(unlocked), lambda: STATE_UNLOCK.row(unlocked))

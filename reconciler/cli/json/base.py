@@ -1,18 +1,151 @@
-"""The base of every JSON output."""
+"""JSON documents, derived from the dataclasses of results: names and order are a form, all else is the dataclass.
+
+Without a form a dataclass is printed as it is: its fields in their order, without `is_` before their names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from reconciler.cli.hint_rewrite import typed_again
+from reconciler.errors import ReconcilerError
 from reconciler.runtime.text import in_utf8, json_shown, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from reconciler.planning.actions import Change
+
+Row: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """The keys of a JSON object, in their order, and where a record has their values.
+
+    An item is the path of an attribute (`seen.link`), whose last name is the key, or `key=path`; the path `.` is the
+    record itself. Where a value on the path is null, so is the item. A function computes an item from the record, and
+    a form is that of the records in the item. Types and descriptions are those of the attributes and functions. An
+    item that ends in `?` was added to its format later: the schema has its default.
+    """
+
+    record: type
+    items: tuple[Item, ...] = ()
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """What the document says of itself, before all else."""
+    about: str = ""
+    """Its description; empty: that of the record."""
+
+    def row(self, record: object) -> Row:
+        """Return a record as a JSON object."""
+        row: Row = dict(self.constants)
+        for key in keys_of(self):
+            value = _at(record, key.path) if key.compute is None else key.compute(record)
+            value = _plain(value, key.form)
+            row[key.name] = value if key.name not in _WRITTEN or value is None else _WRITTEN[key.name](value)
+        return row
+
+
+Computed: TypeAlias = Callable[[Any], Any]
+Item: TypeAlias = str | tuple[str, Form | Computed] | tuple[str, Computed, Form]
+
+
+def document(name: str, record: type, *items: Item, about: str = "") -> Form:
+    """Return the form of a whole document; `name` says its format and version."""
+    return Form(record, items, {"format": name}, about)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a form, taken akey."""
+
+    name: str
+    path: tuple[str, ...]
+    form: Form | None = None
+    compute: Computed | None = None
+    is_late: bool = False
+    """Whether its schema has a default."""
+
+
+@cache
+def own_form(record: type) -> Form:
+    """Return the form of a dataclass that has no other: all its fields."""
+    return Form(record)
+
+
+@cache
+def keys_of(form: Form) -> tuple[Key, ...]:
+    """Return the items of a form; those without any are the fields of the dataclass."""
+    if form.items:
+        return tuple(map(_key, form.items))
+    return tuple(
+        Key(_key_of(item.name), (item.name,), is_late=item.default is not MISSING) for item in fields(form.record)
+    )
+
+
+def _key(item: Item) -> Key:
+    how: list[Any]
+    text, *how = (item,) if isinstance(item, str) else item
+    name, _, path = text.rstrip("?").rpartition("=")
+    steps = tuple(filter(None, path.split(".")))
+    forms = [part for part in how if isinstance(part, Form)]
+    computes = [part for part in how if not isinstance(part, Form)]
+    return Key(
+        name or _key_of(steps[-1]),
+        steps,
+        forms[0] if forms else None,
+        computes[0] if computes else None,
+        is_late=text.endswith("?"),
+    )
+
+
+def _key_of(name: str) -> str:
+    return name if name == "is_current" else name.removeprefix("is_")
+
+
+def _at(record: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        record = None if record is None else getattr(record, name)
+    return record
+
+
+def _plain(value: Any, form: Form | None = None) -> Any:
+    """Return a value as JSON has it."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if form is not None and isinstance(value, form.record):
+        return form.row(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return own_form(type(value)).row(value)
+    if isinstance(value, ReconcilerError):
+        return value.message
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, form) for key, item in value.items()}
+    return [_plain(item, form) for item in value] if isinstance(value, (tuple, list)) else value.to_json()
+
+
+def _rounded(seconds: float) -> float:
+    return round(float(seconds), 3)
+
+
+_WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "hint": typed_again,
+    "seconds": _rounded,
+    "seconds_left": _rounded,
+    "skew": _rounded,
+}
+"""How values of some keys are written. Commands in a hint act, typed as they stand there, on what this command did."""
+
 
 _CONSTANT: Final = frozenset({"format", "event"})
 """What a document says of itself, and no record does."""
@@ -62,18 +195,18 @@ class Document(Part):
     """A whole output; `format` names it and its version."""
 
 
-def document_bytes(document: Part) -> bytes:
+def document_bytes(document: Row | BaseModel) -> bytes:
     """Return a document as people and programs read it: the same bytes for the same content."""
     return _json(document, orjson.OPT_INDENT_2)
 
 
-def document_line(document: BaseModel) -> bytes:
+def document_line(document: Row | BaseModel) -> bytes:
     """Return a document as one line, where several follow each other."""
     return _json(document)
 
 
-def _json(document: BaseModel, option: int = 0) -> bytes:
-    row = document.model_dump(mode="json")
+def _json(document: Row | BaseModel, option: int = 0) -> bytes:
+    row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
     except TypeError:  # The name of a file is not UTF-8. Seldom, so only then is all of it looked through.

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from reconciler.cli.json.base import Document, Part
+from reconciler.cli.json.base import Document, Form, Part
 from reconciler.cli.json.clusters_json import AclPart, QuotaPart
 from reconciler.operations.show import Explained, Shape, Shown, Subject
+from reconciler.planning.actions import Change
 from reconciler.planning.plan_rows import changes_of
+from reconciler.resources.inventory import Recorded
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
-    from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.resources.inventory import Observed
 
 
 ResourceJson = dict[str, Any]
+
+
+def _before(change: Change) -> Any:
+    return change.before
+
+
+def _after(change: Change) -> Any:
+    return change.after
+
+
+MOVED: Final = Form(Change, ("path", ("before", _before), ("after", _after)))
+"""One value that differs; null where there is none."""
+RECORDED: Final = Form(Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins"))
 
 
 class RecordedPart(Part):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from inspect import isclass
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from reconciler.cli.json.base import Form, Key, keys_of, own_form
 from reconciler.cli.json.checks_json import (
     CheckDocument,
     CommentDocument,
@@ -51,23 +61,20 @@ from reconciler.cli.json.runs_json import (
 )
 from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.json.states_json import (
-    StateDiffDocument,
-    StateHistoryDocument,
-    StateListDocument,
-    StateMovesDocument,
-    StateRemovalDocument,
-    StateRepairDocument,
-    StateShowDocument,
-    StateUnlockDocument,
+    STATE_DIFF,
+    STATE_HISTORY,
+    STATE_LIST,
+    STATE_MOVES,
+    STATE_REMOVAL,
+    STATE_REPAIR,
+    STATE_SHOW,
+    STATE_UNLOCK,
 )
+from reconciler.errors import ReconcilerError
 from reconciler.manifests.json_schema import identity, schemas
 from reconciler.planning.saved_plan import PlanDocument
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-
-OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
+OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "check": CheckDocument,
     "comment": CommentDocument,
     "drift": DriftDocument,
@@ -97,14 +104,14 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "plan": PlanDocument,
     "sarif": SarifDocument,
     "show": ShowDocument,
-    "state-diff": StateDiffDocument,
-    "state-history": StateHistoryDocument,
-    "state-list": StateListDocument,
-    "state-moves": StateMovesDocument,
-    "state-removal": StateRemovalDocument,
-    "state-repair": StateRepairDocument,
-    "state-show": StateShowDocument,
-    "state-unlock": StateUnlockDocument,
+    "state-diff": STATE_DIFF,
+    "state-history": STATE_HISTORY,
+    "state-list": STATE_LIST,
+    "state-moves": STATE_MOVES,
+    "state-removal": STATE_REMOVAL,
+    "state-repair": STATE_REPAIR,
+    "state-show": STATE_SHOW,
+    "state-unlock": STATE_UNLOCK,
     "storage": StorageDocument,
     "storages": StoragesDocument,
     "topic-description": TopicDocument,
@@ -125,6 +132,119 @@ def schema_bytes() -> Mapping[str, bytes]:
     }
 
 
-def _of(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of what a model prints: what is absent is printed as null, so every field is required."""
+def _of(name: str, output: Form | type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of an output: what is absent is printed as null, so every key is required."""
+    model = model_of(output) if isinstance(output, Form) else output
     return {**identity(name), **model.model_json_schema(mode="serialization")}
+
+
+# A form as a pydantic model, for the schema alone: types, defaults and descriptions come from the dataclass.
+
+
+class _Printed(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, json_schema_serialization_defaults_required=True
+    )
+
+
+class _Attribute(NamedTuple):
+    hint: Any
+    about: str | None = None
+    default: Any = ...
+
+
+@cache
+def model_of(form: Form) -> type[BaseModel]:
+    """Return the model of what a form prints."""
+    keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
+    for key in keys_of(form):
+        hint, about, default = _attribute_of(form.record, key)
+        keys[key.name] = (_printed(hint, key.form), Field(default if key.is_late else ..., description=about))
+    record = form.record
+    return create_model(
+        record.__name__, __base__=_Printed, __module__=record.__module__, __doc__=form.about or record.__doc__, **keys
+    )
+
+
+def _attribute_of(record: type, key: Key) -> _Attribute:
+    if key.compute is not None:
+        return _Attribute(_hints(key.compute)["return"], _one_line(key.compute.__doc__), None)
+    is_optional = False
+    found = _Attribute(record, None, None)
+    for name in key.path:
+        steps = get_args(record) if get_origin(record) in {Union, UnionType} else (record,)
+        is_optional |= NoneType in steps
+        (owner,) = (step for step in steps if step is not NoneType)
+        found = _attribute(owner, name)
+        record = found.hint
+    return found._replace(hint=found.hint | None) if is_optional else found
+
+
+def _attribute(owner: type, name: str) -> _Attribute:
+    descriptor = inspect.getattr_static(owner, name, None)
+    if isinstance(descriptor, property):
+        return _Attribute(_hints(descriptor.fget)["return"], _one_line(descriptor.__doc__), None)
+    if issubclass(owner, BaseModel):
+        field = owner.model_fields[name]
+        return _Attribute(field.annotation, field.description, None)
+    defaults = {item.name: None if item.default is MISSING else item.default for item in fields(owner)}  # type: ignore[arg-type] # a dataclass
+    texts = (_texts(each.__module__).get(f"{each.__qualname__}.{name}") for each in owner.__mro__)
+    return _Attribute(_hints(owner)[name], next(filter(None, texts), None), defaults[name])
+
+
+def _printed(hint: Any, form: Form | None) -> Any:
+    """Return the type that a value of a type is printed as; `form` is that of the records in it."""
+    if isclass(hint) and get_origin(hint) is None:
+        if form is not None and hint is form.record:
+            return model_of(form)
+        if is_dataclass(hint):
+            return model_of(own_form(hint))
+        if issubclass(hint, (ReconcilerError, Path)):
+            return str
+        return dict[str, Any] if hasattr(hint, "to_json") else hint
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in {None, Literal}:
+        return hint
+    inside = tuple(_printed(arg, form) for arg in args)
+    if origin in {Union, UnionType}:
+        return Union[inside]  # noqa: UP007 - the types are known at run time only
+    return inside[0] if origin is Annotated else (dict if origin is Mapping else tuple)[inside]
+
+
+def _hints(owned: Any) -> dict[str, Any]:
+    modules = [each.__module__ for each in getattr(owned, "__mro__", (owned,))]
+    names = {name: value for module in modules for name, value in _names(module).items()}
+    return get_type_hints(owned, localns=names, include_extras=True)
+
+
+@cache
+def _source(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module])) if module != "builtins" else ast.parse("")
+
+
+@cache
+def _names(module: str) -> dict[str, Any]:
+    """Return what a module imports for types alone."""
+    blocks = [line.body for line in _source(module).body if isinstance(line, ast.If)]
+    names: dict[str, Any] = {}
+    for block in blocks:
+        imports: list[ast.stmt] = [line for line in block if isinstance(line, (ast.Import, ast.ImportFrom))]
+        exec(compile(ast.Module(imports, []), module, "exec"), names)  # noqa: S102 - our own imports
+    return names
+
+
+@cache
+def _texts(module: str) -> dict[str, str]:
+    """Return the text below each attribute of the classes of a module, by `Class.attribute`."""
+    return {
+        f"{record.name}.{line.target.id}": _one_line(text.value.value) or ""
+        for record in _source(module).body
+        if isinstance(record, ast.ClassDef)
+        for line, text in pairwise(record.body)
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def _one_line(text: str | None) -> str | None:
+    return None if text is None else " ".join(text.split())

@@ -23,9 +23,10 @@ from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.operations.state_edit import Repaired
-    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateListing
+    from reconciler.operations.state_views import History, StateDiff, StateDifference, StateEntry, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
+    from reconciler.planning.orders import ReaddressOrder
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
     from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked
@@ -157,20 +158,20 @@ def _not_needed(found: SameOrLess) -> list[Line]:
 
 def listing_text(listing: StateListing) -> list[Line]:
     """Return what is owned, and where that is written down."""
-    head = line(
-        Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {counted(len(listing.rows), 'resource')}"
-    )
-    if not listing.rows:
+    count = counted(len(listing.resources), "resource")
+    head = line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
+    if not listing.resources:
         return [head]
     cells = [
         (address, recorded.ownership, "protected" if recorded.protect else "", recorded.run)
-        for address, recorded in listing.rows
+        for address, recorded in listing.resources.items()
     ]
     return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
 
 
-def recorded_text(address: str, recorded: Recorded) -> list[Line]:
+def recorded_text(entry: StateEntry) -> list[Line]:
     """Return one resource as it was last applied, with where its values came from."""
+    recorded = entry.recorded
     facts = {
         "ownership": recorded.ownership,
         "run": recorded.run,
@@ -181,7 +182,7 @@ def recorded_text(address: str, recorded: Recorded) -> list[Line]:
     fields = fields_of(recorded.resource)
     cells = [(path, value_text(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
     return [
-        line(Span(address, Tone.STRONG)),
+        line(Span(entry.address, Tone.STRONG)),
         *(line(Span(f"  {word:<12}", Tone.QUIET), said) for word, said in facts.items() if said),
         *([EMPTY, *table(("field", "value", "comes from"), cells)] if cells else []),
     ]
@@ -254,9 +255,9 @@ def _origin_text(change: Change) -> str:
     return f"{field_name(change.path) or 'it'} comes from {before} → {after}"
 
 
-def moves_text(moves: Sequence[tuple[Address, Address]]) -> list[Line]:
+def moves_text(moves: Sequence[ReaddressOrder]) -> list[Line]:
     """Return what is recorded under another address."""
-    return [line(Span("» ", Tone.MOVE), before, " → ", after) for before, after in moves]
+    return [line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
 def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
