@@ -88,6 +88,7 @@ class MirrorSeen:
     """A mirror as its cluster has it."""
 
     cluster: str
+    """The destination, on which it lives."""
     name: str
     """Full name, prefix included."""
     topic_id: str
@@ -99,15 +100,15 @@ class MirrorSeen:
     status: MirrorStatus
     partitions: int
     since_ms: int = 0
-    """When it came into that state; 0: not known, such as when its link was paused."""
+    """When it came into that state. 0: not known, such as when its link was paused."""
     source_topic_id: str | None = None
     operation: Operation | None = None
     trouble: Trouble | None = None
-    """Why it cannot fetch, why it failed, or what keeps its transition from ending."""
+    """Why it cannot fetch, why it failed, or what its transition waits for."""
     stopped_by: str | None = None
     """The verb that stopped it: `promote`, `failover`, `reverse-and-start` or `reverse-and-pause`."""
     is_automatic: bool = False
-    """Made by auto-create."""
+    """Whether the link made it by itself."""
     first_copy_done: bool = False
     begins: Mapping[int, int] | None = None
     """Where its partitions began, where that was not the beginning of its source's."""
@@ -126,7 +127,7 @@ class LinkSeen:
     tasks: Mapping[str, Trouble] = field(default_factory=dict)
     """What is wrong with its tasks, by name."""
     source_cluster_id: str | None = None
-    """Of the cluster it was made to; another one at the same place is not followed."""
+    """Of the cluster it was made to, the only one that is followed. Null: it has not met it yet."""
 
     @property
     def name(self) -> str:
@@ -256,6 +257,7 @@ class Operation:
 
     id: str
     verb: str
+    """The verb in progress, where that takes several steps."""
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
     """What a restore does with records that the mirror never got; `None`: it cuts them off, as its platform can."""

@@ -190,6 +190,7 @@ class Mountable:
     """What its owner calls it, or called it last."""
     partitions: int = 0
     records: int = 0
+    """In object storage; what its owner had not uploaded is not there."""
     bytes: int = 0
     at_ms: int | None = None
     """Since when it is so."""
@@ -241,10 +242,11 @@ class Migrant:
     full_name: str
     """What it is called on the cluster."""
     location: str
+    """`<topic>/<cluster uuid>/<initial revision>`, for life."""
     mounting: str | None
-    """The Mounting that asked for it; `None`: somebody did by hand."""
+    """The Mounting that asked for it. Null: it was asked for by hand."""
     partitions: int | None = None
-    """`None`: it is not on the cluster, yet or any more."""
+    """Null: it is not on the cluster, yet or any more."""
     is_closed: bool = False
     """Whether it takes and gives no records there."""
 
@@ -254,14 +256,17 @@ class Migration:
     """A migration of one cluster, as it is now."""
 
     id: int
+    """Of that cluster: another one counts its own."""
     direction: Direction
+    """inbound: a mount; outbound: an unmount."""
     state: str
     """A `lifecycles.MigrationState`; its table says what may be asked for then."""
     topics: tuple[Migrant, ...]
     created_ms: int
     completed_ms: int | None = None
+    """Null: it has not come to an end."""
     bytes_left: int | None = None
-    """Stored bytes still to be uploaded; `None`: nothing is, or nothing more than was."""
+    """Stored bytes still to be uploaded. Null: nothing is, or nothing more than was."""
     is_automatic: bool = True
     """Whether it continues by itself from state to state."""
     by_jobs: bool = False

@@ -173,12 +173,12 @@ def describe_command(
     form: TextOrJson = "text",
 ) -> None:
     """Show mirrors: state, lag and last fetched offset of each partition, what is wrong, what may be asked for."""
-    from reconciler.cli.json.mirrors_json import MirrorDescriptionDocument
+    from reconciler.cli.json.mirrors_json import MIRROR_DESCRIPTION
     from reconciler.cli.text.mirrors_text import described_text
     from reconciler.operations.mirrors.mirror_views import describe_mirrors
 
     rows = describe_mirrors(by_state.reach(files, place), addresses)
-    present(form, lambda: described_text(rows), lambda: MirrorDescriptionDocument.of(rows))
+    present(form, lambda: described_text(rows), lambda: MIRROR_DESCRIPTION.row(rows))
 
 
 @bundled
@@ -193,12 +193,12 @@ def errors_command(
     form: TextOrJson = "text",
 ) -> None:
     """List what is wrong: of links and their tasks, and what keeps mirrors from fetching or transitions from ending."""
-    from reconciler.cli.json.mirrors_json import MirrorErrorsDocument
+    from reconciler.cli.json.mirrors_json import MIRROR_ERRORS
     from reconciler.cli.text.mirrors_text import errors_text
     from reconciler.operations.mirrors.mirror_views import mirror_errors
 
     found = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
-    present(form, lambda: errors_text(found), lambda: MirrorErrorsDocument.of(found))
+    present(form, lambda: errors_text(found), lambda: MIRROR_ERRORS.row(found))
     raise_verdict(found.verdict)
 
 
@@ -232,12 +232,12 @@ def list_command(
     form: TextOrJson = "text",
 ) -> None:
     """List the mirrors of clusters, stopped ones too, with their states and how far behind they are."""
-    from reconciler.cli.json.mirrors_json import MirrorsDocument
+    from reconciler.cli.json.mirrors_json import MIRRORS
     from reconciler.cli.text.mirrors_text import mirrors_text
     from reconciler.operations.mirrors.mirror_views import list_mirrors
 
     found = list_mirrors(by_state.reach(files, place), clusters or (), link)
-    present(form, lambda: mirrors_text(found), lambda: MirrorsDocument.of(found))
+    present(form, lambda: mirrors_text(found), lambda: MIRRORS.row(found))
     raise_verdict(found.verdict)
 
 
@@ -445,12 +445,12 @@ def link_describe_command(
     form: TextOrJson = "text",
 ) -> None:
     """Show links: state, fields, tasks, mirrors by their states, what is wrong, what may be asked for."""
-    from reconciler.cli.json.mirrors_json import LinkDescriptionDocument
+    from reconciler.cli.json.mirrors_json import LINK_DESCRIPTION
     from reconciler.cli.text.mirrors_text import described_links_text
     from reconciler.operations.mirrors.link_views import describe_links
 
     rows = describe_links(by_state.reach(files, place), addresses or ())
-    present(form, lambda: described_links_text(rows), lambda: LinkDescriptionDocument.of(rows))
+    present(form, lambda: described_links_text(rows), lambda: LINK_DESCRIPTION.row(rows))
 
 
 @bundled
@@ -465,12 +465,12 @@ def link_list_command(
     form: TextOrJson = "text",
 ) -> None:
     """List the links of clusters, with their states and how many mirrors each has."""
-    from reconciler.cli.json.mirrors_json import LinksDocument
+    from reconciler.cli.json.mirrors_json import LINKS
     from reconciler.cli.text.mirrors_text import links_text
     from reconciler.operations.mirrors.link_views import list_links
 
     found = list_links(by_state.reach(files, place), clusters or ())
-    present(form, lambda: links_text(found), lambda: LinksDocument.of(found))
+    present(form, lambda: links_text(found), lambda: LINKS.row(found))
     raise_verdict(found.verdict)
 
 

@@ -78,10 +78,10 @@ def _ask(
     form: Literal["text", "json"],
 ) -> None:
     """Ask a verb of a migration, and tell what became of it."""
-    from reconciler.cli.json.mounts_json import MigrationDocument
+    from reconciler.cli.json.mounts_json import MIGRATION
 
     done = ask_migration(reach, which, verb, yes=yes, form=form)
-    present(form, lambda: told(done), lambda: MigrationDocument.of(done))
+    present(form, lambda: told(done), lambda: MIGRATION.row(done))
 
 
 @bundled
@@ -96,12 +96,12 @@ def list_command(
     form: TextOrJson = "text",
 ) -> None:
     """List what can be mounted, what is mounted since it was detached, and what is on its way, with their owners."""
-    from reconciler.cli.json.mounts_json import MountsDocument
+    from reconciler.cli.json.mounts_json import MOUNTS
     from reconciler.cli.text.mounts_text import mountables_text
     from reconciler.operations.clusters.mounts import list_mounts
 
     found = list_mounts(by_state.reach(files, place), clusters or (), by_state.states())
-    present(form, lambda: mountables_text(found, width=out().width), lambda: MountsDocument.of(found))
+    present(form, lambda: mountables_text(found, width=out().width), lambda: MOUNTS.row(found))
     raise_verdict(found.verdict)
 
 
@@ -126,7 +126,7 @@ def release_command(
     form: TextOrJson = "text",
 ) -> None:
     """Take a topic from a cluster that will not come back: what it had not uploaded is lost. For emergencies."""
-    from reconciler.cli.json.mounts_json import MountReleaseDocument
+    from reconciler.cli.json.mounts_json import MOUNT_RELEASE
     from reconciler.cli.text.mounts_text import release_text, released_text
     from reconciler.operations.clusters.mounts import ReleaseOf, release_topic
     from reconciler.operations.steps.runner import Stop
@@ -137,7 +137,7 @@ def release_command(
     stop, asked = Stop(), ReleaseOf(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.stopping(stop, patience_s=signals.RUN_S):
         done = release_topic(by_state.reach(files, place), asked, confirm=confirm, stop=stop)
-    present(form, lambda: released_text(done), lambda: MountReleaseDocument.of(done))
+    present(form, lambda: released_text(done), lambda: MOUNT_RELEASE.row(done))
 
 
 @bundled
@@ -152,7 +152,7 @@ def status_command(
     form: TextOrJson = "text",
 ) -> None:
     """Show the mounts and unmounts under way: how far each is, what it waits for, and what may be asked of it."""
-    from reconciler.cli.json.mounts_json import MountStatusDocument
+    from reconciler.cli.json.mounts_json import MOUNT_STATUS
     from reconciler.cli.text.mounts_text import status_text
     from reconciler.operations.clusters.mounts import mount_status
 
@@ -160,7 +160,7 @@ def status_command(
     present(
         form,
         lambda: status_text(found.migrations, is_whole=not found.lost),
-        lambda: MountStatusDocument.of(found),
+        lambda: MOUNT_STATUS.row(found),
     )
     raise_verdict(found.verdict)
 

@@ -40,17 +40,17 @@ from reconciler.cli.json.clusters_json import (
 from reconciler.cli.json.exports_json import ExportDocument, ImportDocument
 from reconciler.cli.json.inventory_json import ExplainDocument, GraphDocument, ShowDocument
 from reconciler.cli.json.mirrors_json import (
-    LinkDescriptionDocument,
-    LinksDocument,
-    MirrorDescriptionDocument,
-    MirrorErrorsDocument,
-    MirrorsDocument,
+    LINK_DESCRIPTION,
+    LINKS,
+    MIRROR_DESCRIPTION,
+    MIRROR_ERRORS,
+    MIRRORS,
 )
 from reconciler.cli.json.mounts_json import (
-    MigrationDocument,
-    MountReleaseDocument,
-    MountsDocument,
-    MountStatusDocument,
+    MIGRATION,
+    MOUNT_RELEASE,
+    MOUNT_STATUS,
+    MOUNTS,
 )
 from reconciler.cli.json.runs_json import (
     EventDocument,
@@ -89,16 +89,16 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "groups": GroupsDocument,
     "import": ImportDocument,
     "metrics": MetricsDocument,
-    "migration": MigrationDocument,
-    "link-description": LinkDescriptionDocument,
+    "migration": MIGRATION,
+    "link-description": LINK_DESCRIPTION,
     "link-verification": LinkVerificationDocument,
-    "links": LinksDocument,
-    "mirror-description": MirrorDescriptionDocument,
-    "mirror-errors": MirrorErrorsDocument,
-    "mirrors": MirrorsDocument,
-    "mount-release": MountReleaseDocument,
-    "mount-status": MountStatusDocument,
-    "mounts": MountsDocument,
+    "links": LINKS,
+    "mirror-description": MIRROR_DESCRIPTION,
+    "mirror-errors": MIRROR_ERRORS,
+    "mirrors": MIRRORS,
+    "mount-release": MOUNT_RELEASE,
+    "mount-status": MOUNT_STATUS,
+    "mounts": MOUNTS,
     "namespaces": NamespacesDocument,
     "pipeline": PipelineDocument,
     "plan": PlanDocument,
@@ -208,7 +208,7 @@ def _printed(hint: Any, form: Form | None) -> Any:
     inside = tuple(_printed(arg, form) for arg in args)
     if origin in {Union, UnionType}:
         return Union[inside]  # noqa: UP007 - the types are known at run time only
-    return inside[0] if origin is Annotated else (dict if origin is Mapping else tuple)[inside]
+    return inside[0] if origin is Annotated else (tuple if origin is tuple else dict)[inside]
 
 
 def _hints(owned: Any) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Underway:
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """What may be asked for now."""
+        """The verbs that may be asked for in its state."""
         return self.table.legal(self.state)
 
     @property
@@ -131,7 +131,7 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """Migrations, by cluster and id."""
+    """The migrations there is a record of; one that is done has none."""
 
     migrations: tuple[Underway, ...]
     lost: Mapping[str, ReconcilerError]
@@ -252,6 +252,7 @@ class MountRow:
     """One location. Sizes are those it had when it was detached last; `None`: it never was."""
 
     location: str
+    """`<topic>/<cluster uuid>/<initial revision>`, for life."""
     name: str
     """What its owner calls it; of a mountable one, the name it was made with."""
     state: MountableState
@@ -259,13 +260,17 @@ class MountRow:
     clusters: tuple[str, ...]
     """Those of the workspace that share the object storage: it can be mounted on any of them."""
     owner: str | None = None
-    """Id of the cluster that has it, or is taking it."""
+    """Id of the cluster that owns it or is mounting it. Null: no cluster owns it."""
     owner_name: str | None = None
-    """What the workspace calls that cluster; `None`: it is not one of the workspace."""
+    """What the workspace calls the owner. Null: it is not one of it."""
     partitions: int | None = None
+    """Null: not known."""
     records: int | None = None
+    """When it was detached last. Null: it never was."""
     bytes: int | None = None
+    """When it was detached last. Null: it never was."""
     since_ms: int | None = None
+    """Null: since it was made."""
     migrations: tuple[Underway, ...] = ()
 
 
@@ -280,7 +285,7 @@ class DamagedRegister:
 
 @dataclass(frozen=True, slots=True)
 class MountList:
-    """What the object storages of clusters have, sorted by location."""
+    """What can be mounted, is mounted, or is on its way, by location."""
 
     rows: tuple[MountRow, ...]
     damaged: tuple[DamagedRegister, ...]
@@ -475,10 +480,11 @@ class ReleaseOf:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a release makes mountable; what the owner had not uploaded is lost."""
+    """A topic that is taken from its owner and made mountable."""
 
     topic: Mountable
     owner: str
+    """Id of the cluster that had it."""
     owner_name: str | None
     """What the workspace calls the owner, where it is one of its clusters and answers: then it is not gone."""
     clusters: tuple[str, ...]

@@ -33,6 +33,7 @@ class LinkRow:
     """A link, and how many of its mirrors are in which state."""
 
     cluster: str
+    """The destination, on which it lives."""
     seen: LinkSeen
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
@@ -49,8 +50,8 @@ class LinkRow:
         return sum(count for status, count in self.mirrors.items() if status is not MirrorStatus.STOPPED)
 
     @property
-    def legal(self) -> tuple[LinkVerb, ...]:
-        """What may be asked for now."""
+    def legal(self) -> tuple[str, ...]:
+        """The verbs that may be asked for in its state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 

@@ -100,10 +100,11 @@ class PartitionLag:
 
     partition: int
     end: int
+    """Next offset of the mirror."""
     lag: int | None
-    """Source end - mirror end; `None`: the source does not say, or it is followed no more."""
+    """Source end - mirror end. Null: the source does not say, or is followed no more."""
     fetched: int
-    """The last offset that was copied; -1: none ever was."""
+    """-1: nothing was ever copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class MirrorRow:
     seen: MirrorSeen
     partitions: tuple[PartitionLag, ...] = ()
     legal: tuple[str, ...] = ()
-    """The verbs that may be asked for, where that was looked up."""
+    """The verbs that may be asked for in its state, where that was looked up."""
 
     @property
     def address(self) -> Address:
@@ -122,7 +123,7 @@ class MirrorRow:
 
     @property
     def max_lag(self) -> int | None:
-        """How far behind its slowest partition is; `None`: not measured, or its source does not say."""
+        """Of its slowest partition. Null: not measured, or unknown."""
         lags = [each.lag for each in self.partitions if each.lag is not None]
         return max(lags) if lags and len(lags) == len(self.partitions) else None
 
@@ -151,7 +152,9 @@ class MirrorError:
     link: str
     trouble: Trouble
     mirror: str | None = None
+    """Null: it is not of one mirror."""
     task: str | None = None
+    """Null: it is not of a task."""
 
 
 @dataclass(frozen=True, slots=True)
