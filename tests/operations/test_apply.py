@@ -40,7 +40,7 @@ from reconciler.state.journal import ActionEnded, read_journal
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from tests.embedded.deaths import cluster_in, opened
-from tests.operations.ordered import alter_topic
+from tests.operations.stage import alter_topic
 from tests.servers.proxy import Proxy, Refused
 
 if TYPE_CHECKING:

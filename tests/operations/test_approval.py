@@ -17,7 +17,7 @@ from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
-from tests.operations.ordered import alter_topic
+from tests.operations.stage import alter_topic
 from tests.operations.test_crash import MORE, TOPIC, create_topic, die_at, unlock
 
 if TYPE_CHECKING:

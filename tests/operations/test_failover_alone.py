@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import RetryableError
 from reconciler.operations.steps.invocation import Select
-from tests.operations.linked_shop import MIRROR, ORDERS, TOPIC, mirroring, opened, planned, produce, status, want
+from tests.operations.stage import MIRROR, ORDERS, TOPIC, mirroring, opened, planned, produce, status, want
 
 if TYPE_CHECKING:
     from conftest import Bench

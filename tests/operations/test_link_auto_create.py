@@ -12,7 +12,7 @@ from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
 from reconciler.resources.mirror_link import MirrorLinkSpec
 from reconciler.resources.mirrors import AUTO_CREATE_MIRROR, LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS
-from tests.operations.link_syncs import ALL, MINUTE, Counting, Refusing, Runner, denied, runner
+from tests.operations.stage import ALL, MINUTE, Counting, Refusing, Runner, denied, runner
 
 ENABLED = {"enabled": True, "filters": ALL}
 

@@ -25,8 +25,21 @@ from reconciler.resources.mirrors import ACL_SYNC, CONSUMER_OFFSET_SYNC, TOPIC_C
 from reconciler.resources.owners import ResourceOwner
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
 from tests.engines import here
-from tests.operations.link_syncs import ALL, MINUTE, Counting, Refusing, Runner, denied, runner
-from tests.operations.linked_shop import CLUSTER, TOPIC, opened, produce, upkeep, values
+from tests.operations.stage import (
+    ALL,
+    CLUSTER,
+    MINUTE,
+    TOPIC,
+    Counting,
+    Refusing,
+    Runner,
+    denied,
+    opened,
+    produce,
+    runner,
+    upkeep,
+    values,
+)
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -29,8 +29,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.mirrors import LinkSeen
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
-from tests.operations.link_syncs import MINUTE, Refusing, Runner, denied
-from tests.operations.linked_shop import CLUSTER, LINK, TOPIC, opened, produce, upkeep, want
+from tests.operations.stage import CLUSTER, LINK, MINUTE, TOPIC, Refusing, Runner, denied, opened, produce, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench

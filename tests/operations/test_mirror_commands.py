@@ -16,7 +16,7 @@ from reconciler.operations.drift import drift
 from reconciler.operations.mirrors.mirror_views import describe_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from tests.operations.linked_shop import (
+from tests.operations.stage import (
     BACK,
     CLUSTER,
     COPY,
@@ -24,6 +24,7 @@ from tests.operations.linked_shop import (
     MIRROR,
     SOURCE,
     TOPIC,
+    give_roles,
     mirroring,
     planned,
     produce,
@@ -33,7 +34,6 @@ from tests.operations.linked_shop import (
     values,
     want,
 )
-from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench

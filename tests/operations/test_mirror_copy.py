@@ -25,7 +25,7 @@ from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.operations.verify import Comparing, verify
 from reconciler.planning.actions import RunJob
 from reconciler.state.lockfile import read_lockfile
-from tests.operations.linked_shop import opened
+from tests.operations.stage import opened
 
 if TYPE_CHECKING:
     from conftest import Bench

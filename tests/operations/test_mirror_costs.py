@@ -19,8 +19,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.same_or_less import Why
 from tests.embedded.samples import NOW
-from tests.operations.linked_shop import BACK, MIRROR, ORDERS, mirroring, opened, produce, status, upkeep, want
-from tests.operations.ordered import give_roles
+from tests.operations.stage import BACK, MIRROR, ORDERS, give_roles, mirroring, opened, produce, status, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench

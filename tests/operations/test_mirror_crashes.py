@@ -21,7 +21,7 @@ from tests.embedded.mounts.migrants import Inline
 from tests.embedded.samples import read
 from tests.embedded.stores import DiedError
 from tests.engines import here
-from tests.operations.mirror_rounds import once
+from tests.operations.stage import once
 
 _HOWS: tuple[Literal["dies before", "dies after", "refused", "no answer"], ...] = (
     "dies before",

@@ -14,25 +14,25 @@ from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.resources.mirrors import Operation
-from tests.operations.fan import (
+from tests.operations.stage import (
     EAST,
     NORTH,
     ORDERS,
     WEST,
     ask,
-    copy,
     fan,
-    link,
+    give_roles,
+    link_half,
     lose,
     opened,
     produce,
+    refusals,
+    role,
     roles,
-    said,
-    status,
     topic,
+    upkeep,
     values,
 )
-from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -53,11 +53,16 @@ def shop(bench: Bench) -> Bench:
     return fan(bench)
 
 
+def declare(shop: Bench, cluster: str, name: str = "orders", partitions: int = 1) -> None:
+    """Declare a topic."""
+    shop.write(f"manifests/{cluster}-{name}.yaml", topic(name, cluster, partitions=partitions, configs="{}"))
+
+
 def parted(shop: Bench) -> Bench:
     """Let `east`, which has five records of ten, and `north`, which has all, fail over."""
     assert ask(shop, "pause", EAST).verdict is None
     produce(shop, "west", *TEN[5:])
-    copy(shop)
+    upkeep(shop, "mirror")
     roles(shop, "failed-over", "failed-over")
     assert shop.apply(FAILOVER).verdict is None
     return shop
@@ -69,7 +74,7 @@ def test_a_plan_restores_from_the_mirror_whose_entry_says_so(shop: Bench) -> Non
     (action,) = shop.plan(RESTORE).plan.actions
     assert (action.id, action.estimate.role.lost_offsets) == (f"truncate-and-restore:{WEST}", 0)  # type: ignore[union-attr]
     assert shop.apply(RESTORE).verdict is None
-    assert status(shop, "west") == "ACTIVE of north"
+    assert role(shop, "west") == "ACTIVE of north"
     assert values(shop, "west") == TEN
     assert shop.plan().plan.actions == ()
 
@@ -92,31 +97,31 @@ def test_a_link_says_from_which_mirror_a_command_restores(
     assert isinstance(action, Transition)
     assert (foreseen.verdict, action.after.to_json()["sourceCluster"]) == (None, source)
     assert ask(shop, "truncate-and-restore", *addresses, links=links).verdict is None
-    assert (status(shop, "west"), values(shop, "west")) == (f"ACTIVE of {source}", left)
+    assert (role(shop, "west"), values(shop, "west")) == (f"ACTIVE of {source}", left)
 
 
 def test_a_restore_that_could_be_from_several_mirrors_names_them_and_does_nothing(shop: Bench) -> None:
     parted(shop)
     for is_dry_run in (True, False):
-        assert said(ask(shop, "truncate-and-restore", WEST, is_dry_run=is_dry_run)) == [
+        assert refusals(ask(shop, "truncate-and-restore", WEST, is_dry_run=is_dry_run)) == [
             (
-                "topic orders of cluster west can be restored from each of 2 stopped mirrors: "
-                "mirror/east/orders, mirror/north/orders. Choose one by its link: "
-                "reconciler mirror restore mirror/west/orders --link link/east/a. The others: link/north/b."
+                "topic shop:orders of cluster west can be restored from each of 2 stopped mirrors: "
+                "mirror/east/shop:orders, mirror/north/shop:orders. Choose one by its link: "
+                "reconciler mirror restore mirror/west/shop:orders --link link/east/a. The others: link/north/b."
             )
         ]
-    assert (status(shop, "west"), values(shop, "west")) == ("", TEN)
+    assert (role(shop, "west"), values(shop, "west")) == ("", TEN)
 
 
 def test_a_link_without_a_stopped_mirror_of_the_topic_restores_nothing(shop: Bench) -> None:
     assert ask(shop, "failover", EAST).verdict is None
-    link(shop, "c", "north", "mirroring", of="clicks")
-    topic(shop, "west", "clicks")
+    link_half(shop, "c", "north", "mirroring", of="shop:clicks")
+    declare(shop, "west", "clicks")
     assert shop.apply().verdict is None
-    assert ask(shop, "failover", "mirror/north/clicks").verdict is None
-    with pytest.raises(Exception, match=r"mirror/west/orders: link/north/c has no stopped mirror of it"):
+    assert ask(shop, "failover", "mirror/north/shop:clicks").verdict is None
+    with pytest.raises(Exception, match=r"mirror/west/shop:orders: link/north/c has no stopped mirror of it"):
         ask(shop, "truncate-and-restore", WEST, links=("link/north/c",))
-    assert status(shop, "west") == ""
+    assert role(shop, "west") == ""
 
 
 def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
@@ -126,9 +131,9 @@ def test_a_restore_that_was_stopped_goes_on_from_the_mirror_it_began_with(
     with monkeypatch.context() as patched:
         patched.setattr(Driver, "_set_up", stops)
         assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is not None
-    assert status(shop, "west") == "PENDING_SETUP_FOR_RESTORE of north"
-    assert copy(shop).verdict is None
-    assert (status(shop, "west"), values(shop, "west")) == ("ACTIVE of north", TEN)
+    assert role(shop, "west") == "PENDING_SETUP_FOR_RESTORE of north"
+    assert upkeep(shop, "mirror").verdict is None
+    assert (role(shop, "west"), values(shop, "west")) == ("ACTIVE of north", TEN)
 
 
 def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
@@ -143,15 +148,15 @@ def test_a_restore_cuts_off_no_more_than_was_shown(shop: Bench) -> None:
 
     acting = shop.acting("mirror restore")
     result = give_roles(acting, "truncate-and-restore", WEST, links=("link/north/b",), confirm=confirm)
-    assert said(result) == [
+    assert refusals(result) == [
         (
-            "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
-            "nothing was cut off. Stop what writes to it. Then look again: "
-            "reconciler mirror restore mirror/west/orders --link link/north/b --dry-run"
+            "topic shop:orders of cluster west has more to cut off than was approved: 1 offset of partition 0 "
+            "from 10 on; nothing was cut off. Stop what writes to it. Then look again: "
+            "reconciler mirror restore mirror/west/shop:orders --link link/north/b --dry-run"
         )
     ]
     assert isinstance(result.verdict, StalePlanError)
-    assert (status(shop, "west"), values(shop, "west")) == ("", [*TEN, "late"])
+    assert (role(shop, "west"), values(shop, "west")) == ("", [*TEN, "late"])
     assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
     assert values(shop, "west") == TEN
 
@@ -172,18 +177,18 @@ def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
         patched.setattr(EmbeddedLinks, "join", joined)
         if is_killed:
             patched.setattr(Driver, "_set_up", stops)
-        (told,) = said(ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)))
+        (told,) = refusals(ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)))
     if is_killed:
-        assert copy(shop).verdict is not None
+        assert upkeep(shop, "mirror").verdict is not None
     else:
         assert told.startswith(
-            "topic orders of cluster west has more to cut off than was approved: 1 offset of partition 0 from 10 on; "
-            "nothing was cut off. Stop what writes to it."
+            "topic shop:orders of cluster west has more to cut off than was approved: 1 offset of partition 0 "
+            "from 10 on; nothing was cut off. Stop what writes to it."
         )
-    assert (status(shop, "west"), values(shop, "west")) == ("STOPPED of north", [*TEN, "late"])
+    assert (role(shop, "west"), values(shop, "west")) == ("STOPPED of north", [*TEN, "late"])
     produce(shop, "west", "more")
     assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
-    assert (status(shop, "west"), values(shop, "west")) == ("ACTIVE of north", TEN)
+    assert (role(shop, "west"), values(shop, "west")) == ("ACTIVE of north", TEN)
 
 
 def test_a_topic_that_mirrored_one_cluster_is_restored_from_the_other(shop: Bench) -> None:
@@ -191,67 +196,67 @@ def test_a_topic_that_mirrored_one_cluster_is_restored_from_the_other(shop: Benc
     assert ask(shop, "truncate-and-restore", WEST, links=("link/east/a",)).verdict is None
     assert ask(shop, "failover", WEST).verdict is None
     assert ask(shop, "truncate-and-restore", WEST, links=("link/north/b",)).verdict is None
-    assert status(shop, "west") == "ACTIVE of north"
+    assert role(shop, "west") == "ACTIVE of north"
 
 
 # Clusters that are away: only those matter that the topic could be restored from.
 
 
 def test_a_cluster_that_cannot_have_a_mirror_of_the_topic_is_not_asked(shop: Bench) -> None:
-    topic(shop, "north", "other")
-    link(shop, "n", "west", "mirroring", source="north", mode="destination", of="other")
+    declare(shop, "north", "other")
+    link_half(shop, "n", "west", "mirroring", source="north", mode="destination", of="shop:other")
     assert shop.apply().verdict is None
     assert ask(shop, "failover", EAST).verdict is None
     produce(shop, "east", "own")
     lose(shop, "north")
     assert ask(shop, "truncate-and-restore", WEST, is_dry_run=True).verdict is None
     assert ask(shop, "truncate-and-restore", WEST).verdict is None
-    assert status(shop, "west") == "ACTIVE of east"
+    assert role(shop, "west") == "ACTIVE of east"
 
 
 def test_the_only_cluster_that_may_have_the_mirror_has_to_be_there(shop: Bench) -> None:
     assert ask(shop, "failover", NORTH).verdict is None
     lose(shop, "north")
-    (why,) = said(ask(shop, "truncate-and-restore", WEST))
+    (why,) = refusals(ask(shop, "truncate-and-restore", WEST))
     assert why.startswith(f"{WEST}: truncate-and-restore needs both clusters, and north is not there: nothing is at ")
-    assert status(shop, "west") == ""
+    assert role(shop, "west") == ""
 
 
 # Reversals: one source becomes the mirror of one.
 
 
 def test_a_command_does_not_reverse_two_mirrors_of_one_source(shop: Bench) -> None:
-    both = f"{EAST}, {NORTH} have one source, topic/west/orders: it can become the mirror of only one of them"
+    both = f"{EAST}, {NORTH} have one source, topic/west/shop:orders: it can become the mirror of only one of them"
     for is_dry_run in (True, False):
-        assert said(ask(shop, "reverse-and-start", "mirror/*/orders", is_dry_run=is_dry_run)) == [
+        assert refusals(ask(shop, "reverse-and-start", "mirror/*/shop:orders", is_dry_run=is_dry_run)) == [
             f"{both}. Reverse one of them: reconciler mirror reverse {EAST}",
             f"{both}. Reverse one of them: reconciler mirror reverse {NORTH}",
         ]
-    assert [status(shop, name) for name in ("west", "east", "north")] == ["", "ACTIVE of west", "ACTIVE of west"]
+    assert [role(shop, name) for name in ("west", "east", "north")] == ["", "ACTIVE of west", "ACTIVE of west"]
     assert ask(shop, "reverse-and-start", NORTH).verdict is None
-    assert status(shop, "west") == "ACTIVE of north"
+    assert role(shop, "west") == "ACTIVE of north"
 
 
 def test_a_mirror_whose_source_is_a_mirror_is_not_reversed(shop: Bench) -> None:
     assert ask(shop, "reverse-and-start", NORTH).verdict is None
     for is_dry_run in (True, False):
-        (why,) = said(ask(shop, "reverse-and-start", EAST, is_dry_run=is_dry_run))
+        (why,) = refusals(ask(shop, "reverse-and-start", EAST, is_dry_run=is_dry_run))
         assert why.startswith(
-            f"{EAST}: it is ACTIVE and cannot become reversed: its source topic/west/orders is itself a mirror"
+            f"{EAST}: it is ACTIVE and cannot become reversed: its source topic/west/shop:orders is itself a mirror"
         )
     roles(shop, "reversed", "mirroring")
     (why,) = errors(shop)
     assert why == (
-        f"{EAST}: it is ACTIVE and cannot become reversed: its source topic/west/orders is itself a mirror of "
-        "topic/north/orders (ACTIVE). "
-        "Leave it mirroring until topic/west/orders is a topic again, and apply that first."
+        f"{EAST}: it is ACTIVE and cannot become reversed: its source topic/west/shop:orders is itself a mirror of "
+        "topic/north/shop:orders (ACTIVE). "
+        "Leave it mirroring until topic/west/shop:orders is a topic again, and apply that first."
     )
 
 
 def test_a_plan_refuses_two_reversals_of_one_source(shop: Bench) -> None:
     roles(shop, "reversed", "reversed")
     hint = "Leave one of them reversed, and give the other another state."
-    why = "their source topic/west/orders can become the mirror of only one of them"
+    why = "their source topic/west/shop:orders can become the mirror of only one of them"
     assert errors(shop) == [
         f"{EAST}: it and {NORTH} (manifests/link-b.yaml:1) are both to be reversed: {why}. {hint}",
         f"{NORTH}: it and {EAST} (manifests/link-a.yaml:1) are both to be reversed: {why}. {hint}",
@@ -268,22 +273,22 @@ def test_a_reversal_that_lost_against_another_one_is_taken_back(
     if is_killed:
         with monkeypatch.context() as patched:
             patched.setattr(Driver, "_take_back", stops)
-            copy(shop)
-        assert status(shop, "east") == "PENDING_SYNCHRONIZE of west"
-    (error,) = errors_of_run(copy(shop))
+            upkeep(shop, "mirror")
+        assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
+    (error,) = errors_of_run(upkeep(shop, "mirror"))
     assert error == (
-        f"{EAST}: mirror orders of cluster east was not reversed, and mirrors its source as before: "
-        "its source is itself a mirror of orders of cluster north (ACTIVE). "
+        f"{EAST}: mirror shop:orders of cluster east was not reversed, and mirrors its source as before: "
+        "its source is itself a mirror of shop:orders of cluster north (ACTIVE). "
         "Only one of the mirrors of a source can be reversed."
     )
-    assert status(shop, "east") == "ACTIVE of west"
+    assert role(shop, "east") == "ACTIVE of west"
     produce(shop, "north", "then")
-    assert copy(shop).verdict is None
-    assert copy(shop).verdict is None
+    assert upkeep(shop, "mirror").verdict is None
+    assert upkeep(shop, "mirror").verdict is None
     assert values(shop, "east") == [*FIVE, "then"]
     assert ask(shop, "reverse-and-start", WEST).verdict is None
-    assert copy(shop).verdict is None
-    assert [status(shop, name) for name in ("west", "east")] == ["STOPPED of north", "ACTIVE of west"]
+    assert upkeep(shop, "mirror").verdict is None
+    assert [role(shop, name) for name in ("west", "east")] == ["STOPPED of north", "ACTIVE of west"]
 
 
 def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None:
@@ -293,7 +298,7 @@ def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None
     east.aim(ORDERS, {0: 5}, operation="it")
     with pytest.raises(UserError, match="its source is shut: its reversal cannot be taken back"):
         east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
-    assert status(shop, "east") == "PENDING_SYNCHRONIZE of west"
+    assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
 
 
 # Partitions: what is followed has as many as what follows it.
@@ -301,25 +306,24 @@ def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None
 
 def test_a_plan_restores_from_a_mirror_with_fewer_partitions_only_once_it_adds_them(shop: Bench) -> None:
     assert ask(shop, "failover", EAST).verdict is None
-    topic(shop, "west", partitions=3)
+    declare(shop, "west", partitions=3)
     roles(shop, "failed-over", "mirroring")
     assert shop.apply().verdict is None
     roles(shop, "reversed", "mirroring")
-    why = (
-        "topic orders of cluster west cannot be restored from orders of cluster east: it has 3 partitions, and orders 1"
-    )
+    why = "topic shop:orders of cluster west cannot be restored from shop:orders of cluster east"
+    why += ": it has 3 partitions, and shop:orders 1"
     assert errors(shop) == [
-        f"{EAST}: {why}. Declare topic/east/orders with `partitions: 3`: the same plan adds them first."
+        f"{EAST}: {why}. Declare topic/east/shop:orders with `partitions: 3`: the same plan adds them first."
     ]
-    assert said(ask(shop, "truncate-and-restore", WEST, is_dry_run=True)) == [
-        f"{why}. Declare topic/east/orders with `partitions: 3`, and apply that first."
+    assert refusals(ask(shop, "truncate-and-restore", WEST, is_dry_run=True)) == [
+        f"{why}. Declare topic/east/shop:orders with `partitions: 3`, and apply that first."
     ]
-    topic(shop, "east", partitions=2)
+    declare(shop, "east", partitions=2)
     assert errors(shop) != []
-    topic(shop, "east", partitions=3)
+    declare(shop, "east", partitions=3)
     assert errors(shop) == []
     assert shop.apply(RESTORE).verdict is None
-    assert status(shop, "west") == "ACTIVE of east"
+    assert role(shop, "west") == "ACTIVE of east"
 
 
 def test_a_topic_that_mirrors_another_cluster_is_not_restored(shop: Bench) -> None:
@@ -328,14 +332,14 @@ def test_a_topic_that_mirrors_another_cluster_is_not_restored(shop: Bench) -> No
     roles(shop, "reversed", "failed-over")
     (why,) = errors(shop)
     assert why == (
-        f"{EAST}: it is STOPPED and cannot become reversed: topic/west/orders is a mirror of topic/north/orders "
-        f"(ACTIVE). To leave it so: state failed-over. To mirror this one instead: reconciler mirror failover {WEST}, "
-        f"then reconciler mirror restore {WEST} --link link/east/a"
+        f"{EAST}: it is STOPPED and cannot become reversed: topic/west/shop:orders is a mirror of "
+        f"topic/north/shop:orders (ACTIVE). To leave it so: state failed-over. To mirror this one instead: "
+        f"reconciler mirror failover {WEST}, then reconciler mirror restore {WEST} --link link/east/a"
     )
     assert ask(shop, "failover", WEST).verdict is None
     assert ask(shop, "truncate-and-restore", WEST, links=("link/east/a",)).verdict is None
     assert errors(shop) == []
-    assert status(shop, "west") == "ACTIVE of east"
+    assert role(shop, "west") == "ACTIVE of east"
 
 
 def errors(shop: Bench) -> list[str]:

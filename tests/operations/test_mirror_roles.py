@@ -14,7 +14,7 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.plan import BlockedPlanError
 from reconciler.operations.steps.invocation import Select
 from tests.embedded.links.linked import Linked, mirrored
-from tests.operations.linked_shop import (
+from tests.operations.stage import (
     BACK,
     COPY,
     LINK,

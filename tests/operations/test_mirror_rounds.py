@@ -9,7 +9,7 @@ from reconciler.errors import LostRaceError, UserError
 from reconciler.operations.mirrors.mirror_rounds import Synced, Upkeep
 from reconciler.resources.address import address_of
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
-from tests.operations.mirror_rounds import Away, copier, counting, once, rounds
+from tests.operations.stage import Refusing, copier, counting, once, rounds
 
 MIRROR = f"mirror/east/{ORDERS}"
 CLICKS = "shop:clicks"
@@ -138,7 +138,7 @@ def test_a_source_that_is_gone_fails_its_mirror_only_after_the_time_out() -> Non
 
 @pytest.mark.fact("F-C-069")
 def test_a_source_that_cannot_be_reached_is_tried_again_until_it_answers(linked: Linked) -> None:
-    away, linked.stores["west"] = linked.stores["west"], Away(linked.stores["west"])
+    away, linked.stores["west"] = linked.stores["west"], Refusing()
     found = once(linked, "east")
     assert found[MIRROR].error is not None
     assert linked.status("east") == "SOURCE_UNAVAILABLE"

@@ -19,7 +19,7 @@ from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.links.linked import ORDERS, mirrored
 from tests.embedded.samples import ids, read
 from tests.engines import here
-from tests.operations.mirror_rounds import once
+from tests.operations.stage import once
 
 PARTITIONS = 3
 APPENDS = 30

@@ -13,13 +13,17 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.state_views import rollback_plan, state_history
 from reconciler.operations.steps.invocation import Select
-from tests.operations.deaths import COMMANDS, asked, die, die_asking
-from tests.operations.linked_shop import (
+from tests.operations.stage import (
     BACK,
+    COMMANDS,
     COPY,
     MIRROR,
     SOURCE,
     TOPIC,
+    asked,
+    die,
+    die_asking,
+    give_roles,
     mirroring,
     planned,
     produce,
@@ -29,7 +33,6 @@ from tests.operations.linked_shop import (
     waiting,
     want,
 )
-from tests.operations.ordered import give_roles
 
 if TYPE_CHECKING:
     from conftest import Bench

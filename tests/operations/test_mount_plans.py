@@ -3,139 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, ActionFailed, Event
+from reconciler.applying.events import ActionDone, Event
 from reconciler.cli.text.markdown import plan_markdown
-from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.plan import Planned
-from reconciler.operations.state_edit import Surgery, state_mv, state_rm
-from reconciler.operations.state_views import rollback_plan, state_list
+from reconciler.operations.state_edit import Surgery, state_mv
+from reconciler.operations.state_views import rollback_plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.planning.plan_rows import moves_of
 from reconciler.providers.embedded.recovery import EmbeddedArchives
-from tests.embedded.samples import NOW, ids
+from tests.operations.stage import MountShop, cluster, errors_of, ids_of, location_of, mounting, topic
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-TIERED = "{remote.write: true, remote.read: true}"
-
-
-def cluster(name: str, bucket: str | None = "bucket", *, more: str = "") -> str:
-    storage = "" if bucket is None else f'  objectStorage: "file://{bucket}"\n'
-    return f"""\
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {{name: {name}}}
-spec:
-  embedded: {{root: "file://.clusters/{name}"}}
-{storage}{more}---
-apiVersion: reconciler/v1
-kind: Namespace
-metadata: {{name: shop, cluster: {name}}}
-"""
-
-
-def topic(name: str, where: str, *, partitions: int = 2, configs: str = TIERED, more: str = "") -> str:
-    return f"""\
-apiVersion: reconciler/v1
-kind: Topic
-metadata: {{name: {name}, namespace: shop, cluster: {where}}}
-spec: {{partitions: {partitions}, configs: {configs}{more}}}
-"""
-
-
-def mounting(name: str, where: str, state: str, *, namespace: str = "shop", more: str = "") -> str:
-    return f"""\
-apiVersion: reconciler/v1
-kind: Mounting
-metadata: {{name: {name}, namespace: "{namespace}", cluster: {where}}}
-spec: {{state: {state}{more}}}
-"""
-
-
-def link(where: str, source: str) -> str:
-    return f"""\
-apiVersion: reconciler/v1
-kind: MirrorLink
-metadata: {{name: from-{source}, cluster: {where}}}
-spec: {{source: {source}, mirrorTopics: [{{source: "shop:orders"}}]}}
-"""
-
-
-@dataclass
-class Shop:
-    """Two clusters on one bucket, and a tiered topic of west with records."""
-
-    bench: Bench
-
-    def opened(self, name: str, bucket: str = "bucket") -> EmbeddedCluster:
-        folder = self.bench.folder
-        root, storage = DirectoryStore(folder / ".clusters" / name), DirectoryStore(folder / bucket)
-        return EmbeddedCluster.open(root, now_ms=lambda: NOW, new_id=ids(), storage=storage)
-
-    def say(self, **files: str | None) -> None:
-        """Write documents, one file each; `None` takes one away."""
-        for name, text in files.items():
-            path = self.bench.folder / "manifests" / f"{name}.yaml"
-            if text is None:
-                path.unlink()
-            else:
-                self.bench.write(f"manifests/{name}.yaml", text)
-
-    def apply(self, **files: str | None) -> None:
-        """Apply, and find nothing to do afterwards."""
-        self.say(**files)
-        applied = self.bench.apply()
-        failed = [str(event.error) for event in self.bench.events if isinstance(event, ActionFailed)]
-        assert applied.verdict is None, (applied.verdict, failed)
-        assert ids_of(self.bench.plan()) == []
-
-    def location(self, name: str = "shop:orders", where: str = "west") -> str:
-        opened = self.opened(where)
-        entry = opened.topics()[name]
-        topic, made_by = entry.origin or (name, opened.cluster_id)
-        return f"{topic}/{made_by}/{entry.revision}"
-
-    def serial(self) -> int:
-        return state_list(self.bench.invocation, Select()).serial
-
-    def forget(self, address: str) -> None:
-        bench = self.bench
-        surgery = Surgery(
-            invocation=bench.invocation, select=Select(), command="state rm", lock_timeout_s=5.0, stop=bench.stop
-        )
-        state_rm(surgery, [address], recursive=False, confirm=lambda _going: True)
-
-    def values(self, name: str = "shop:orders", where: str = "west") -> list[bytes | None]:
-        return sorted(each.value or b"" for each in self.opened(where).consume(name))
-
-
-def ids_of(planned: Planned) -> list[str]:
-    assert planned.plan.errors == ()
-    return [action.id for action in planned.plan.actions]
-
-
-def errors_of(planned: Planned) -> list[str]:
-    return [f"{each.source} {each.address}: {each.message}. {each.hint}" for each in planned.plan.errors]
-
-
-def location_of(planned: Planned, action: str) -> str:
-    found = next(each for each in planned.plan.actions if each.id == action)
-    return str(found.parameters["source"])  # type: ignore[union-attr]  # a transition
-
 
 @pytest.fixture
-def shop(bench: Bench) -> Shop:
-    shop = Shop(bench)
+def shop(bench: Bench) -> MountShop:
+    shop = MountShop(bench)
     (bench.folder / "manifests" / "west.yaml").unlink()
     shop.apply(clusters=cluster("west") + "---\n" + cluster("east"), orders=topic("orders", "west"))
     with shop.opened("west").producer() as producer:
@@ -146,7 +37,7 @@ def shop(bench: Bench) -> Shop:
 
 class TestThereAndBack:
     def test_what_was_unmounted_is_mounted_again_by_one_word_with_what_its_manifest_says_by_then(
-        self, shop: Shop
+        self, shop: MountShop
     ) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         changed = topic(
@@ -160,7 +51,7 @@ class TestThereAndBack:
         assert shop.values() == [b"v0", b"v1", b"v2"]
         assert shop.opened("west").topics()["shop:orders"].partitions == 3
 
-    def test_what_was_mounted_again_as_it_was_is_known_again(self, shop: Shop) -> None:
+    def test_what_was_mounted_again_as_it_was_is_known_again(self, shop: MountShop) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.apply(sleep=mounting("orders", "west", "mounted"))
         planned = shop.bench.plan()
@@ -168,7 +59,7 @@ class TestThereAndBack:
         shop.apply(sleep=None)
         assert shop.values() == [b"v0", b"v1", b"v2"]
 
-    def test_a_topic_goes_to_another_cluster_under_an_alias_in_one_plan(self, shop: Shop) -> None:
+    def test_a_topic_goes_to_another_cluster_under_an_alias_in_one_plan(self, shop: MountShop) -> None:
         shop.say(
             sleep=mounting("orders", "west", "unmounted"),
             wake=mounting("orders", "east", "mounted", more=", as: orders-2025, timeout: 10m"),
@@ -189,7 +80,7 @@ class TestThereAndBack:
         assert shop.values() == [b"v0", b"v1", b"v2"]
 
     def test_what_was_mounted_long_ago_needs_no_look_at_object_storage(
-        self, shop: Shop, monkeypatch: pytest.MonkeyPatch
+        self, shop: MountShop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.apply(sleep=mounting("orders", "west", "mounted"))
@@ -204,7 +95,7 @@ class TestThereAndBack:
         assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
         assert asked == ["mountable"]  # whose it is, once
 
-    def test_back_to_the_state_before_an_unmount_is_a_mount_of_what_was_unmounted(self, shop: Shop) -> None:
+    def test_back_to_the_state_before_an_unmount_is_a_mount_of_what_was_unmounted(self, shop: MountShop) -> None:
         shop.apply(sleep=mounting("orders", "west", "mounted"))
         location, serial = shop.location(), shop.serial()
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
@@ -212,7 +103,7 @@ class TestThereAndBack:
         assert ids_of(planned) == ["mount:mounting/west/shop:orders"]
         assert location_of(planned, "mount:mounting/west/shop:orders") == location
 
-    def test_back_to_a_state_without_the_mounting_says_where_the_topic_lies(self, shop: Shop) -> None:
+    def test_back_to_a_state_without_the_mounting_says_where_the_topic_lies(self, shop: MountShop) -> None:
         location, serial = shop.location(), shop.serial()
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         planned = rollback_plan(shop.bench.invocation, Select(), serial)
@@ -220,7 +111,9 @@ class TestThereAndBack:
             f"it is detached at {location}, and its Mounting is no longer declared"
         ]
 
-    def test_a_mounting_that_is_removed_leaves_the_topic_detached_and_its_manifest_is_refused(self, shop: Shop) -> None:
+    def test_a_mounting_that_is_removed_leaves_the_topic_detached_and_its_manifest_is_refused(
+        self, shop: MountShop
+    ) -> None:
         location = shop.location()
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.say(sleep=None)
@@ -237,19 +130,19 @@ class TestThereAndBack:
         shop.forget("topic/west/shop:orders")
         assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
 
-    def test_the_whole_workspace_can_be_destroyed_while_a_topic_sleeps(self, shop: Shop) -> None:
+    def test_the_whole_workspace_can_be_destroyed_while_a_topic_sleeps(self, shop: MountShop) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         assert shop.bench.destroy().verdict is None
         assert "shop:orders" not in shop.opened("west").topics()
 
-    def test_forgetting_a_topic_that_sleeps_says_where_its_records_stay(self, shop: Shop) -> None:
+    def test_forgetting_a_topic_that_sleeps_says_where_its_records_stay(self, shop: MountShop) -> None:
         where = shop.location()
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         shop.say(sleep=None, orders=None)
         gone = {action.id: action.estimate.location for action in shop.bench.plan().plan.actions}
         assert gone == {"forget:mounting/west/shop:orders": where, "forget:topic/west/shop:orders": where}
 
-    def test_what_other_surroundings_say_becomes_its_own_and_nothing_is_left_to_change(self, shop: Shop) -> None:
+    def test_what_other_surroundings_say_becomes_its_own_and_nothing_is_left_to_change(self, shop: MountShop) -> None:
         east = cluster("east") + "spec: {configs: {retention.ms: 60d, segment.ms: 2d}}\n"
         west = cluster("west") + "spec: {configs: {retention.ms: 30d, segment.ms: 2d}}\n"
         shop.apply(clusters=west + "---\n" + east)
@@ -266,7 +159,7 @@ class TestThereAndBack:
         shop.apply(sleep=mounting("orders", "west", "mounted"), wake=mounting("orders", "east", "unmounted"))
         assert shop.values() == [b"v0", b"v1", b"v2"]
 
-    def test_a_topic_that_slept_elsewhere_keeps_its_manifest_and_rules(self, shop: Shop) -> None:
+    def test_a_topic_that_slept_elsewhere_keeps_its_manifest_and_rules(self, shop: MountShop) -> None:
         rule = "{principal: 'User:a', permission: allow, operations: [read], host: '*'}"
         shop.apply(orders=topic("orders", "west", more=f", acls: [{rule}]"))
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
@@ -278,7 +171,7 @@ class TestThereAndBack:
 
 
 class TestRefused:
-    def test_what_this_plan_detaches_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
+    def test_what_this_plan_detaches_in_another_bucket_is_said_to_lie_there(self, shop: MountShop) -> None:
         shop.apply(clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"))
         shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "north", "mounted"))
         (said,) = errors_of(shop.bench.plan())
@@ -292,7 +185,7 @@ class TestRefused:
             ("*.parquet", "what it names is lost"),
         ],
     )
-    def test_what_is_half_deleted_is_said_at_plan(self, shop: Shop, gone: str, why: str) -> None:
+    def test_what_is_half_deleted_is_said_at_plan(self, shop: MountShop, gone: str, why: str) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         lost = list((shop.bench.folder / "bucket" / "topics").rglob(gone))
         assert lost
@@ -303,7 +196,7 @@ class TestRefused:
         assert said.startswith("manifests/wake.yaml:")
         assert why in said
 
-    def test_what_a_newer_version_wrote_is_said_at_plan(self, shop: Shop) -> None:
+    def test_what_a_newer_version_wrote_is_said_at_plan(self, shop: MountShop) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         (path,) = (shop.bench.folder / "bucket" / "topics").rglob("topic.json")
         found = json.loads(path.read_bytes())
@@ -313,7 +206,7 @@ class TestRefused:
         (said,) = errors_of(shop.bench.plan())
         assert "newer" in said
 
-    def test_a_register_that_is_damaged_is_said_of_what_would_be_mounted(self, shop: Shop) -> None:
+    def test_a_register_that_is_damaged_is_said_of_what_would_be_mounted(self, shop: MountShop) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         for path in (shop.bench.folder / "bucket" / "mountable").rglob("*.json"):
             path.write_text("{}")
@@ -324,7 +217,7 @@ class TestRefused:
 
 
 class TestUnderWay:
-    def test_one_unmounted_and_mounted_again_by_hand_is_adopted_as_that(self, shop: Shop) -> None:
+    def test_one_unmounted_and_mounted_again_by_hand_is_adopted_as_that(self, shop: MountShop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         mounts = shop.opened("west").mounts
@@ -333,7 +226,7 @@ class TestUnderWay:
         assert ids_of(planned) == ["adopt:topic/west/shop:orders"]
         assert "mounted again, or deleted and created again outside" in plan_markdown(planned.plan)
 
-    def test_nor_of_one_mounted_under_another_name_by_hand(self, shop: Shop) -> None:
+    def test_nor_of_one_mounted_under_another_name_by_hand(self, shop: MountShop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         mounts = shop.opened("west").mounts
@@ -358,7 +251,7 @@ class TestUnderWay:
         assert [held.now for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
         assert "shop:orders" not in shop.opened("west").topics()
 
-    def test_nor_of_one_that_another_cluster_has_begun_to_mount_and_did_not_get(self, shop: Shop) -> None:
+    def test_nor_of_one_that_another_cluster_has_begun_to_mount_and_did_not_get(self, shop: MountShop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         late = shop.opened("east").mounts
@@ -367,7 +260,7 @@ class TestUnderWay:
         assert mounts.drive(mounts.mount(Mount(location, "shop:later"))) is None
         assert [held.now for held in shop.bench.plan().plan.held] == ["mounted as topic/west/shop:later"]
 
-    def test_a_new_one_is_made_where_what_was_mounted_under_another_name_is_gone(self, shop: Shop) -> None:
+    def test_a_new_one_is_made_where_what_was_mounted_under_another_name_is_gone(self, shop: MountShop) -> None:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         mounts = shop.opened("west").mounts
@@ -375,7 +268,7 @@ class TestUnderWay:
         shop.opened("west").delete_topic("shop:later")
         assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
 
-    def test_nor_where_its_mounting_left_the_files_meanwhile(self, shop: Shop) -> None:
+    def test_nor_where_its_mounting_left_the_files_meanwhile(self, shop: MountShop) -> None:
         shop.apply(wake=mounting("orders", "west", "mounted"))
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
@@ -383,7 +276,7 @@ class TestUnderWay:
         assert [held.now for held in shop.bench.plan().plan.held] == [f"detached at {location}"]
 
 
-def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop: Shop) -> None:
+def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop: MountShop) -> None:
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
     changed = topic("orders", "west", configs="{remote.write: true, remote.read: true, segment.ms: 1d}")
     shop.say(sleep=mounting("orders", "west", "mounted"), orders=changed)
@@ -401,7 +294,7 @@ def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop:
     assert shop.opened("west").topics()["shop:orders"].configs["segment.ms"] == "86400000"
 
 
-def test_a_record_moves_by_hand_with_where_its_topic_lies(shop: Shop) -> None:
+def test_a_record_moves_by_hand_with_where_its_topic_lies(shop: MountShop) -> None:
     location = shop.location()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
     bench = shop.bench

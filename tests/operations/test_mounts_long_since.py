@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.objectstore.directory import DirectoryStore
-from tests.operations.test_mount_plans import Shop, cluster, ids_of, mounting, topic
+from tests.operations.stage import MountShop, cluster, ids_of, mounting, topic
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -40,7 +40,7 @@ def asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_plan_of_a_thousand_topics_that_are_mounted_asks_object_storage_nothing_about_them(
     bench: Bench, asked: list[str]
 ) -> None:
-    shop = Shop(bench)
+    shop = MountShop(bench)
     (bench.folder / "manifests" / "west.yaml").unlink()
     names = [f"t{number:04}" for number in range(MANY)]
     shop.apply(clusters=cluster("west"), topics="---\n".join(topic(name, "west", partitions=1) for name in names))

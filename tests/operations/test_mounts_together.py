@@ -18,7 +18,7 @@ from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from tests.embedded.mounts.recovered_topics import TOPIC, fill
 from tests.embedded.samples import NOW, ids
-from tests.operations.ordered import delete_namespace
+from tests.operations.stage import delete_namespace
 from tests.processes import ran
 
 if TYPE_CHECKING:

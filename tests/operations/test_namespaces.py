@@ -15,7 +15,7 @@ from reconciler.errors import BlockedError, StalePlanError, UsageError, UserErro
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.plan_rows import changes_of
-from tests.operations.ordered import create_namespace, delete_namespace, move_topics
+from tests.operations.stage import create_namespace, delete_namespace, move_topics
 
 if TYPE_CHECKING:
     from conftest import Bench

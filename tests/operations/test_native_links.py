@@ -22,8 +22,7 @@ from reconciler.resources.address import Address
 from tests.contracts.native import NETWORK, declared_as_native, native_platform
 from tests.contracts.providers import inputs
 from tests.embedded.samples import rows_of
-from tests.operations.linked_shop import MIRROR, ORDERS, SOURCE, TOPIC, planned, upkeep, want
-from tests.operations.ordered import give_roles
+from tests.operations.stage import MIRROR, ORDERS, SOURCE, TOPIC, give_roles, planned, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench

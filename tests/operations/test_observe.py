@@ -25,7 +25,7 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.resources.inventory import Observed
 from reconciler.resources.topic import Topic
 from reconciler.state.lockfile import Lockfile, read_lockfile
-from tests.operations.ordered import create_namespace, delete_namespace, move_topics
+from tests.operations.stage import create_namespace, delete_namespace, move_topics
 from tests.servers.proxy import Lost, Proxy, Refused
 
 if TYPE_CHECKING:

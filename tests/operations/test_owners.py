@@ -35,8 +35,8 @@ from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Failed, Outcome
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from reconciler.state.snapshots import read_snapshot
-from tests.operations.linked_shop import ORDERS as MIRRORED
-from tests.operations.linked_shop import mirroring, opened, produce, upkeep, values
+from tests.operations.stage import ORDERS as MIRRORED
+from tests.operations.stage import mirroring, opened, produce, upkeep, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

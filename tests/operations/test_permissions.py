@@ -22,7 +22,7 @@ from reconciler.operations.drift import drift
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from tests.operations.ordered import alter_topic, delete_namespace, move_topics
+from tests.operations.stage import alter_topic, delete_namespace, move_topics
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -27,7 +27,7 @@ from reconciler.operations.run import JOBS, OF_CLUSTERS, run_every, run_once
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.providers.protocol import Upkept
-from tests.operations.linked_shop import (
+from tests.operations.stage import (
     CLUSTER,
     LINK,
     ORDERS,
@@ -41,7 +41,7 @@ from tests.operations.linked_shop import (
     values,
     want,
 )
-from tests.operations.linked_shop import MIRROR as MIRROR_OF_WEST
+from tests.operations.stage import MIRROR as MIRROR_OF_WEST
 from tests.processes import ran
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from reconciler.applying.events import ActionFailed
 from reconciler.errors import PartialError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.steps.invocation import Select
-from tests.operations.linked_shop import MIRROR, mirroring, planned, produce, status, upkeep, values, waiting, want
+from tests.operations.stage import MIRROR, mirroring, planned, produce, status, upkeep, values, waiting, want
 from tests.processes import ran
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from reconciler.errors import UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
-from tests.operations.linked_shop import MIRROR, TOPIC, mirroring, planned, produce, values, want
-from tests.operations.ordered import give_roles
+from tests.operations.stage import MIRROR, TOPIC, give_roles, mirroring, planned, produce, values, want
 
 if TYPE_CHECKING:
     from conftest import Bench

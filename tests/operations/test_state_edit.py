@@ -11,8 +11,7 @@ from reconciler.errors import StalePlanError, UsageError, UserError
 from reconciler.operations.state_edit import Surgery, state_mv, state_rm
 from reconciler.operations.state_views import state_history, state_list, state_show
 from reconciler.operations.steps.invocation import Select
-from tests.operations.linked_shop import BACK, MIRROR, mirroring, planned, status, want
-from tests.operations.ordered import give_roles
+from tests.operations.stage import BACK, MIRROR, give_roles, mirroring, planned, status, want
 
 if TYPE_CHECKING:
     from conftest import Bench

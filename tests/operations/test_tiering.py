@@ -44,8 +44,7 @@ from reconciler.resources.cluster_properties import (
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, head_of
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import Tiered, upload_by_hand
-from tests.operations.linked_shop import CLUSTER, MIRROR, mirroring
-from tests.operations.ordered import alter_topic, create_namespace, move_topics
+from tests.operations.stage import CLUSTER, MIRROR, alter_topic, create_namespace, mirroring, move_topics
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -12,7 +12,7 @@ from reconciler.operations.clusters.topic_orders import change_topic, delete_top
 from reconciler.operations.steps.orders import OrderResult
 from reconciler.planning.orders import CreateTopicOrder
 from reconciler.resources.address import Address
-from tests.operations.ordered import delete_namespace
+from tests.operations.stage import delete_namespace
 from tests.operations.test_namespaces import cluster
 
 if TYPE_CHECKING:

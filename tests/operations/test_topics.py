@@ -25,7 +25,7 @@ from reconciler.records.log import Isolation, OffsetRange
 from reconciler.resources.inventory import TopicShown
 from tests.embedded.samples import NOW
 from tests.embedded.tiered.tiered_cluster import TIERED, archive, evict
-from tests.operations.ordered import agree, alter_topic
+from tests.operations.stage import agree, alter_topic
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -17,7 +17,7 @@ from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.tiered.tiered_cluster import BOTH
-from tests.operations.test_mount_plans import Shop, cluster, ids_of, mounting, topic
+from tests.operations.stage import MountShop, cluster, ids_of, mounting, topic
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -26,8 +26,8 @@ ORDERS = "topic/west/shop:orders"
 
 
 @pytest.fixture
-def shop(bench: Bench) -> Shop:
-    shop = Shop(bench)
+def shop(bench: Bench) -> MountShop:
+    shop = MountShop(bench)
     (bench.folder / "manifests" / "west.yaml").unlink()
     shop.apply(clusters=cluster("west"), orders=topic("orders", "west"))
     return shop
@@ -63,7 +63,7 @@ LOOKING = pytest.mark.parametrize("look", [_consume, _produce, _describe])
 
 @LOOKING
 def test_who_looks_for_a_topic_that_sleeps_is_told_where_and_what_wakes_it(
-    shop: Shop, look: Callable[[Bench, str], None]
+    shop: MountShop, look: Callable[[Bench, str], None]
 ) -> None:
     location = shop.location()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
@@ -73,7 +73,7 @@ def test_who_looks_for_a_topic_that_sleeps_is_told_where_and_what_wakes_it(
     assert raised.value.hint == "To have it back: state: mounted in mounting/west/shop:orders, and reconciler apply"
 
 
-def test_who_looks_for_a_topic_that_somebody_unmounted_by_hand_is_told_the_same(shop: Shop) -> None:
+def test_who_looks_for_a_topic_that_somebody_unmounted_by_hand_is_told_the_same(shop: MountShop) -> None:
     location, mounts = shop.location(), shop.opened("west").mounts
     mounts.drive(mounts.unmount("shop:orders"))
     with pytest.raises(UserError) as raised:
@@ -85,7 +85,7 @@ def test_who_looks_for_a_topic_that_somebody_unmounted_by_hand_is_told_the_same(
     )
 
 
-def test_who_looks_for_a_topic_that_went_to_another_cluster_is_told_which_and_as_what(shop: Shop) -> None:
+def test_who_looks_for_a_topic_that_went_to_another_cluster_is_told_which_and_as_what(shop: MountShop) -> None:
     location = shop.location()
     shop.apply(
         east=cluster("east"),
@@ -101,7 +101,7 @@ def test_who_looks_for_a_topic_that_went_to_another_cluster_is_told_which_and_as
     assert raised.value.hint == "Look for it there: topic/east/shop:bought"
 
 
-def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_nothing(shop: Shop) -> None:
+def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_nothing(shop: MountShop) -> None:
     location = shop.location()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
     shop.say(orders=topic("orders", "west", partitions=5))
@@ -113,14 +113,14 @@ def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_not
     assert text.splitlines()[-1] == "Nothing is planned: it is unmounted, and compared once it is mounted."
 
 
-def test_a_topic_that_is_there_is_shown_as_before(shop: Shop) -> None:
+def test_a_topic_that_is_there_is_shown_as_before(shop: MountShop) -> None:
     shop.apply(sleep=mounting("orders", "west", "mounted"))
     text = text_of(explain_text(explain(shop.bench.invocation, Select(), ORDERS)))
     assert "unmounted" not in text
     assert text.splitlines()[-1] == "Nothing is planned: files, state and cluster agree."
 
 
-def _taken(shop: Shop, configs: dict[str, str]) -> None:
+def _taken(shop: MountShop, configs: dict[str, str]) -> None:
     """Create another topic under the name of the unmounted one, with one record."""
     west = shop.opened("west")
     west.create_topic("shop:orders", partitions=1, configs=configs)
@@ -130,7 +130,7 @@ def _taken(shop: Shop, configs: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("configs", [{}, BOTH], ids=["never tiered", "tiered"])
 def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_over(
-    shop: Shop, configs: dict[str, str]
+    shop: MountShop, configs: dict[str, str]
 ) -> None:
     location, before = shop.location(), shop.values()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
@@ -150,7 +150,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     assert shop.values() == [b"stray"]
 
 
-def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(shop: Shop) -> None:
+def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(shop: MountShop) -> None:
     location, mounts = shop.location(), shop.opened("west").mounts
     mounts.drive(mounts.unmount("shop:orders"))
     _taken(shop, {})
@@ -173,7 +173,7 @@ def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(shop
     ids=["its topic moves", "its mounting moves"],
 )
 def test_an_unmounted_topic_is_mounted_under_a_new_name_whatever_has_the_old_one(
-    shop: Shop, as_: str, moved: str
+    shop: MountShop, as_: str, moved: str
 ) -> None:
     before = shop.values()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
@@ -186,7 +186,7 @@ def test_an_unmounted_topic_is_mounted_under_a_new_name_whatever_has_the_old_one
     assert shop.values() == [b"stray"]
 
 
-def test_an_unmounted_topic_moves_with_its_namespace_whatever_has_its_old_name(shop: Shop) -> None:
+def test_an_unmounted_topic_moves_with_its_namespace_whatever_has_its_old_name(shop: MountShop) -> None:
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
     _taken(shop, {})
     shop.say(

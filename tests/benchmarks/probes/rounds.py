@@ -9,7 +9,7 @@ import time
 
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register, link_writer
 from tests.embedded.links.linked import LINK, Linked
-from tests.operations.mirror_rounds import counting, rounds
+from tests.operations.stage import counting, rounds
 
 PARTITIONS_OF_A_TOPIC = 100
 partitions = int(sys.argv[1])
