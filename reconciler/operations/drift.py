@@ -567,7 +567,7 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
     for cluster, names in sorted(clusters.items()):
         provider = work.providers[cluster]
         links = links_of(provider).by_jobs
-        if provider.capabilities.mirrors_read_only or links is None:
+        if provider.capabilities.mirrors.read_only or links is None:
             continue
         unknown: dict[str, ReconcilerError] = {}
         found: Mapping[str, Sequence[ForeignRecords]] = {}

@@ -438,7 +438,7 @@ class _Accepting:
             message = f"{found.path} comes from {where}: change it there, or set it on {found.address} by hand"
             raise ElsewhereError(message)
         capabilities = self._decided.seen.capabilities.get(cluster_of(found.address) or "")
-        operations = capabilities.acl_operations if capabilities is not None else {}
+        operations = capabilities.access.operations if capabilities is not None else {}
         accept_field(self.manifests, found.address, found.path, found.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
@@ -531,7 +531,7 @@ class _Accepting:
 
     def _accept_role(self, mirror: Address, role: Role | None) -> None:
         capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
-        if role is None or role not in capabilities.mirror_states:
+        if role is None or role not in capabilities.mirrors.roles:
             seen = self._decided.seen.inventory.get(mirror)
             message = f"it is {seen.state if seen else role}, which no `state` of its entry says on this cluster"
             raise ElsewhereError(message)

@@ -516,7 +516,7 @@ def _why_not(each: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilit
         written = _written(rule)
     except ValidationError as error:
         return f"it cannot be expressed in a manifest: {_reason(error)}"
-    operations = capabilities.acl_operations
+    operations = capabilities.access.operations
     refused = refused_rules([written], operations) if operations else ()
     return next((what for _, _, what, _ in refused), _unmet(written, capabilities))
 
@@ -537,7 +537,7 @@ def _reason(error: ValidationError) -> str:
 
 def _unmet(rule: TopicAcl, capabilities: Capabilities) -> str | None:
     """Say why a plan refuses the host of a rule; `None`: it does not."""
-    found = check_hosts((rule,)) if capabilities.acl_hosts_are_addresses else iter(())
+    found = check_hosts((rule,)) if capabilities.access.hosts_are_addresses else iter(())
     return next((why for why, _ in found), None)
 
 

@@ -41,7 +41,7 @@ from reconciler.resources.acls import OPERATIONS, Binding, bindings_of_namespace
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
 from reconciler.resources.configs import show_value
-from reconciler.resources.inventory import Capabilities, Declared, Resource
+from reconciler.resources.inventory import AccessControl, Capabilities, Declared, Resource
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
@@ -269,8 +269,7 @@ def _capabilities(target: Target) -> Capabilities:
         tiering=True,
         tiering_words="kip-405",
         acls=True,
-        acl_operations=OPERATIONS,
-        acl_hosts_are_addresses=True,
+        access=AccessControl(operations=OPERATIONS, hosts_are_addresses=True),
     )
 
 

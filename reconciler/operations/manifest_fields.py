@@ -295,7 +295,7 @@ def accept_field(
 ) -> None:
     """Write what was observed; a field that the cluster has not is taken out.
 
-    `operations` are those of a platform that keeps rules of namespaces in parts: `Capabilities.acl_operations`.
+    `operations` are those of a platform that keeps rules of namespaces in parts: `AccessControl.operations`.
 
     Raises:
         ElsewhereError: It is said elsewhere.

@@ -132,7 +132,7 @@ class _Pass:
         by_jobs = {
             name: inventory
             for name, inventory in found.inventories.items()
-            if self.site.providers[name].capabilities.links_by_jobs
+            if self.site.providers[name].capabilities.mirrors.by_jobs
         }
         begun = tuple(self._begun(sources_first(by_jobs), found.owners)) if MIRROR in self.names else ()
         left = {(one.over.cluster, each.link): each for one in begun for each in one.left}

@@ -33,6 +33,42 @@ TieringWords: TypeAlias = Literal["directions", "kip-405"]
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorSupport:
+    """What a platform can do of links and mirrors."""
+
+    by_jobs: bool = False
+    """The platform mirrors nothing itself: jobs copy the records of mirrors and change their roles."""
+    roles: frozenset[str] = frozenset()
+    """The roles that a mirror can have; none: the platform has no links."""
+    features: frozenset[str] = frozenset()
+    """What of a link goes beyond copying from the earliest record: `paused, source-mode, bidirectional, auto-create,
+    consumer-offset-sync, acl-sync, topic-config-sync, start-offset, retry-timeout, metadata-interval`."""
+    read_only: bool = True
+    """False: a mirror takes records of others, too; the plan warns of it once a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControl:
+    """How a platform decides who may do what."""
+
+    write_rules: frozenset[Binding] = frozenset()
+    """The rules about writing to topics, as they were when this was asked: from whom mirrors can be protected."""
+    principal: str | None = None
+    """As whom the platform knows whoever acts; `None`: that cannot be told."""
+    hosts_are_addresses: bool = False
+    """Hosts of ACLs are compared with the address of a connection: a name, or a range, would never be met."""
+    denies_are_final: bool = False
+    """Any denial wins, whichever tier says it: none can be lifted below, and what a tier allows only they take away."""
+    operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Kind of thing → what there is to allow of it. Rules are then kept one for each kind and name.
+
+    Empty: they are kept as they are written.
+    """
+    is_open: bool = True
+    """What no rule is about everyone may do; False: nobody but super users (`allow.everyone.if.no.acl.found`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """Limits of one platform. Anything declared beyond them is an error at plan."""
 
@@ -50,31 +86,9 @@ class Capabilities:
     mountings: bool = False
     mountings_by_jobs: bool = False
     """The platform detaches nothing itself: topics are archived, compared and deleted, or restored, by jobs."""
-    links_by_jobs: bool = False
-    """The platform mirrors nothing itself: jobs copy the records of mirrors and change their roles."""
-    mirror_states: frozenset[str] = frozenset()
-    """The roles that a mirror can have; none: the platform has no links."""
-    link_features: frozenset[str] = frozenset()
-    """What of a link goes beyond copying from the earliest record: `paused, source-mode, bidirectional, auto-create,
-    consumer-offset-sync, acl-sync, topic-config-sync, start-offset, retry-timeout, metadata-interval`."""
-    mirrors_read_only: bool = True
-    """False: a mirror takes records of others, too; the plan warns of it once a cluster."""
+    mirrors: MirrorSupport = MirrorSupport()
     acls: bool = False
-    write_rules: frozenset[Binding] = frozenset()
-    """The rules about writing to topics, as they were when this was asked: from whom mirrors can be protected."""
-    principal: str | None = None
-    """As whom the platform knows whoever acts; `None`: that cannot be told."""
-    acl_hosts_are_addresses: bool = False
-    """Hosts of ACLs are compared with the address of a connection: a name, or a range, would never be met."""
-    denies_are_final: bool = False
-    """Any denial wins, whichever tier says it: none can be lifted below, and what a tier allows only they take away."""
-    acl_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Kind of thing → what there is to allow of it. Rules are then kept one for each kind and name.
-
-    Empty: they are kept as they are written.
-    """
-    open_without_acls: bool = True
-    """What no rule is about everyone may do; False: nobody but super users (`allow.everyone.if.no.acl.found`)."""
+    access: AccessControl = AccessControl()
     quotas: bool = False
     """Namespaces may have quotas: every plan is checked against them."""
     keeps_quotas: bool = True
@@ -123,7 +137,7 @@ class Capabilities:
     @property
     def links(self) -> bool:
         """Whether topics can be mirrored over links."""
-        return bool(self.mirror_states)
+        return bool(self.mirrors.roles)
 
 
 @dataclass(frozen=True, slots=True)

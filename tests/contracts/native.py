@@ -24,7 +24,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, LiveMirror, Observed
+from reconciler.resources.inventory import RESOURCE, LiveMirror, MirrorSupport, Observed
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -107,9 +107,7 @@ class NativeProvider:
         return replace(
             CAPABILITIES,
             platform="confluent",
-            links_by_jobs=False,
-            mirror_states=frozenset({"mirroring", "paused", "promoted", "failed-over"}),
-            link_features=frozenset(),
+            mirrors=MirrorSupport(roles=frozenset({"mirroring", "paused", "promoted", "failed-over"})),
             recovery=False,
             read_replicas=False,
             creates_cluster=False,
@@ -348,7 +346,7 @@ class BareProvider(NativeProvider):
     @property
     def capabilities(self) -> Capabilities:
         """The limits of this platform."""
-        return replace(super().capabilities, mirror_states=frozenset(), mountings=False)
+        return replace(super().capabilities, mirrors=MirrorSupport(), mountings=False)
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def test_what_exists_with_other_rules_is_not_created(provider: Provider) -> None
 
 @pytest.fixture
 def linked(provider: Provider) -> Provider:
-    assert "mirroring" in provider.capabilities.mirror_states
+    assert "mirroring" in provider.capabilities.mirrors.roles
     done(provider, create(link()))
     return provider
 
@@ -282,7 +282,7 @@ def test_a_mirror_may_be_the_source_of_another(linked: Provider) -> None:
 
 
 def test_the_list_of_synced_configs_can_be_changed(linked: Provider) -> None:
-    assert "topic-config-sync" in linked.capabilities.link_features
+    assert "topic-config-sync" in linked.capabilities.mirrors.features
     listed = [*ALWAYS_SYNCED, "retention.ms"]
     grown = update(link(), Change("topicConfigSync.include", None, tuple(listed)))
     for _ in range(2):

@@ -103,11 +103,11 @@ ON_KAFKA: Final[Mapping[str, tuple[bool, str]]] = {
     "Namespace.spec.configs": (KAFKA.inherits_configs, "Written to each topic below."),
     "Cluster.spec.tiering": (False, "Refused: brokers have no such properties."),
     "MirrorLink.spec.mirrorTopics[].state": (
-        "reversed" in KAFKA.mirror_states,
-        f"{', '.join(sorted(KAFKA.mirror_states))} only.",
+        "reversed" in KAFKA.mirrors.roles,
+        f"{', '.join(sorted(KAFKA.mirrors.roles))} only.",
     ),
     "MirrorLink.spec.mode": (
-        "source-mode" in KAFKA.link_features,
+        "source-mode" in KAFKA.mirrors.features,
         "No `source`; `destination` may become `bidirectional`.",
     ),
 }

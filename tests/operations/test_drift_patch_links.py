@@ -224,7 +224,8 @@ def test_a_link_is_accepted_with_the_mirrors_that_it_does_not_make_itself(
 
 
 def test_a_role_is_not_written_where_the_platform_does_not_know_it(two: Two) -> None:
-    only = {name: replace(one, mirror_states=frozenset({"mirroring"})) for name, one in two.given.capabilities.items()}
+    given = two.given.capabilities.items()
+    only = {name: replace(one, mirrors=replace(one.mirrors, roles=frozenset({"mirroring"}))) for name, one in given}
     two.given = replace(two.given, capabilities=only)
     two.see({**MIRROR, "is": {"state": "PAUSED"}})
     assert two.accepted("mirror/east/orders").patch == ""

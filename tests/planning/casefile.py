@@ -49,7 +49,7 @@ from reconciler.resources.acls import Binding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.inventory import Capabilities, ClusterIdentity, Observed
+from reconciler.resources.inventory import AccessControl, Capabilities, ClusterIdentity, MirrorSupport, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
@@ -63,6 +63,18 @@ from tests.planning.world import World
 FOLDER = Path(__file__).parent.parent / "cases"
 TODAY = date(2026, 6, 1)
 NOW_MS = 1_780_272_000_000
+
+PARTS: dict[str, tuple[str, str]] = {
+    "links_by_jobs": ("mirrors", "by_jobs"),
+    "mirror_states": ("mirrors", "roles"),
+    "link_features": ("mirrors", "features"),
+    "mirrors_read_only": ("mirrors", "read_only"),
+    "acl_hosts_are_addresses": ("access", "hosts_are_addresses"),
+    "denies_are_final": ("access", "denies_are_final"),
+    "open_without_acls": ("access", "is_open"),
+    "principal": ("access", "principal"),
+    "write_rules": ("access", "write_rules"),
+}
 
 EMBEDDED: dict[str, Any] = {
     "platform": "embedded",
@@ -298,6 +310,16 @@ def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     return [] if matched else [f"{what} are {found}, not {expected}"]
 
 
+def capable(limits: dict[str, Any]) -> Capabilities:
+    """Return capabilities from fields in one row, those of mirrors and of access as cases call them."""
+    parts: dict[str, dict[str, Any]] = {"mirrors": {}, "access": {}}
+    for field, value in limits.items():
+        part, name = PARTS.get(field, ("", field))
+        parts.setdefault(part, {})[name] = value
+    mirrors, access = MirrorSupport(**parts["mirrors"]), AccessControl(**parts["access"])
+    return Capabilities(**parts[""], mirrors=mirrors, access=access)
+
+
 def _given(row: dict[str, Any], platform: str, declared_names: list[str], standing: list[str]) -> PlanInput:
     unread = row.get("unread", [])
     names = [name for name in dict.fromkeys([*standing, *declared_names]) if name not in unread]
@@ -318,7 +340,7 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         limits = {**limits, "cluster_properties": True, "tiering": True, "properties": EMBEDDED_PROPERTIES}
     if "write_rules" in limits:
         sets["write_rules"] = frozenset(map(_write_rule, limits["write_rules"]))
-    capabilities = Capabilities(**{**usual, **limits, **sets})
+    capabilities = capable({**usual, **limits, **sets})
     changed = row.get("changed_files")
     return PlanInput(
         workspace="shop",

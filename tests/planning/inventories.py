@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from reconciler.planning.plan import Selection
-from reconciler.resources.inventory import Capabilities
-from tests.planning.casefile import EMBEDDED, Case
+from tests.planning.casefile import EMBEDDED, Case, capable
 from tests.planning.short import observed
 from tests.planning.world import World
 
@@ -52,7 +51,7 @@ def worlds(draw: st.DrawFn) -> World:
     world = Case("drawn", row).world
     inherits = draw(st.booleans())
     limits = {**EMBEDDED, "inherits_configs": inherits, "topic_move": draw(st.booleans()), "acls": True}
-    given = replace(world.given, capabilities=dict.fromkeys(CLUSTERS, Capabilities(**limits)))
+    given = replace(world.given, capabilities=dict.fromkeys(CLUSTERS, capable(limits)))
     return replace(world, given=given)
 
 

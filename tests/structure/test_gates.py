@@ -26,7 +26,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "schemas": 52,
     "fields of PlanInput": 19,
     "fields of Observed": 11,
-    "fields of Capabilities": 42,
+    "fields of Capabilities": 34,
     "words of prose": 235_900,
     "idioms per 1,000 words": 11.1,
     "vague locals": 2_778,

@@ -232,7 +232,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     site = reach.site(is_reader=True)
     lags = Lags(site)
     found = [_found(reach, site, named) for named in mirrors_named(addresses)]
-    roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirror_states for seen in found}
+    roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirrors.roles for seen in found}
     links = {(name, link.name): link.declared.spec for name in roles for link in links_of(site.providers[name]).links()}
     return tuple(
         MirrorRow(

@@ -456,7 +456,7 @@ class _Tasks:
         configs = spec.topic_config_sync
         self.follows = self._is_due(TOPIC_CONFIGS_SYNC, SYNC_MS if configs is None else configs.interval)
         is_synced = rules is not None and rules.enabled
-        are_protected = spec.protect == "acl" or not self.sides.destination.capabilities.mirrors_read_only
+        are_protected = spec.protect == "acl" or not self.sides.destination.capabilities.mirrors.read_only
         has_rules = self._is_on(ACL_SYNC, is_enabled=are_protected or is_synced)
         are_due = self._is_due(ACL_SYNC, rules.interval if rules is not None and is_synced else 0)
         self.rules = has_rules and are_due

@@ -286,9 +286,9 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
             continue
         told.add(cluster)
         link = situation.wanted[address].resource
-        is_open = not situation.capabilities(cluster).mirrors_read_only
+        is_open = not situation.capabilities(cluster).mirrors.read_only
         if is_open and isinstance(link, MirrorLink) and link.spec.protect == "acl":
-            if situation.capabilities(cluster).open_without_acls:
+            if situation.capabilities(cluster).access.is_open:
                 yield Finding(
                     address,
                     situation.wanted[address].source,

@@ -76,7 +76,7 @@ def access_reason(action: Update, situation: Situation) -> Reason | None:
     after = {path for path in before if changes.get(path, path) is not None}
     after |= {path for path, value in changes.items() if value is not None}
     above = _above(action, situation)
-    if situation.capabilities(cluster_of(action.address) or "").open_without_acls:
+    if situation.capabilities(cluster_of(action.address) or "").access.is_open:
         if not (before or above):
             return Reason.FIRST_RULE
         if not (after or above):

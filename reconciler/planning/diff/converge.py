@@ -566,7 +566,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
     how = Comparison(
         catalog=capabilities.configs,
         ignored=situation.ignored,
-        is_compared=(lambda path: _is_held(path, capabilities.link_features)) if is_link else _always,
+        is_compared=(lambda path: _is_held(path, capabilities.mirrors.features)) if is_link else _always,
         is_recorded=_never if capabilities.keeps_quotas else _is_quota,
         hiding=hiding(situation, sides.wanted, sides.last, before),
     )

@@ -324,7 +324,7 @@ def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: VerbsToRole, si
 
 def is_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
     """Tell whether jobs copy a mirror and change its role; otherwise its platform does both."""
-    return situation.capabilities(mirror.cluster).links_by_jobs
+    return situation.capabilities(mirror.cluster).mirrors.by_jobs
 
 
 def transition(

@@ -306,7 +306,7 @@ def _no_mirror(address: Address, situation: Situation) -> UserError:
 
 def _check_platform(order: RoleOrder, situation: Situation) -> None:
     capabilities = situation.capabilities(cluster_of(order.mirror) or "")
-    if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirror_states:
+    if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirrors.roles:
         return
     what = "restored" if order.verb == RESTORE else "reversed"
     platform = capabilities.platform.capitalize()
@@ -331,7 +331,7 @@ def _check_step(
         MIRROR.step(status, verb, condition=condition)
     except UserError as error:
         cluster = cluster_of(address) or ""
-        roles = situation.capabilities(cluster).mirror_states
+        roles = situation.capabilities(cluster).mirrors.roles
         legal = legal_words(status, legal_verbs(status, roles, _spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
@@ -392,7 +392,10 @@ def _restored(order: RoleOrder, own: Observed | None, situation: Situation) -> t
             way = f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {other}"
             error.hint = f"{error.hint} {way}"
         raise
-    if order.keeps_diverged and "keep-diverged" not in situation.capabilities(cluster_of(address) or "").link_features:
+    if (
+        order.keeps_diverged
+        and "keep-diverged" not in situation.capabilities(cluster_of(address) or "").mirrors.features
+    ):
         message = f"{address}: --keep-diverged is for Kafka clusters: an embedded one cuts its log"
         raise UserError(message, hint="Copy what is shown to be cut off elsewhere first: reconciler topic consume.")
     return _peer(order, was, situation), status

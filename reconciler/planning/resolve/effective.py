@@ -126,9 +126,9 @@ class _Making:
         if not capabilities.inherits_configs:
             configs, origins, passed_on = {}, {}, {key: value for key, value in configs.items() if key != OFF}
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
-        if capabilities.acl_operations and spec.acls:
+        if capabilities.access.operations and spec.acls:
             self._check_rules(namespace.address, declared, spec.acls, capabilities)
-            apart = namespace_rules_apart(spec.acls, capabilities.acl_operations)
+            apart = namespace_rules_apart(spec.acls, capabilities.access.operations)
             changed = changed.model_copy(update={"acls": apart})
         bare = namespace.model_copy(update={"spec": changed})
         return WantedResource(bare, declared.source, origins, moved, passed_on=passed_on)
@@ -187,8 +187,8 @@ class _Making:
     def _check_rules(
         self, address: Address, declared: Declared, rules: Sequence[TopicAcl], capabilities: Capabilities
     ) -> None:
-        if capabilities.acl_operations:
-            for place, field, what, hint in refused_rules(rules, capabilities.acl_operations):
+        if capabilities.access.operations:
+            for place, field, what, hint in refused_rules(rules, capabilities.access.operations):
                 self._wrong(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:

@@ -44,7 +44,7 @@ def warnings_of_denials(review: Review) -> Iterator[Finding]:
         resource = situation.wanted[address].resource
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
             continue
-        if situation.is_decidable(address) and situation.capabilities(resource.cluster).denies_are_final:
+        if situation.is_decidable(address) and situation.capabilities(resource.cluster).access.denies_are_final:
             above = list(_above(address, resource, situation))
             for rule in resource.spec.acls:
                 yield from _judged(address, rule, above, situation) if rule.permission == "allow" else ()
@@ -151,7 +151,7 @@ def check_topic(
         yield from _replicas(spec.replication_factor, capabilities)
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs", "acls")
-    elif spec.acls and capabilities.acl_hosts_are_addresses:
+    elif spec.acls and capabilities.access.hosts_are_addresses:
         yield from check_hosts(spec.acls)
     if spec.recover_from is not None and is_new and not capabilities.recovery:
         yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
@@ -187,7 +187,7 @@ def check_namespace(
         yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs", "acls")
-    elif spec.acls and capabilities.acl_hosts_are_addresses:
+    elif spec.acls and capabilities.access.hosts_are_addresses:
         yield from check_hosts(spec.acls)
     if spec.quotas is not None and not capabilities.quotas:
         yield beyond(capabilities, "hold a namespace to quotas")
@@ -228,7 +228,7 @@ def beyond_platform(
 ) -> Iterator[tuple[str, str]]:
     """Yield what is asked of a link that its platform cannot do; that a derived half cannot protect is a warning."""
     spec = link.spec
-    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
+    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
     if not is_derived:
         yield from beyond_protection(link, capabilities)
@@ -236,17 +236,21 @@ def beyond_platform(
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field
         feature = LINK_FEATURES.get(alias)
-        if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
+        if (
+            feature
+            and feature not in capabilities.mirrors.features
+            and getattr(spec, field) != getattr(defaults, field)
+        ):
             yield beyond(capabilities, f"have {alias} on a link")
 
 
 def beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
     """Yield why a platform cannot keep other writers out of mirrors of a link that asks for it."""
-    if link.spec.protect != "acl" or capabilities.mirrors_read_only:
+    if link.spec.protect != "acl" or capabilities.mirrors.read_only:
         return
     if not capabilities.acls:
         yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
-    elif capabilities.principal is None:
+    elif capabilities.access.principal is None:
         message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
         yield message, f"Say it in spec.{capabilities.platform}.security.principal of {cluster_address(link.cluster)}."
 
@@ -287,7 +291,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
 def _is_second_half(change: Change, capabilities: Capabilities) -> bool:
     """Tell whether a link that went one way gets its other half, where that is all there is to it."""
     is_both = (change.path, change.before, change.after) == ("mode", "destination", "bidirectional")
-    return is_both and "mode-change" in capabilities.link_features
+    return is_both and "mode-change" in capabilities.mirrors.features
 
 
 def _replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:

@@ -538,7 +538,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     capabilities = situation.capabilities(mirror.cluster)
     if not capabilities.links:
         return  # said of its link
-    if mirror.state not in capabilities.mirror_states:
+    if mirror.state not in capabilities.mirrors.roles:
         message, hint = beyond(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
             hint = (
@@ -569,11 +569,11 @@ def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situ
     """
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
-    if spec is None or spec.protect != "acl" or capabilities.mirrors_read_only or not capabilities.principal:
+    if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
         return ()
     cluster = situation.clusters[mirror.cluster]
-    rules = capabilities.write_rules | frozenset(_rules_of_namespaces(cluster, situation))
-    return writers(rules, physical_name(cluster, mirror.name), own=capabilities.principal, denied=denied)
+    rules = capabilities.access.write_rules | frozenset(_rules_of_namespaces(cluster, situation))
+    return writers(rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied)
 
 
 def _rules_of_namespaces(cluster: Cluster, situation: Situation) -> Iterator[Binding]:

@@ -15,7 +15,7 @@ from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
 from reconciler.providers.kafka.translate import OWN, ClusterSeen, ConfigSeen
 from reconciler.resources.acls import OPERATIONS, Binding, is_about_writing
-from reconciler.resources.inventory import Capabilities
+from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
 
 # What a plan asks of a cluster as a whole, each once: who answers, its access rules, what its brokers are set to.
@@ -109,14 +109,14 @@ KAFKA: Final = Capabilities(
     mountings=True,
     mountings_by_jobs=True,
     copy_move=True,
-    links_by_jobs=True,
-    mirror_states=frozenset({"mirroring", "paused", "promoted", "failed-over", "reversed"}),
-    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
-    mirrors_read_only=False,
+    mirrors=MirrorSupport(
+        by_jobs=True,
+        roles=frozenset({"mirroring", "paused", "promoted", "failed-over", "reversed"}),
+        features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
+        read_only=False,
+    ),
     acls=True,
-    acl_hosts_are_addresses=True,
-    denies_are_final=True,
-    acl_operations=OPERATIONS,
+    access=AccessControl(hosts_are_addresses=True, denies_are_final=True, operations=OPERATIONS),
     quotas=True,
     keeps_quotas=False,
     cluster_properties=True,
@@ -128,8 +128,8 @@ KAFKA: Final = Capabilities(
 """What every version can; the rest is asked of the brokers."""
 
 
-def capabilities_of(look: ClusterLook, known: Sequence[str] = ()) -> Capabilities:
-    """Return the limits of a cluster; `known`: topics that are likely there.
+def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
+    """Return the limits of a cluster; `known`: topics that are likely there; `principal`: see `AccessControl`.
 
     `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.
     """
@@ -152,8 +152,12 @@ def capabilities_of(look: ClusterLook, known: Sequence[str] = ()) -> Capabilitie
         tiering="tiering" not in lacks,
         untiering="untiering" not in lacks,
         acls=not acl_code,
-        write_rules=frozenset(each for each in bindings if is_about_writing(each)),
-        open_without_acls=acl_code == SECURITY_DISABLED or _is_open(broker),
+        access=replace(
+            KAFKA.access,
+            write_rules=frozenset(each for each in bindings if is_about_writing(each)),
+            principal=principal,
+            is_open=acl_code == SECURITY_DISABLED or _is_open(broker),
+        ),
         max_replication_factor=len(seen.brokers),
         lacks=lacks,
         configs=configs,

@@ -283,9 +283,7 @@ class KafkaProvider:
         if self._capabilities is None:
             from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands ask no limits
 
-            self._capabilities = replace(
-                capabilities_of(self._look, self._declared_topics()), principal=principal_of(self._declared)
-            )
+            self._capabilities = capabilities_of(self._look, self._declared_topics(), principal_of(self._declared))
         return self._capabilities
 
     def _declared_topics(self) -> list[str]:

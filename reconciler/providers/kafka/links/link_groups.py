@@ -438,7 +438,7 @@ def _silent(site: Site, kept: Mapping[str, KeptMirror], topics: Mapping[str, Top
 
 
 def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[Binding]) -> tuple[str, ...]:
-    own = site.capabilities().principal
+    own = site.capabilities().access.principal
     if own is None:
         message = f"cluster {site.cluster}: as whom its brokers know the link cannot be told"
         raise UserError(message, hint="Say it in spec.kafka.security.principal of the Cluster.")
