@@ -114,15 +114,6 @@ class Standing:
     """What lies in which tier; `None`: the platform has no tiers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A topic as one bulk look has it. A partition that was never written has no mark."""
-
-    topic: SourceTopic
-    partitions: Mapping[int, str]
-    """What changes whenever a partition does; it says nothing else."""
-
-
 class Provider(Protocol):
     """One cluster of one platform."""
 
@@ -232,13 +223,6 @@ class Provider(Protocol):
         """
         ...
 
-    def marks(self) -> Mapping[str, Marked]:
-        """Return every topic and mirror by full name, and what changes whenever one of its partitions does.
-
-        One bulk listing, whatever their number.
-        """
-        ...
-
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow.
 
@@ -288,50 +272,39 @@ class Provider(Protocol):
         ...
 
 
-def groups_of(provider: Provider) -> Groups:
-    """Return the consumer groups of a cluster.
-
-    Raises:
-        UserError: Its platform has none.
-    """
-    return _part(provider, provider.groups, "consumer groups")
-
-
-def links_of(provider: Provider) -> Links:
-    """Return the links of a cluster.
-
-    Raises:
-        UserError: Its platform has none.
-    """
-    return _part(provider, provider.links, "links")
-
-
-def migrations_of(provider: Provider) -> Migrations:
-    """Return the mounts and unmounts of a cluster.
-
-    Raises:
-        UserError: Its platform has none.
-    """
-    return _part(provider, provider.migrations, "mounts")
-
-
 Part = TypeVar("Part")
 
 
-def _part(provider: Provider, part: Part | None, what: str) -> Part:
+def part_of(provider: Provider, part: Part | None, what: str) -> Part:
+    """Return a part of a cluster.
+
+    Raises:
+        UserError: Its platform has none.
+    """
     if part is None:
         message = f"a {provider.capabilities.platform} cluster has no {what}"
         raise UserError(message, hint="Name a cluster of another platform.")
     return part
 
 
-def links_by_jobs(provider: Provider) -> LinksByJobs:
-    """Return the links of a cluster as jobs need them.
+def groups_of(provider: Provider) -> Groups:
+    """Return the consumer groups of a cluster, as `part_of` does."""
+    return part_of(provider, provider.groups, "consumer groups")
 
-    Raises:
-        UserError: Its platform lets no jobs copy mirrors.
-    """
-    return _part(provider, links_of(provider).by_jobs, "links that jobs copy")
+
+def links_of(provider: Provider) -> Links:
+    """Return the links of a cluster, as `part_of` does."""
+    return part_of(provider, provider.links, "links")
+
+
+def links_by_jobs(provider: Provider) -> LinksByJobs:
+    """Return the links of a cluster as jobs need them, as `part_of` does."""
+    return part_of(provider, links_of(provider).by_jobs, "links that jobs copy")
+
+
+def migrations_of(provider: Provider) -> Migrations:
+    """Return the mounts and unmounts of a cluster, as `part_of` does."""
+    return part_of(provider, provider.migrations, "mounts")
 
 
 # What every platform must do with consumer groups.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.runtime.retry import go_on
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
         Trouble,
         Truncated,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A topic as one bulk look has it. A partition that was never written has no mark."""
+
+    topic: SourceTopic
+    partitions: Mapping[int, str]
+    """What changes whenever a partition does; it says nothing else."""
 
 
 class Links(Protocol):
@@ -77,6 +87,19 @@ class Links(Protocol):
         """Return where the partitions of many topics stand, those that are there, by as few requests as can be."""
         ...
 
+
+class LinksByJobs(Links, Protocol):
+    """Links whose mirrors jobs copy, and topics that become mirrors of others.
+
+    A job that drives a transition reads both sides. Each call is one durable step and may be repeated; `operation` is
+    the id that tells one transition from the next.
+    """
+
+    @property
+    def syncs(self) -> SyncsByJobs:
+        """What links keep in step beside records, this cluster's side of it."""
+        ...
+
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
@@ -90,17 +113,11 @@ class Links(Protocol):
         """
         ...
 
+    def marks(self) -> Mapping[str, Marked]:
+        """Return every topic and mirror by full name, and what changes whenever one of its partitions does.
 
-class LinksByJobs(Links, Protocol):
-    """Links whose mirrors jobs copy, and topics that become mirrors of others.
-
-    A job that drives a transition reads both sides. Each call is one durable step and may be repeated; `operation` is
-    the id that tells one transition from the next.
-    """
-
-    @property
-    def syncs(self) -> SyncsByJobs:
-        """What links keep in step beside records, this cluster's side of it."""
+        One bulk listing, whatever their number.
+        """
         ...
 
     def join(

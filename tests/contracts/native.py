@@ -395,18 +395,6 @@ class NativeLinks:
         stands = self.of.brokers.links.positions_of(full_names)
         return {name: self.of.as_copied(name, positions) for name, positions in stands.items()}
 
-    def ask(
-        self,
-        full_name: str,
-        verb: str,
-        *,
-        operation: str = "",  # noqa: ARG002 - its own transitions need no id
-        may_go_on: Callable[[], None] = go_on,
-    ) -> MirrorSeen:
-        """Ask for a verb."""
-        may_go_on()
-        return self.of.ask(full_name, verb)
-
     def _seen(self, name: str) -> MirrorSeen:
         mirror, topic = self.of.book.mirrors[name], self.of._topic(name)
         link = self.of.book.links[mirror.link_id]

@@ -17,6 +17,7 @@ from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import learn_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.providers.protocol import links_by_jobs, links_of
+from reconciler.providers.protocol_links import Marked
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import side_by_side
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.copy import Outcome
     from reconciler.jobs.flows import Gained
     from reconciler.jobs.progress import JobProgress
-    from reconciler.providers.protocol import Marked, Provider, Upkept
+    from reconciler.providers.protocol import Provider, Upkept
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen, SourceTopic
     from reconciler.resources.owners import ResourceOwner
@@ -440,7 +441,7 @@ class Rounds:
 
         def look(name: str) -> Mapping[str, Marked] | ReconcilerError:
             try:
-                return self._provider(name).marks()
+                return links_by_jobs(self._provider(name)).marks()
             except ReconcilerError as error:
                 return error
 

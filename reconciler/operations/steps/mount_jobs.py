@@ -19,7 +19,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MOUNT, MigrationState
 from reconciler.objectstore.base import nonce
-from reconciler.providers.protocol import Provider, groups_of, migrations_of
+from reconciler.providers.protocol import Provider, groups_of, migrations_of, part_of
 from reconciler.providers.protocol_moves import (
     CopyMove,
     LiveTopic,
@@ -157,11 +157,7 @@ class MountPorts:
     @property
     def by_jobs(self) -> MountsByJobs:
         """What the cluster does for jobs."""
-        found = migrations_of(self.provider).by_jobs
-        if found is None:
-            message = f"a {self.provider.capabilities.platform} cluster mounts and unmounts by itself"
-            raise BrokenInvariantError(message, hint="Please report this, with the plan.")
-        return found
+        return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts that jobs make")
 
     def log(self, cluster: str, topic: str) -> TopicLog:
         """Return the records of a topic."""
@@ -629,11 +625,7 @@ class Relocation:
 
     @property
     def _copies(self) -> MovesByJobs:
-        found = migrations_of(self.provider).copies
-        if found is None:
-            message = f"a {self.provider.capabilities.platform} cluster renames topics by itself"
-            raise BrokenInvariantError(message, hint="Please report this, with the plan.")
-        return found
+        return part_of(self.provider, migrations_of(self.provider).copies, "moves that jobs make")
 
     def _move(self) -> CopyMove:
         incarnation = self.job.parameters.get("incarnation")

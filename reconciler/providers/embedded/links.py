@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.embedded.catalog.mirror_moves import Peer, link_of, mirror_named
+from reconciler.embedded.catalog.mirror_tables import source_topic
+from reconciler.embedded.catalog.tables import is_closed
+from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.link_groups import bring_offsets, group_offsets, group_versions
 from reconciler.embedded.link_side import (
     Linking,
@@ -19,10 +23,11 @@ from reconciler.embedded.link_side import (
     rules_in,
 )
 from reconciler.embedded.maintenance.survey import remember, remembered
-from reconciler.embedded.segments.head import position_of, read_heads
+from reconciler.embedded.segments.head import list_heads, position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.providers.models import link_seen
+from reconciler.providers.protocol_links import Marked
 from reconciler.resources.mirrors import (
     AccessRules,
     ForeignRecords,
@@ -49,6 +54,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.records.log import Bounds
     from reconciler.records.offset_map import OffsetMap
+
+
+_MARK_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -217,6 +225,20 @@ class EmbeddedLinks:
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Note what is wrong with a task of a link."""
         self.cluster.linking.set_task_trouble(link, task, noted(trouble, self.cluster.now_ms()))
+
+    def marks(self) -> Mapping[str, Marked]:
+        """Return every topic and its heads' marks: one listing, then the catalog, without what is closed."""
+        heads: dict[str, dict[int, str]] = {}
+        for listed in list_heads(self.cluster.store):
+            topic_id, number = partition_of_head(listed.key)
+            mark = blake2b(listed.hint.encode(), digest_size=_MARK_BYTES).hexdigest()
+            heads.setdefault(topic_id, {})[number] = mark
+        catalog = self.cluster.catalog.read()
+        return {
+            name: Marked(source_topic(catalog, name), heads.get(topic.id, {}))
+            for name, topic in catalog.topics.items()
+            if not is_closed(topic)
+        }
 
     def remembered(self, job: str) -> Mapping[str, list[Any]]:
         """Return what a job kept in `runner/`."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.archives.storage import check_not_lost, check_place, check_usable, create_storage, read_storage_id
 from reconciler.embedded.acl import Kind, Operation, Permissions
-from reconciler.embedded.catalog.mirror_tables import source_topic
-from reconciler.embedded.catalog.tables import Catalog, Draft, is_closed
+from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.objects import create_cluster, read_cluster_file, read_cluster_id
-from reconciler.embedded.segments.head import list_heads
 from reconciler.embedded.tiered.idle_work import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import ROLES
@@ -36,7 +32,6 @@ from reconciler.providers.protocol import (
     Edge,
     Failed,
     MaintenancePorts,
-    Marked,
     Outcome,
     Scope,
     Standing,
@@ -408,10 +403,6 @@ class EmbeddedProvider:
     def learn(self, addresses: Iterable[Address]) -> None:
         """Know them already: a catalog has full names."""
 
-    def marks(self) -> Mapping[str, Marked]:
-        """Return every topic and its heads' marks: the catalog, and one listing."""
-        return marks_in(self._cluster())
-
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""
         return self._cluster().source_topic(full_name_of(topic))
@@ -489,24 +480,3 @@ def _cache_folder(edge: Edge) -> str | None:
     home = environ.get("HOME")
     caches = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
     return None if caches is None else f"{caches}/reconciler"
-
-
-# All topics of a cluster and what their heads are listed as: what changed is found without looking at each.
-
-
-_MARK_BYTES: Final = 8
-
-
-def marks_in(cluster: EmbeddedCluster) -> dict[str, Marked]:
-    """Return them by full name: one listing, then the catalog. What a migration has closed is not among them."""
-    heads: dict[str, dict[int, str]] = {}
-    for listed in list_heads(cluster.store):
-        topic_id, number = partition_of_head(listed.key)
-        mark = blake2b(listed.hint.encode(), digest_size=_MARK_BYTES).hexdigest()
-        heads.setdefault(topic_id, {})[number] = mark
-    catalog = cluster.catalog.read()
-    return {
-        name: Marked(source_topic(catalog, name), heads.get(topic.id, {}))
-        for name, topic in catalog.topics.items()
-        if not is_closed(topic)
-    }

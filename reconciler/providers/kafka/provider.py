@@ -34,7 +34,6 @@ from reconciler.providers.protocol import (
     Edge,
     Failed,
     MaintenancePorts,
-    Marked,
     Outcome,
     Scope,
     Standing,
@@ -513,12 +512,6 @@ class KafkaProvider:
             # Mirrors come one by one, and most are in namespaces that are known.
             if not naming_of(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = naming_of(self._separator, self._known)
-
-    def marks(self) -> Mapping[str, Marked]:
-        """Return every topic, and what changes whenever one of its partitions does."""
-        from reconciler.providers.kafka.links.link_site import marks  # noqa: PLC0415 - only who mirrors pays
-
-        return marks(self._site())
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow.

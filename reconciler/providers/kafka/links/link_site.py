@@ -17,7 +17,8 @@ from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, seals_in
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
 from reconciler.providers.kafka.translate import ConfigSeen, Naming, TopicSeen, is_internal
-from reconciler.providers.protocol import Failed, Marked
+from reconciler.providers.protocol import Failed
+from reconciler.providers.protocol_links import Marked
 from reconciler.resources.address import address_of
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirrors import Offered, SourceTopic

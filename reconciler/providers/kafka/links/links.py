@@ -27,7 +27,7 @@ from reconciler.providers.kafka.ledger import (
 )
 from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
-from reconciler.providers.kafka.links.link_site import Site, make_ledger
+from reconciler.providers.kafka.links.link_site import Site, make_ledger, marks
 from reconciler.providers.kafka.links.link_states import (
     KeptMirror,
     States,
@@ -40,6 +40,7 @@ from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.models import declared_after, link_entry, link_seen, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, Outcome
+from reconciler.providers.protocol_links import Marked
 from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -96,6 +97,10 @@ class KafkaLinks:
         from reconciler.providers.kafka.links.link_sync import KafkaSyncs  # noqa: PLC0415 - only who drives links pays
 
         return KafkaSyncs(self.site)
+
+    def marks(self) -> Mapping[str, Marked]:
+        """Return every topic, and what changes whenever one of its partitions does."""
+        return marks(self.site)
 
     def remembered(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
         """Return nothing: another process looks once more, and that is all that is lost."""

@@ -243,7 +243,7 @@ def test_a_source_that_may_not_be_described_is_not_called_deleted(linked: Linked
 def test_a_source_whose_configs_may_not_be_described_is_not_mirrored_without_them(linked: Linked) -> None:
     bind(linked, rule("topics", linked.topic, "describe-configs", "deny"))
     west = hers(linked).west
-    assert linked.topic in west.marks()
+    assert linked.topic in west.links.marks()
     with pytest.raises(NotAuthorizedError, match=linked.topic):
         west.source_topic(address_of("topic", WEST, linked.topic))
 

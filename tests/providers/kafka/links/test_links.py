@@ -289,9 +289,9 @@ def test_positions_are_those_of_the_source(linked: Linked) -> None:
 
 
 def test_marks_change_with_records(linked: Linked) -> None:
-    before = linked.west.marks()[linked.topic]
+    before = linked.west.links.marks()[linked.topic]
     linked.produce([b"a"])
-    after = linked.west.marks()[linked.topic]
+    after = linked.west.links.marks()[linked.topic]
     assert (before.partitions, before.topic) == ({}, after.topic)
     assert list(after.partitions) == [0]
 
@@ -300,10 +300,10 @@ def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) ->
     namespace, name = f"{linked.topic}.eu", f"{linked.topic}:eu:clicks"
     linked.make_topic(f"{namespace}.clicks", 1)
     stranger = provider_of(linked.broker, WEST)
-    assert name not in stranger.marks()
+    assert name not in stranger.links.marks()
     stranger.learn([address_of("topic", WEST, name)])
-    assert f"{namespace}.clicks" not in stranger.marks()
-    assert stranger.marks()[name].topic == stranger.source_topic(address_of("topic", WEST, name))
+    assert f"{namespace}.clicks" not in stranger.links.marks()
+    assert stranger.links.marks()[name].topic == stranger.source_topic(address_of("topic", WEST, name))
     assert name in stranger.links.syncs.offered("User:link", [name])
 
 
@@ -311,7 +311,7 @@ def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) ->
 def test_a_topic_that_is_called_like_one_of_mirrormakers_is_a_source_as_any_other(linked: Linked, name: str) -> None:
     topic = name.format(linked.topic)
     linked.make_topic(topic, 2)
-    assert linked.west.marks()[topic].topic.partitions == 2
+    assert linked.west.links.marks()[topic].topic.partitions == 2
     assert topic in linked.west.links.syncs.offered("User:link", [topic])
     assert not linked.observe()[address_of("topic", EAST, topic)].is_internal
 
@@ -397,7 +397,7 @@ def test_a_topic_that_is_deleted_while_all_are_looked_at_stops_no_round(
     linked.wait(lambda: gone not in linked.site.seen())
     looks = iter([before])
     monkeypatch.setattr(Site, "seen", lambda site, *given: next(looks, None) or real(site, *given))
-    marked = linked.east.marks()
+    marked = linked.east.links.marks()
     assert linked.topic in marked
     assert gone not in marked
 
