@@ -4,7 +4,8 @@
   - UserError             fix the manifest or the command
     · MissingSparkError       Java or Spark are not there
     · MissingRecordsError     the libraries that read and write records are not installed
-    · InvalidNamespaceError   the namespace used does not exist
+    · NotFoundError           a topic, mirror, link, group or partition does not exist
+      InvalidNamespaceError     the namespace used does not exist
     · MissingObjectError      an object that something names is not there
     · DamagedObjectError      one that is there holds no records any more
     · StoreRefusedError       a store refuses, whatever it holds: rights, credentials, its location
@@ -51,6 +52,12 @@ class ReconcilerError(Exception):
         """Say it in one paragraph."""
         return f"{self.message}. {self.hint}"
 
+    def about(self, subject: str, role: str = "") -> Self:
+        """Begin the message with its subject and the role that has here, unless the message names the subject."""
+        if subject not in self.message:
+            self.message = f"{subject}{role and f', {role}'}: {self.message}"
+        return self
+
     def __reduce__(self) -> tuple[object, ...]:
         """Survive the way back from an executor: `hint` is keyword-only, which plain pickling forgets."""
         return _rebuild, (type(self), self.__dict__)
@@ -87,7 +94,11 @@ class MissingRecordsError(UserError):
 _OF_RECORDS: Final = frozenset({"pyarrow", "numpy"})
 
 
-class InvalidNamespaceError(UserError):
+class NotFoundError(UserError):
+    """A topic, mirror, link, group or partition does not exist."""
+
+
+class InvalidNamespaceError(NotFoundError):
     """The namespace used does not exist (KIP-37); namespaces are never made implicitly."""
 
 

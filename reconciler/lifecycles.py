@@ -54,8 +54,10 @@ class Lifecycle(Generic[State]):
         """Return where `state` leads without anybody asking."""
         return tuple(dict.fromkeys(move.end for move in self._from.get(state, ()) if move.by_itself))
 
-    def step(self, state: State, verb: str, *, condition: str = "") -> State:
+    def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
         """Return where `verb` leads from `state`. `condition` chooses where the table has several ends.
+
+        `subject` is what an error names in place of the table.
 
         Raises:
             UserError: The move is not in the table; names the state and the verbs that are legal there.
@@ -66,7 +68,7 @@ class Lifecycle(Generic[State]):
             if move.verb == verb and not move.by_itself and move.condition == condition
         ]
         if not ends:
-            raise UserError(self.refuse(state, verb), hint=self._advice(state))
+            raise UserError(self.refuse(state, verb, subject), hint=self._advice(state))
         return ends[0]
 
     def follow(self, state: State, end: State) -> State:
@@ -93,10 +95,13 @@ class Lifecycle(Generic[State]):
                     queue.append(move.end)
         return None
 
-    def refuse(self, state: State, verb: str) -> str:
+    def refuse(self, state: State, verb: str, subject: str = "") -> str:
         """Say why `verb` is not possible in `state`."""
         known = {(start, word): text for start, word, text in self.refusals}
-        return known.get((state, verb)) or f"{self.name}: cannot {verb} while {state}"
+        refusal = known.get((state, verb))
+        if refusal is not None:
+            return f"{subject}: {refusal}" if subject else refusal
+        return f"{subject or self.name}: cannot {verb} while {state}"
 
     @cached_property
     def _from(self) -> Mapping[State, tuple[Move[State], ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
+from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
 from reconciler.jobs.verify import verify as compare_logs
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
@@ -155,7 +155,7 @@ def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerifi
     if name not in {each.name for each in seen}:
         near = nearest_spelling(link, (address_of("link", cluster_of(link) or "", each.name) for each in seen))
         hint = did_you_mean(near, then="See the links with: reconciler link list")
-        raise UserError(f"{link}: there is no such link", hint=hint)
+        raise NotFoundError(f"{link}: there is no such link", hint=hint)
     mirrors = links.mirrors(name)
     active = [each for each in mirrors if each.status is not MirrorStatus.STOPPED]
     stopped = [Stopped(_address(each), each.stopped_by) for each in mirrors if each.status is MirrorStatus.STOPPED]
@@ -228,8 +228,8 @@ def _log_of_source(site: Site, theirs: Address, mirror: MirrorSeen | None) -> To
         log = provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
     except UserError as error:
-        if mirror is not None and str(theirs) not in error.message:
-            error.message = f"{theirs}, its source: {error.message}"
+        if mirror is not None:
+            error.about(theirs, "its source")
         raise
     known = None if mirror is None else mirror.source_topic_id
     if known is not None and topic_id is not None and topic_id != known:

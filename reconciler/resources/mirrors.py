@@ -522,11 +522,7 @@ def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = ""
     Raises:
         UserError: It is not legal in that state: it says what is.
     """
-    try:
-        return MIRROR.step(status, verb, condition=condition)
-    except UserError as error:
-        error.message = f"mirror {full_name} is {status}: {error.message.removeprefix('mirror: ')}"
-        raise
+    return MIRROR.step(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
 
 def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:

@@ -27,7 +27,7 @@ from reconciler.embedded.catalog.tables import (
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
 from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
-from reconciler.errors import UserError
+from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
 from reconciler.resources.cluster_properties import ENABLED, property_of
 from reconciler.resources.mount import pinned
@@ -63,7 +63,7 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
     found = catalog.migrations.get(str(migration))
     if found is None:
         message = f"migration {migration}: Data migration does not exist"
-        raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+        raise NotFoundError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
     return found
 
 

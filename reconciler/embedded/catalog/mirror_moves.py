@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.tables import (
     link_named,
     topic_named,
 )
-from reconciler.errors import UserError
+from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.mirrors import (
@@ -51,7 +51,7 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
     """
     topic = topic_named(catalog, full_name)
     if topic.mirror is None:
-        raise UserError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
+        raise NotFoundError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
     return topic, topic.mirror
 
 

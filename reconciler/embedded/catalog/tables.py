@@ -19,7 +19,7 @@ from reconciler.embedded.catalog.model import (
     RewriteEntry,
     TopicEntry,
 )
-from reconciler.errors import InvalidNamespaceError, QuotaExceededError, UserError
+from reconciler.errors import InvalidNamespaceError, NotFoundError, QuotaExceededError, UserError
 from reconciler.resources.address import check_full_name, split_name, tiers_of
 from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
@@ -383,7 +383,7 @@ def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[s
         return entry
     check_namespace_of(catalog, full_name)
     near = nearest(full_name, catalog.topics if known is None else known)
-    raise UserError(f"topic {full_name} does not exist", hint=did_you_mean(near, otherwise="Create it first."))
+    raise NotFoundError(f"topic {full_name} does not exist", hint=did_you_mean(near, otherwise="Create it first."))
 
 
 def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
@@ -415,7 +415,7 @@ def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
     """
     entry = catalog.links.get(name)
     if entry is None:
-        raise UserError(f"link {name} does not exist", hint="Create it first.")
+        raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
     return entry
 
 

@@ -27,7 +27,7 @@ from reconciler.embedded.segments.groups import (
     read_group,
 )
 from reconciler.embedded.segments.head import read_bounds
-from reconciler.errors import UserError
+from reconciler.errors import NotFoundError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 
@@ -334,7 +334,7 @@ def moves_of(
     store, catalog = logs.store, logs.catalog.read()
     found, read = read_group(store, group), Read.of(store, catalog)
     if found is None and topic is None:
-        raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
+        raise NotFoundError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
     known = found or Group()
     topic_ids = read.living(known) if topic is None else [topic_named(catalog, topic).id]
     rows = [(topic_id, row) for topic_id in topic_ids for row in read.rows(known, topic_id)]

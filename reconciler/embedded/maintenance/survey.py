@@ -224,8 +224,7 @@ class MaintenanceResult:
         """
         is_lost = isinstance(error, OwnershipLostError)
         where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
-        if where not in error.message:
-            error.message = f"{where}: {error.message}"
+        error.about(where)
         with self._lock:
             self._failed.add(tended)
             if is_lost and where in self.lost:

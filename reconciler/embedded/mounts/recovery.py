@@ -146,7 +146,7 @@ class Recovery:
     def _copied(self, number: int, own: RemotePartition) -> Manifest | None:
         """Copy what the source has and name the copies; `None`: nothing of it was ever uploaded."""
         present = {listed.key for listed in self.storage.list(f"{own.place}/")}
-        missed: set[str] = set()
+        missed: set[str | None] = set()
         while True:
             found = read_manifest(self.storage, remote_partition(self.source, number))
             if found is None:
@@ -158,9 +158,9 @@ class Recovery:
             except MissingObjectError as error:
                 # Retention or merging of the source may have been there: its manifest tells. Where that still names
                 # what was missing, it is lost.
-                if error.message in missed:
+                if error.key in missed:
                     raise self._lost(number, error) from error
-                missed.add(error.message)
+                missed.add(error.key)
             else:
                 return self._named(own, found, entries, present)
 

@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, chec
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import GROUPS, group_key, group_of_key
 from reconciler.embedded.segments.head import read_head
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, NotFoundError, UserError
 from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.records.log import MAX_OFFSET, Bounds
 from reconciler.resources.groups import READING_MS
@@ -125,7 +125,7 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
             check_served(name, topic)  # It would stay behind, or be overwritten.
         where, each = f"group {group}: {name}, partition {partition}", _committed(given)
         if not 0 <= partition < partitions:
-            raise UserError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
+            raise NotFoundError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
         if not 0 <= each.offset <= MAX_OFFSET:
             raise UserError(
                 f"{where}: {each.offset} is not an offset", hint="Commit the next offset to be read, from 0."
@@ -224,7 +224,7 @@ def existing_group(store: ObjectStore, group: str) -> Group:
     """
     found = read_group(store, group)
     if found is None:
-        raise UserError(f"group {group} does not exist", hint="A group is made by its first commit.")
+        raise NotFoundError(f"group {group} does not exist", hint="A group is made by its first commit.")
     return found
 
 

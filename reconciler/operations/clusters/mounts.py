@@ -229,11 +229,7 @@ def _the_one(
 
 
 def _check_legal(one: Underway, verb: MigrationVerb) -> None:
-    try:
-        one.table.step(one.state, verb)
-    except UserError as error:
-        message = f"migration {one.migration.id} of cluster {one.cluster} is {one.state}: {error.message}"
-        raise UserError(message, hint=error.hint) from error
+    one.table.step(one.state, verb, subject=f"migration {one.migration.id} of cluster {one.cluster} is {one.state}")
 
 
 def _given(cluster: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import MissingSparkError, UserError
+from reconciler.errors import MissingSparkError, NotFoundError, UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, configs_on
@@ -163,7 +163,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
             if found is not None:
                 raise found
             return address, observed
-    raise UserError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
+    raise NotFoundError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
 
 
 def _may_be_on(cluster: str, pattern: str) -> bool:

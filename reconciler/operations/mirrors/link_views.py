@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.errors import NotFoundError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_selection import link_named, warn_of_absent
@@ -187,7 +187,7 @@ class _Links:
             raise absent_cluster(self.site.clusters[cluster])
         known = ", ".join(sorted(self.rows)) or "none"
         hint = did_you_mean(nearest_spelling(address, self.rows), otherwise=f"Links there: {known}.")
-        raise UserError(f"{address}: there is no such link", hint=hint)
+        raise NotFoundError(f"{address}: there is no such link", hint=hint)
 
     def _matching(self, text: str) -> tuple[Address, ...]:
         if _ANY not in text:

@@ -7,7 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.errors import InvalidNamespaceError, ReconcilerError, RetryableError, UsageError, UserError
+from reconciler.errors import (
+    NotFoundError,
+    ReconcilerError,
+    RetryableError,
+    UsageError,
+)
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.steps.observe import absent_cluster, stands
@@ -64,14 +69,10 @@ def find_mirror(links: Links, named: Named) -> MirrorSeen:
     """
     try:
         return links.mirror(named.name)
-    except UserError as error:
-        if not isinstance(error, InvalidNamespaceError) and not error.message.startswith(f"topic {named.name} "):
-            raise  # The cluster cannot be read, and its own hint says what to do.
-        is_topic = "does not exist" not in error.message
-        addresses = [] if is_topic else [Named(named.cluster, mirror.name).address for mirror in links.mirrors()]
-        near = nearest_spelling(named.address, addresses)
+    except NotFoundError as error:
+        near = nearest_spelling(named.address, [Named(named.cluster, each.name).address for each in links.mirrors()])
         hint = did_you_mean(near, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
-        raise UserError(f"{named.address}: {error.message}", hint=hint) from error
+        raise NotFoundError(f"{named.address}: {error.message}", hint=hint) from error
 
 
 def another_cluster(site: Site, cluster: str, name: str) -> str | None:
@@ -286,7 +287,7 @@ def _check_links(named: Iterable[Address], there: Mapping[str, Sequence[LinkSeen
         if cluster_of(address) in there and address not in known:
             otherwise = f"Links there: {', '.join(known) or 'none'}."
             hint = did_you_mean(nearest_spelling(address, known), otherwise=otherwise)
-            raise UserError(f"{address}: there is no such link", hint=hint)
+            raise NotFoundError(f"{address}: there is no such link", hint=hint)
 
 
 def _place(error: MirrorError) -> tuple[str, str, str, str]:

@@ -480,11 +480,11 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], PlanDocument]) -> 
     Raises:
         UserError: It cannot be read, is no plan, of another format, or was changed after it was written.
     """
+    body = _plan_file(path)
     try:
-        return read(_plan_file(path))
+        return read(body)
     except UserError as error:
-        if shown not in error.message:
-            error.message = f"{shown}: {error.message}"
+        error.message = f"{shown}: {error.message}"
         raise
 
 

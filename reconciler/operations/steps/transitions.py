@@ -729,6 +729,7 @@ _CODES: Final = {
     "RetryableError": "REMOTE_LINK_NOT_FOUND_ERROR",
     "IncompleteError": "INTERNAL_ERROR",
     "UserError": "INVALID_REQUEST_ERROR",
+    "NotFoundError": "INVALID_REQUEST_ERROR",
     "InvalidNamespaceError": "INVALID_TOPIC",
 }
 

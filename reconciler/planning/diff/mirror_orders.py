@@ -328,7 +328,7 @@ def _check_step(
 ) -> None:
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
     try:
-        MIRROR.step(status, verb, condition=condition)
+        MIRROR.step(status, verb, condition=condition, subject=f"{address} is {status}")
     except UserError as error:
         cluster = cluster_of(address) or ""
         roles = situation.capabilities(cluster).mirrors.roles
@@ -337,7 +337,8 @@ def _check_step(
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
             hint = f"Resume its link first: reconciler link resume {address_of('link', cluster, link)}. {hint}"
-        raise UserError(f"{address} is {status}: {error.message.removeprefix('mirror: ')}", hint=hint) from error
+        error.hint = hint
+        raise
 
 
 def legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:

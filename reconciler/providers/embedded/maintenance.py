@@ -150,8 +150,7 @@ def _migrated(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Call
     left, errors = mounts.under_way(), []
     for number, error in ended.items():
         if error is not None:
-            error.message = f"migration {number}: {error.message.removeprefix(f'migration {number}: ')}"
-            errors.append(error)
+            errors.append(error.about(f"migration {number}"))
     done = sum(
         len(before[number].topics)
         for number, error in ended.items()

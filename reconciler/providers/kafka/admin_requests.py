@@ -307,6 +307,12 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
     alter(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
 
 
+def is_reset_refused(client: KafkaClient, key: str) -> bool:
+    """Return True if the brokers refuse to take back one property of all of them; nothing is changed."""
+    answers = altered(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
+    return any(answer.error_code for answer in answers)
+
+
 def delete(
     client: KafkaClient, asked: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
 ) -> None:

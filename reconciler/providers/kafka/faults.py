@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, runtime_checkable
 
-from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import (
+    NotAuthorizedError,
+    NotFoundError,
+    ProducerFencedError,
+    ReconcilerError,
+    RetryableError,
+    UserError,
+)
 from reconciler.runtime.text import one_line
 
 # What the codes of brokers and of librdkafka mean, and what to do about each (facts 6.2).
@@ -222,7 +229,9 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
             said(FENCED), hint="Another process continues it; nothing of this transaction is committed."
         )
     if code in ABSENT:
-        return UserError(said(ABSENT), hint="It has gone since it was last looked at. To see the rest: reconciler plan")
+        return NotFoundError(
+            said(ABSENT), hint="It has gone since it was last looked at. To see the rest: reconciler plan"
+        )
     if code == SECURITY_DISABLED:
         unarmed = f"{what}: these brokers have no authorizer, so that access rules are not possible"
         return UserError(unarmed, hint="Set authorizer.class.name at the brokers, or take the rules out of the files.")

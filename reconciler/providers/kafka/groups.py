@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import BlockedError, NotAuthorizedError, UserError
+from reconciler.errors import BlockedError, NotAuthorizedError, NotFoundError, UserError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
@@ -58,7 +58,7 @@ class KafkaGroups:
         states = self._states()
         group = self._called(group, states)
         if group not in states:
-            raise UserError(f"group {group} does not exist", hint="See which there are: reconciler group list")
+            raise NotFoundError(f"group {group} does not exist", hint="See which there are: reconciler group list")
         committed = self._offsets({group: states[group]}).get(group, {})
         return self._group(group, states[group], self._rows(committed, committed))
 
@@ -136,7 +136,7 @@ class KafkaGroups:
             for name, partition in offsets:
                 if name == topic and (self.naming.physical(name), partition) not in known:
                     message = f"group {group}: {name}, partition {partition}: there is no such partition"
-                    raise UserError(message, hint=f"The topic has {len(known)} partitions.")
+                    raise NotFoundError(message, hint=f"The topic has {len(known)} partitions.")
         places = {(self.naming.physical(name), part): at for (name, part), at in offsets.items()}
         self._set(self._called(group), places)
 
@@ -152,7 +152,9 @@ class KafkaGroups:
         states = self._states()
         _check_committing(group, states)
         if topic is None and group not in states:
-            raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
+            raise NotFoundError(
+                f"group {group} does not exist", hint="Name a topic to give a new group its first offsets."
+            )
         committed = self._committed([group]).get(group, {})
         names = sorted({name for name, _ in committed}) if topic is None else [self.naming.physical(topic)]
         places = [place for name in names for place in self._places(self.naming.full_name(name))]
@@ -226,7 +228,7 @@ class KafkaGroups:
         name = self.naming.physical(full_name)
         seen = self.client.topic(name)
         if seen is None:
-            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
         return [(name, number) for number in range(len(seen.replicas))]
 
     def _rows(self, places: Iterable[Place], committed: Mapping[Place, Any]) -> list[GroupOffset]:

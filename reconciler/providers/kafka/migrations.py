@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.archive import Archive, give_back
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import location_named, recoverable
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
 from reconciler.providers.kafka.mount_ledger import (
@@ -102,7 +102,9 @@ class KafkaMigrations:
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
             message = f"migration {migration}: Data migration does not exist"
-            raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+            raise NotFoundError(
+                message, hint="One that is done is gone; see what is under way: reconciler mount status"
+            )
         after = (MOUNT if move.direction == "inbound" else UNMOUNT).step(move.state, verb)
         if after is not MigrationState.CANCELING:
             message = f"migration {migration} is {move.state}: it continues by itself"

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.archive import ArchivedTopic
-from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError, UserError
+from reconciler.errors import LeaseError, NotFoundError, ReconcilerError, RetryableError, StalePlanError, UserError
 from reconciler.planning.actions import ControlAction, Delete, Reason, Update
 from reconciler.planning.fields import CONFIGS, canonical_field, equal
 from reconciler.providers.kafka import admin
@@ -400,7 +400,7 @@ class KafkaStorageMoves:
         """Return the location of a topic: its id gives one, unless it was mounted from another."""
         seen = self.client.topic(self.naming.physical(full_name))
         if seen is None:
-            raise UserError(f"topic {full_name} does not exist", hint="Plan again.")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="Plan again.")
         known = places_in(self.ledger.read(*KINDS)).get(seen.id)
         return known or location_of(full_name, self.client.cluster().id, seen.id)
 

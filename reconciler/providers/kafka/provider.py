@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
@@ -229,7 +229,7 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
             may_go_on()
             configure_brokers(client, wanted)
     except ReconcilerError as error:
-        return Failed(action.id, _with_way(error, action))
+        return Failed(action.id, _with_way(client, error, action))
     return Done(action.id, client.cluster().id)
 
 
@@ -237,10 +237,12 @@ _NEVER_RESET: Final = "min.insync.replicas"
 """What brokers with eligible leader replicas (KIP-966) never take back, once it was set for all of them."""
 
 
-def _with_way(error: ReconcilerError, action: Update) -> ReconcilerError:
+def _with_way(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
     """Say what to do about a property that brokers do not take back."""
+    from reconciler.providers.kafka.admin_requests import is_reset_refused  # noqa: PLC0415 - plans need none of it
+
     is_reset = any(each.path == PROPERTIES + _NEVER_RESET and each.after is None for each in action.changes)
-    if is_reset and _NEVER_RESET in error.message:
+    if is_reset and isinstance(error, UserError) and is_reset_refused(client, _NEVER_RESET):
         error.hint = (
             f"In place of leaving it out, write {_NEVER_RESET}: 1 among the properties of the Cluster. No property was "
             "changed; the next apply changes all of them."
@@ -708,7 +710,7 @@ class KafkaProvider:
                 raise self._client.hidden(name)
             if name not in there or there[name].error:
                 message = f"{topic}: topic {full_name_of(topic)} does not exist"
-                raise UserError(message, hint="See which there are: reconciler topic list")
+                raise NotFoundError(message, hint="See which there are: reconciler topic list")
         return {topic: there[name] for topic, name in names.items()}
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import NotAuthorizedError, UserError
+from reconciler.errors import NotAuthorizedError, NotFoundError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, Place, newest_of, offsets_at, sizes_of
 from reconciler.providers.kafka.translate import Naming, TopicSeen, is_internal
@@ -83,7 +83,7 @@ def _looked(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSeen], 
         places = [(name, number) for name, seen in chosen.items() for number in range(len(seen.replicas))]
         try:
             return topics, chosen, _offsets(client, chosen, places)
-        except UserError:
+        except NotFoundError:
             if look == _LOOKS:
                 raise
     raise AssertionError

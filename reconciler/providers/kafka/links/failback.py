@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import StalePlanError, UserError
+from reconciler.errors import NotFoundError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.providers.kafka.ledger import (
     COPIES,
@@ -332,7 +332,7 @@ class Failback:
     def _there(self, full_name: str) -> tuple[str, TopicSeen]:
         topic, seen = self.site.topic(full_name)
         if seen is None:
-            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
         return topic, seen
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
@@ -237,7 +237,7 @@ def marks(site: Site) -> dict[str, Marked]:
     """
     try:
         return _marks(site)
-    except UserError:  # A topic that is deleted meanwhile makes a request about all of them fail.
+    except NotFoundError:  # A topic that is deleted meanwhile makes a request about all of them fail.
         return _marks(site)
 
 

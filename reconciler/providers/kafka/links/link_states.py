@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import UserError
+from reconciler.errors import NotFoundError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import hidden_topic
@@ -114,7 +114,7 @@ class States:
             UserError: There is none.
         """
         if name not in self.links:
-            raise UserError(f"link {name} does not exist", hint="Create it first.")
+            raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
 
     def mirror(self, topic: str, full_name: str, topic_id: str | None) -> KeptMirror:
@@ -125,7 +125,9 @@ class States:
         """
         kept = self.mirrors.get(topic)
         if kept is None or kept.topic_id is None or kept.topic_id != topic_id:
-            raise UserError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
+            raise NotFoundError(
+                f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list"
+            )
         return kept
 
     def of(self, link: str) -> Iterator[tuple[str, KeptMirror]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
@@ -160,7 +160,7 @@ class KafkaLinks:
         topic, seen = self.site.topic(full_name)
         states = self.site.states()
         if seen is None:
-            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
         return _seen(self.site, states, states.mirror(topic, full_name, seen.id), seen)
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
@@ -168,7 +168,7 @@ class KafkaLinks:
         found = self.positions_of([full_name])
         if full_name not in found:
             self.site.topic(full_name)  # refuses who may not know whether it is there
-            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
         return found[full_name]
 
     def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
@@ -469,7 +469,7 @@ class _Carrying:
             outcomes = Changing(self._site, self._may_go_on).ask_once(known, verb)
             for name, action in some.items():
                 message = f"topic {name} is not mirrored"
-                missing = UserError(message, hint="See the mirrors with: reconciler mirror list")
+                missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
                 found[action.id] = outcomes.get(name, missing)
         return found
 
@@ -606,7 +606,7 @@ def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink
     topic, seen = site.topic(full_name)
     if seen is None:
         message = f"cluster {site.cluster} has no topic {topic}"
-        raise UserError(message, hint="See which there are: reconciler topic list")
+        raise NotFoundError(message, hint="See which there are: reconciler topic list")
     kept = site.states().live({topic: seen.id}).mirrors.get(topic)
     configs = _configs(site, topic)
     more, partitions = _writing(configs), len(seen.replicas)
