@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -11,14 +12,9 @@ from reconciler.archives.storage import check_given
 from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, changed_rules, namespace_rules
 from reconciler.embedded.catalog.mirror_moves import (
     Peer,
-    advance,
-    aim,
     ask_mirror,
+    change_mirror,
     join_peer,
-    set_begins,
-    set_link_trouble,
-    set_task_trouble,
-    set_trouble,
     under_way,
 )
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, follow_source, source_topic
@@ -44,7 +40,7 @@ from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.embedded.tiered.remote_retention import TieredPartition
 from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import ReconcilerError
-from reconciler.lifecycles import LinkStatus, MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.acls import rule_fields
 from reconciler.resources.mirror_link import is_auto_created
@@ -105,9 +101,13 @@ class Linking:
         release_groups(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
         return after
 
-    def aim(self, full_name: str, ends: Mapping[int, int], *, operation: str) -> MirrorEntry:
-        """Write down where an operation is to end; the first ones count."""
-        return self._commit(lambda draft: aim(draft, full_name, operation, ends), f"change mirror {full_name}")
+    def change(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
+        """Replace the entry of a mirror by one commit, and return it."""
+        return self._commit(lambda draft: change_mirror(draft, full_name, decide), f"change mirror {full_name}")
+
+    def change_link(self, name: str, decide: Callable[[mirrors.LinkEntry], mirrors.LinkEntry]) -> None:
+        """Replace the entry of a link by one commit."""
+        self._commit(lambda draft: draft.put_link(name, decide(link_named(draft, name))), f"change link {name}")
 
     def advance(self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False) -> MirrorEntry:
         """Let a mirror go to the next state of its operation; one that stops takes records when this returns.
@@ -116,7 +116,7 @@ class Linking:
             UserError: Another operation is under way, or the table has no such move.
         """
         asked = replace(self._asked(operation), is_given_up=is_given_up)
-        after = self._commit(lambda draft: advance(draft, full_name, to, asked), f"change mirror {full_name}")
+        after = self.change(full_name, lambda entry: mirrors.advanced(full_name, entry, to, asked))
         if after.is_stopped:
             self.open_heads(full_name)
         return after
@@ -178,7 +178,7 @@ class Linking:
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
         """Write down where a new mirror begins, and let partitions that hold nothing begin there."""
-        after = self._commit(lambda draft: set_begins(draft, full_name, offsets), f"change mirror {full_name}")
+        after = self.change(full_name, lambda entry: mirrors.begun(entry, offsets))
         topic = topic_named(self.cluster.catalog.read(), full_name)
         begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
 
@@ -190,23 +190,6 @@ class Linking:
 
         all_side_by_side(start, sorted(begins), name="begin")
         return after
-
-    def set_trouble(
-        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
-    ) -> None:
-        """Note why a mirror, or an operation of it, cannot go on, or that it can again; `fails`: it never will."""
-        self._commit(
-            lambda draft: set_trouble(draft, full_name, trouble, fails=fails, operation=operation),
-            f"change mirror {full_name}",
-        )
-
-    def set_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
-        """Note whether a link reaches its source."""
-        self._commit(lambda draft: set_link_trouble(draft, link, status, trouble), f"change link {link}")
-
-    def set_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Note what is wrong with a task of a link, or that nothing is."""
-        self._commit(lambda draft: set_task_trouble(draft, link, task, trouble), f"change link {link}")
 
     def heads(self, full_name: str) -> dict[int, Head]:
         """Return the heads of the partitions that were ever written."""
@@ -301,7 +284,7 @@ def note_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: 
     for name, trouble in troubles.items():
         entry = draft.topics.get(name)
         if entry is not None and entry.follows is not None:
-            set_trouble(draft, name, trouble, fails=name in failed)
+            change_mirror(draft, name, partial(mirrors.troubled, trouble=trouble, fails=name in failed))
 
 
 def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:

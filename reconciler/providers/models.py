@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -17,19 +18,69 @@ from reconciler.resources.mirrors import (
     LinkEntry,
     LinkSeen,
     MirrorEntry,
+    MirrorSeen,
     Named,
     SourceTopic,
+    Trouble,
+    aimed,
     link_status,
+    link_troubled,
+    noted,
     synced_configs,
+    task_troubled,
+    troubled,
 )
 
 if TYPE_CHECKING:
+    from reconciler.lifecycles import LinkStatus
     from reconciler.resources.address import Address
     from reconciler.resources.kafka_configs import ConfigKey
 
 
 NO_CATALOG: Final[Mapping[str, ConfigKey]] = MappingProxyType({})
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
+
+
+class MirrorBook(ABC):
+    """What a cluster keeps of its links and mirrors: the platform changes an entry, this class decides to what."""
+
+    @abstractmethod
+    def mirror(self, full_name: str) -> MirrorSeen:
+        """Return one mirror."""
+
+    @abstractmethod
+    def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
+        """Replace the entry of a mirror in one step; `decide` is called again if another change came first."""
+
+    @abstractmethod
+    def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
+        """Replace the entry of a link, likewise."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Return the time by the clock of the caller."""
+
+    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
+        """Write down where an operation is to end; the first ends count."""
+        self.change_mirror(full_name, lambda entry: aimed(full_name, entry, operation, ends))
+        return self.mirror(full_name)
+
+    def trouble(
+        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
+        """Note why a mirror cannot fetch or continue, or that it can again."""
+        kept = noted(trouble, self.now_ms())
+        self.change_mirror(full_name, lambda entry: troubled(entry, kept, fails=fails, operation=operation))
+
+    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
+        """Note whether a link reaches its source."""
+        kept = noted(trouble, self.now_ms())
+        self.change_link(link, lambda entry: link_troubled(entry, status, kept))
+
+    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
+        """Note what is wrong with a task of a link, or that nothing is."""
+        kept = noted(trouble, self.now_ms())
+        self.change_link(link, lambda entry: task_troubled(entry, task, kept))
 
 
 def no_storage() -> UserError:

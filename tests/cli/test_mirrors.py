@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC, Trouble
+from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC, Trouble, task_troubled
 from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def test_errors_of_transitions_and_of_tasks_are_listed_and_mending_the_cause_end
     assert twins.said("mirror", "errors") == "Nothing is wrong.\n"
     writer = opened(twins, "shop:clicks")
     east = twins.cluster("east").linking
-    east.set_task_trouble("twin", TOPIC_CONFIGS_SYNC, Trouble("AUTHORIZATION_ERROR", "it may not describe", 7))
+    trouble = Trouble("AUTHORIZATION_ERROR", "it may not describe", 7)
+    east.change_link("twin", lambda link: task_troubled(link, TOPIC_CONFIGS_SYNC, trouble))
     east.ask("shop:clicks", "promote", operation="op")
     assert twins.typed("run", "--once", "--only", "mirror").code != 0
     assert twins.status(CLICKS) == "PENDING_STOPPED"

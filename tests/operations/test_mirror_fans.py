@@ -13,7 +13,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.links import EmbeddedLinks
-from reconciler.resources.mirrors import Operation
+from reconciler.resources.mirrors import Operation, aimed
 from tests.operations.stage import (
     EAST,
     NORTH,
@@ -295,7 +295,7 @@ def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None
     east, west = opened(shop, "east").linking, opened(shop, "west").linking
     east.ask(ORDERS, "reverse-and-start", operation="it")
     west.join(ORDERS, Peer("a", ORDERS, "topic"), Operation("it", "reverse-and-start"))
-    east.aim(ORDERS, {0: 5}, operation="it")
+    east.change(ORDERS, lambda entry: aimed(ORDERS, entry, "it", {0: 5}))
     with pytest.raises(UserError, match="its source is shut: its reversal cannot be taken back"):
         east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
     assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"

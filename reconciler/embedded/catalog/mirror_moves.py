@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from reconciler.embedded.catalog.tables import (
     topic_named,
 )
 from reconciler.errors import NotFoundError, UserError
-from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
+from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.mirrors import (
     RESTORE,
@@ -24,7 +24,6 @@ from reconciler.resources.mirrors import (
     MirrorEntry,
     Operation,
     TransitionRequest,
-    Trouble,
     check_reversible,
     over_error,
     status_of,
@@ -113,24 +112,14 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
     )
 
 
-def aim(draft: Draft, full_name: str, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
-    """Write down where an operation is to end; what stands there already stays.
+def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
+    """Replace the entry of a mirror, and return it.
 
     Raises:
-        UserError: Another operation is under way, or none.
+        UserError: It is none; or as `decide` raises.
     """
     _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, mirrors.aimed(full_name, mirror, operation, ends))
-
-
-def advance(draft: Draft, full_name: str, to: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:
-    """Let a mirror go to the next state of its operation; where it is there already, nothing changes.
-
-    Raises:
-        UserError: Another operation is under way, or the table has no such move.
-    """
-    _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, mirrors.advanced(full_name, mirror, to, asked))
+    return _put(draft, full_name, decide(mirror))
 
 
 def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
@@ -141,30 +130,6 @@ def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple
     """
     _, mirror = mirror_named(catalog, full_name)
     return mirror, mirrors.under_way(full_name, mirror, operation)
-
-
-def set_trouble(
-    draft: Draft, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
-) -> None:
-    """Note why a mirror cannot fetch or go on, since when for the first time; `fails`: for good."""
-    _, mirror = mirror_named(draft, full_name)
-    _put(draft, full_name, mirrors.troubled(mirror, trouble, fails=fails, operation=operation))
-
-
-def set_link_trouble(draft: Draft, name: str, status: LinkStatus, trouble: Trouble | None) -> None:
-    """Note whether a link reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
-    draft.put_link(name, mirrors.link_troubled(link_named(draft, name), status, trouble))
-
-
-def set_task_trouble(draft: Draft, name: str, task: str, trouble: Trouble | None) -> None:
-    """Note what is wrong with a task of a link, or that nothing is any more."""
-    draft.put_link(name, mirrors.task_troubled(link_named(draft, name), task, trouble))
-
-
-def set_begins(draft: Draft, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Write down where a new mirror begins; what stands there already stays, partitions that came later are added."""
-    _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, mirrors.begun(mirror, offsets))
 
 
 def drop_records(draft: Draft, link: LinkEntry) -> None:

@@ -25,15 +25,17 @@ from reconciler.embedded.link_side import (
 from reconciler.embedded.maintenance.survey import remember, remembered
 from reconciler.embedded.segments.head import list_heads, position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.providers.models import link_seen
+from reconciler.lifecycles import MirrorStatus
+from reconciler.providers.models import MirrorBook, link_seen
 from reconciler.providers.protocol_links import Marked
 from reconciler.resources.mirrors import (
     AccessRules,
     ForeignRecords,
     GroupOffsets,
     GroupOffsetsResult,
+    LinkEntry,
     LinkSeen,
+    MirrorEntry,
     MirrorSeen,
     Offered,
     Operation,
@@ -60,7 +62,7 @@ _MARK_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
-class EmbeddedLinks:
+class EmbeddedLinks(MirrorBook):
     """`Links` over an embedded cluster; `name` is what manifests call it."""
 
     cluster: EmbeddedCluster
@@ -142,11 +144,6 @@ class EmbeddedLinks:
         self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.mirror(full_name)
 
-    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
-        """Write down where an operation is to end; the first ones count."""
-        self.cluster.linking.aim(full_name, ends, operation=operation)
-        return self.mirror(full_name)
-
     def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
         """Do nothing: producers cannot write to a mirror."""
 
@@ -211,20 +208,17 @@ class EmbeddedLinks:
 
         follow_starts(self.cluster, full_name, starts)
 
-    def trouble(
-        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
-    ) -> None:
-        """Note why a mirror cannot fetch or go on, or that it can again."""
-        kept = noted(trouble, self.cluster.now_ms())
-        self.cluster.linking.set_trouble(full_name, kept, fails=fails, operation=operation)
+    def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
+        """Replace the entry of a mirror by one commit."""
+        self.cluster.linking.change(full_name, decide)
 
-    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
-        """Note whether a link reaches its source."""
-        self.cluster.linking.set_link_trouble(link, status, noted(trouble, self.cluster.now_ms()))
+    def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
+        """Replace the entry of a link by one commit."""
+        self.cluster.linking.change_link(name, decide)
 
-    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Note what is wrong with a task of a link."""
-        self.cluster.linking.set_task_trouble(link, task, noted(trouble, self.cluster.now_ms()))
+    def now_ms(self) -> int:
+        """Return the time by the clock of the cluster."""
+        return self.cluster.now_ms()
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic and its heads' marks: one listing, then the catalog, without what is closed."""

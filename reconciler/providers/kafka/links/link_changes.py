@@ -176,7 +176,7 @@ class Changing:
         if isinstance(found, ReconcilerError):
             raise found
 
-    def change(self, full_name: str, link: str, of: Callable[[KeptMirror], MirrorEntry]) -> None:
+    def change(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
         """Change what is noted of a mirror, and nothing that copiers must know.
 
         Raises:
@@ -186,7 +186,7 @@ class Changing:
 
         def decide(entries: Entries) -> Changes:
             kept = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
-            after = replace(kept, entry=of(kept))
+            after = replace(kept, entry=of(kept.entry))
             return {} if after == kept else mirror_changes(topic, after)
 
         self.may_go_on()

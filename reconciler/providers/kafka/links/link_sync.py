@@ -116,7 +116,7 @@ class KafkaSyncs:
         self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
         if kept.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation
-            Changing(self.site).change(name, kept.link, lambda now: replace(now.entry, source_topic_id=known))
+            Changing(self.site).change(name, kept.link, lambda entry: replace(entry, source_topic_id=known))
 
     def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Note what is wrong with mirrors, those of one link at once."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
+from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
 from reconciler.providers.kafka.client import UNAUTHORIZED
@@ -38,7 +38,7 @@ from reconciler.providers.kafka.links.link_states import (
 )
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
-from reconciler.providers.models import declared_after, link_entry, link_seen, moved, source_taken
+from reconciler.providers.models import MirrorBook, declared_after, link_entry, link_seen, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.providers.protocol_links import Marked
 from reconciler.resources.acls import DENIED, rule_at
@@ -51,21 +51,16 @@ from reconciler.resources.mirrors import (
     Json,
     LinkEntry,
     LinkSeen,
+    MirrorEntry,
     MirrorSeen,
     Operation,
     Position,
     TransitionRequest,
-    Trouble,
     Truncated,
-    aimed,
     begun,
     check_own,
     check_synced,
-    link_troubled,
-    noted,
     since_of,
-    task_troubled,
-    troubled,
     with_filters,
 )
 from reconciler.runtime.retry import go_on
@@ -79,7 +74,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KafkaLinks:
+class KafkaLinks(MirrorBook):
     """`Links` over the ledger of a Kafka cluster."""
 
     site: Site
@@ -97,6 +92,18 @@ class KafkaLinks:
         from reconciler.providers.kafka.links.link_sync import KafkaSyncs  # noqa: PLC0415 - only who drives links pays
 
         return KafkaSyncs(self.site)
+
+    def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
+        """Replace the entry of a mirror by one record of the ledger."""
+        Changing(self.site).change(full_name, self.mirror(full_name).link, decide)
+
+    def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
+        """Replace the entry of a link by one record of the ledger."""
+        Changing(self.site).change_link(name, decide)
+
+    def now_ms(self) -> int:
+        """Return the time by the clock of the caller."""
+        return self.site.now_ms()
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic, and what changes whenever one of its partitions does."""
@@ -218,10 +225,6 @@ class KafkaLinks:
         self._failback(may_go_on).join(full_name, of, operation)
         return self.mirror(full_name)
 
-    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
-        """Write down where an operation is to end; the first ones count."""
-        return self._changed(full_name, lambda kept: aimed(full_name, kept.entry, operation, ends))
-
     def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
         """Seal a mirror until an operation is over."""
         self._failback(may_go_on).shut(full_name, operation)
@@ -306,31 +309,6 @@ class KafkaLinks:
         from reconciler.providers.kafka.links.link_sync import follow_starts  # noqa: PLC0415 - only who drives links
 
         follow_starts(self.site, full_name, starts)
-
-    def trouble(
-        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
-    ) -> None:
-        """Note why a mirror cannot fetch or go on, or that it can again."""
-        kept = noted(trouble, self.site.now_ms())
-        self._changed(full_name, lambda here: troubled(here.entry, kept, fails=fails, operation=operation))
-
-    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
-        """Note whether a link reaches its source."""
-        kept = noted(trouble, self.site.now_ms())
-        Changing(self.site).change_link(link, lambda here: link_troubled(here, status, kept))
-
-    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Note what is wrong with a task of a link."""
-        kept = noted(trouble, self.site.now_ms())
-        Changing(self.site).change_link(link, lambda here: task_troubled(here, task, kept))
-
-    def complete(self, full_name: str) -> None:
-        """Note that a mirror's first copy has reached the end its source had when it began."""
-        self._changed(full_name, lambda kept: replace(kept.entry, first_copy_done=True))
-
-    def _changed(self, full_name: str, of: Callable[[KeptMirror], object]) -> MirrorSeen:
-        Changing(self.site).change(full_name, self.mirror(full_name).link, of)  # type: ignore[arg-type]
-        return self.mirror(full_name)
 
     def _changing(self, may_go_on: Callable[[], None]) -> Changing:
         return Changing(self.site, may_go_on)
@@ -509,7 +487,8 @@ class _Carrying:
                 return self._make_link(link)
             case Update(after=MirrorLink() as link):
                 name = link.metadata.name
-                return self._change_link(name, lambda here: self._altered(name, here, action)).id
+                changing = Changing(self._site, self._may_go_on)
+                return changing.change_link(name, lambda here: self._altered(name, here, action)).id
             case Update(after=MirrorTopic() as mirror):
                 return self._configure(mirror, action)
             case Delete(before=MirrorLink() as link):
@@ -543,9 +522,6 @@ class _Carrying:
         after = _with(here, with_filters(name, declared_after(here.declared, action.changes)))
         check_synced(name, after)
         return after
-
-    def _change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
-        return Changing(self._site, self._may_go_on).change_link(name, of)
 
     def _delete_link(self, name: str, link_id: str | None) -> None:
         there = self._site.states().links.get(name)
@@ -622,7 +598,7 @@ def _complete(site: Site, full_name: str) -> None:
     """Note the first copy once: what is noted again would be looked at by every copier."""
     links = KafkaLinks(site)
     if not links.mirror(full_name).first_copy_done:
-        links.complete(full_name)
+        links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))
 
 
 def _configs(site: Site, topic: str) -> Mapping[str, str]:
