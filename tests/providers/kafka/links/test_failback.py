@@ -188,7 +188,7 @@ def place(pair: Pair, state: MirrorStatus) -> None:
     )
     kept_state = _M.ACTIVE if state in IMPOSED else state
     changing.change(
-        pair.name, link, lambda kept: replace(kept.entry, state=kept_state.value, operation=None, stopped_by=None)
+        pair.name, link, lambda kept: replace(kept, state=kept_state.value, operation=None, stopped_by=None)
     )
     assert links.mirror(pair.name).status is state
 
