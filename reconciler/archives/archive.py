@@ -1,6 +1,8 @@
-"""Archives: topics of other platforms in object storage.
+"""Archives: topics of other platforms in object storage, in the format of a detached topic.
 
-The format is that of a detached topic, so whoever mounts it need not know which platform it came from.
+A mount claims a detached topic, copies its records, and settles it: the register keeps two clusters from taking one
+topic. An unmount begins an archive, describes the topic before it is deleted, and detaches it. Any process may repeat
+each step.
 """
 
 from __future__ import annotations
@@ -56,24 +58,24 @@ _NO_TARGETS: Final = Targets(None, None, None, None, is_strict=False)
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One topic in object storage. Picklable: an executor opens the storage anew."""
+    """One topic in object storage. Picklable: an executor opens the storage again."""
 
     storage: ObjectStore
     location: TopicLocation
     owner: str
-    """Id (a UUID) of the cluster that writes it, and whose it is until it is detached."""
+    """Id (a UUID) of the cluster that owns it until it is detached."""
     storage_id: str | None = None
-    """Which object storage it is; `None`: whoever asks does not know."""
+    """Id of the object storage, if it is known."""
 
     def partition(self, number: int) -> RemotePartition:
         """Return one partition's place."""
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
-        """Refuse a machine that does not see the object storage.
+        """Refuse a machine that sees another storage, or none: a folder that is not shared.
 
         Raises:
-            UserError: What is found there is another storage, or none: to this machine a folder that is not shared.
+            UserError: It does.
         """
         check_storage(self.storage, self.storage_id)
 
@@ -84,7 +86,6 @@ class Archive:
 
     @property
     def _tiering(self) -> Tiering:
-        """Say what a manifest is swapped under: no catalog has this topic, and nobody else uploads it."""
         return Tiering(
             self.location,
             TieringState.ENABLED,
@@ -96,12 +97,6 @@ class Archive:
             max_interval_ms=None,
             spill_bytes=_SPILL_BYTES,
         )
-
-
-# A detached topic taken by a cluster whose jobs copy its records: claimed first, and its own once all are there.
-#
-# It is the register that keeps two clusters from taking one topic, whatever their platforms; the objects stay where
-# they are, in the name of who has taken it, until that cluster detaches the topic again.
 
 
 def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
@@ -162,16 +157,9 @@ def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
     unclaim_topic(archive.storage, archive.location, archive.owner, mark, now_ms)
 
 
-# An archive from its first write to the moment it is nobody's: what an unmount does, where jobs do it.
-#
-# `begin` makes the manifests, empty, and `topic.json`; the records come through `ArchiveSink`. `describe` writes down
-# what the topic was, before it is deleted; `detach` lets go of it: from then on anybody may mount it. All of it may be
-# done again, by anybody, at any point.
-
-
 _PLACES = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _TIERED = {"remote.write": "true", "remote.read": "true"}
-"""What holds for a topic whose records lie in object storage: whoever mounts it reads them there."""
+"""What holds for a topic whose records are in object storage: a mount reads them there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +343,7 @@ def _manifest(archive: Archive, number: int) -> Manifest | None:
 
 
 def _known(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs that an embedded cluster has too, and takes; what lies where is not for those to say."""
+    """Return the configs that an embedded cluster takes, without those of where records are stored."""
     return {
         key: value for key, value in sorted(configs.items()) if not key.startswith(_PLACES) and _is_taken(key, value)
     }

@@ -1,8 +1,8 @@
 """The partition manifest: the register that names every remote segment.
 
-It is to the remote tier what the head is to the local one, and keeps its segments in the same way: the newest itself,
-the older ones in pages. Segments never overlap; offsets between them that no segment has are gaps (aborted or
-compacted records). What is in `garbage` is not readable any more and waits to be deleted.
+It names the newest segments itself, and the older ones in pages. Segments never overlap; offsets between them that no
+segment has are gaps (aborted or compacted records). Objects are put before the swap that names them, and deleted after
+the swap that names them no more: what is in `garbage` is not readable, and waits to be deleted.
 """
 
 from __future__ import annotations
@@ -218,9 +218,6 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
         yield f"it ends at {manifest.end} and names offset {last}"
 
 
-# Whose a remote part is: another cluster's, or nobody's, is left alone in every way, and said once with what to do.
-
-
 def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
     """Refuse to act on what a manifest names, where that is not the cluster's; `what` says of which partition it is.
 
@@ -241,12 +238,6 @@ def ownership_lost(what: object, owner: str) -> OwnershipLostError:
     return OwnershipLostError(f"{what} belongs to {whose}", hint=hint)
 
 
-# Spilling of manifests: a manifest that has grown gives its oldest segments to pages, which join into larger ones.
-#
-# A root names only pages of entries, never pages of pages: whatever offset is wanted, the root and one page tell. Pages
-# of one size that are many become one of the next, so the root stays small and each entry is written a few times only.
-
-
 JOINED: Final = 8
 """Neighbouring pages of one size that become one."""
 _LARGEST: Final = 8 * 1024 * 1024
@@ -256,7 +247,11 @@ _ENTRY: Final = 300
 
 
 class ManifestSpill:
-    """Writes pages of one manifest. One for each change of it: a lost race reuses what it wrote."""
+    """Writes pages of one manifest. One for each change of it: a lost race reuses what it wrote.
+
+    A root names pages of entries only, so any offset takes the root and one page. Eight pages of one size become one of
+    the next.
+    """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
         """Name the partition; nothing is written yet."""
@@ -326,12 +321,6 @@ class ManifestSpill:
         return read_page(self._storage, page)
 
 
-# Swaps of a manifest: by its owner alone, under the tiered epoch the catalog has, at no time naming what is not there.
-#
-# Objects are put before the swap that names them, and deleted after the swap that names them no more. A swap whose
-# answer was lost is recognised by its mark.
-
-
 @dataclass(frozen=True, slots=True)
 class ManifestSwap:
     """Who swaps: the cluster that holds the topic, and the tiering it acts under."""
@@ -380,11 +369,6 @@ class ManifestSwap:
         return after
 
 
-# Garbage of a manifest: its objects are deleted, then it is forgotten. Whoever finds some does it, as often as wanted.
-#
-# A page is deleted after all that it names: where one is not there, somebody has been here before.
-
-
 N = TypeVar("N", Entry, PageRef)
 
 
@@ -431,12 +415,6 @@ def _without(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
     return tuple(each for each in named if each.key not in keys)
 
 
-# Manifests that change hands, all those of a topic: what is swapped was read before it was asked whether we may.
-#
-# Whoever sleeps between asking and swapping finds a manifest that has changed, reads it once more and asks once more.
-# So nobody who wakes up late takes anything, be the topic another's by then, or here again.
-
-
 Change = Callable[[Manifest], Manifest | None]
 """Returns what a manifest shall become, `None` for no change; may raise where it is in wrong hands."""
 _ROUNDS: Final = 20
@@ -444,7 +422,10 @@ _ROUNDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Handing:
-    """The manifests of one topic, and who says whether they may change hands."""
+    """The manifests of one topic, which change owner together.
+
+    Each swap is of a manifest that was read before `check` allowed it: a process that was late reads it and asks again.
+    """
 
     storage: ObjectStore
     location: TopicLocation

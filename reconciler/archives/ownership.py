@@ -1,14 +1,13 @@
 """Ownership registers of detached topics: claim, settle, release.
 
-`detached` → `claimed` (a cluster is mounting it) → `mounted` → `detached`, under the next epoch each. Two clusters that
-mount one topic swap the same register, so one of them loses, however they race; what it claimed is known again by its
-claim, a mark of the migration, so that whoever finishes a migration finds it.
+`detached` → `claimed` (a cluster is mounting it) → `mounted` → `detached`, each by one swap under the next epoch. Of
+two clusters that mount one topic one loses the swap. The claim is a mark of the migration, by which it is continued.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +39,7 @@ _SHAPE: Final = {
     "bytes": int,
     "at_ms": int,
 }
+_PLACE: Final = ("topic", "cluster_id", "revision")
 
 
 class Owning(StrEnum):
@@ -70,34 +70,16 @@ class Ownership:
 
     def to_json(self) -> Json:
         """Return what the register keeps."""
-        return {
-            "state": str(self.state),
-            "owner": self.owner,
-            "claim": self.claim,
-            "topic": self.location.topic,
-            "cluster_id": self.location.cluster_id,
-            "revision": self.location.revision,
-            "name": self.name,
-            "partitions": self.partitions,
-            "records": self.records,
-            "bytes": self.bytes,
-            "at_ms": self.at_ms,
-        }
+        kept = asdict(self)
+        kept |= {**kept.pop("location"), "state": str(self.state)}
+        return {key: kept[key] for key in _SHAPE}
 
     @classmethod
     def from_json(cls, kept: Json) -> Ownership:
         """Read it back."""
-        return cls(
-            TopicLocation(kept["topic"], kept["cluster_id"], kept["revision"]),
-            Owning(kept["state"]),
-            kept["owner"],
-            kept["claim"],
-            kept["name"],
-            kept["partitions"],
-            kept["records"],
-            kept["bytes"],
-            kept["at_ms"],
-        )
+        place = {key: kept[key] for key in _PLACE}
+        rest = {key: kept[key] for key in _SHAPE.keys() - {*_PLACE, "state"}}
+        return cls(TopicLocation(**place), Owning(kept["state"]), **rest)
 
 
 def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership | None:
@@ -184,9 +166,6 @@ def _parsed(register: Register, held: ReadRegister) -> Ownership:
     if mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {place}")
     return found
-
-
-# The moves of an ownership register: claimed, settled, let go, detached, seized and released, each by one swap.
 
 
 def check_claimable(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str = "") -> None:

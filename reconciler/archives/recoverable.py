@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# What manifests name held against what lies there, before anything is copied: one listing tells what is lost.
-#
-# The source may be in use. What seems lost is looked at once more by the manifests as they are then: what retention or
-# merging has taken meanwhile is not lost.
-
-
 _AT_ONCE: Final = 16
 
 
@@ -58,7 +52,8 @@ class Loss:
 def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
     """Return the manifests of a topic's partitions; one of which nothing was ever uploaded is absent.
 
-    A GET for each, one listing, and a GET for each page.
+    A GET for each, one listing, and a GET for each page. What seems lost is read again: retention or merging may have
+    taken it meanwhile.
 
     Raises:
         UserError: One is damaged, of a newer format, or not there while segments are; something that is named is lost.

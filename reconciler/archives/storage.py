@@ -1,4 +1,4 @@
-"""Object storage: which storage it is (`storage.json`), and that no cluster's root lies there."""
+"""Object storage: its id (`storage.json`), and that it is apart from roots of clusters, since a sweep deletes there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from reconciler.runtime.effects import this_host
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
-
-
-# Object storage and the roots of clusters lie apart: a sweep deletes what its own cluster does not name.
 
 
 APART: Final = "Give objectStorage a location of its own, beside the roots of clusters, never in or around one."
@@ -66,9 +63,6 @@ def _roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
 def _is_cluster(store: ObjectStore, key: str) -> bool:
     found = store.get(key)  # Others may have files of that name.
     return found is not None and _MARK in found.body
-
-
-# `storage.json`: which object storage this is. Written once, by the process that binds the first cluster to it.
 
 
 _FORMAT: Final = "reconciler.object-storage/1"
