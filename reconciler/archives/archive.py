@@ -7,10 +7,12 @@ each step.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.cluster_metadata import kept_groups, place_of
 from reconciler.archives.keys import index_key, location_prefix, manifest_key, remote_place_of, topic_manifest_key
 from reconciler.archives.location import Tiering, TopicLocation
 from reconciler.archives.manifest import (
@@ -29,9 +31,12 @@ from reconciler.archives.ownership import (
     Owning,
     check_hands,
     check_owned,
+    check_seized,
     claim_topic,
     detach_topic,
     read_ownership,
+    release_topic,
+    seize_topic,
     settle_topic,
     unclaim_topic,
 )
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
 
 
+_LOGGER: Final = logging.getLogger("reconciler.mounting")
 _SPILL_BYTES: Final = 64 * 1024
 """As the property `cloud_storage_spillover_manifest_size` has it where nobody sets it."""
 _NO_TARGETS: Final = Targets(None, None, None, None, is_strict=False)
@@ -357,3 +363,64 @@ def _is_taken(key: str, value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
+    """Make a topic nobody's that `owner` has, or was mounting; return what is there. May be repeated.
+
+    The claim is seized first, so that no migration of the owner continues. Then `topic.json` and the manifests lose
+    their owner, so that its next swap or upload fails. What it had not uploaded is lost; offsets of its groups travel
+    with the topic if they were kept.
+
+    Raises:
+        UserError: There is no such topic, it has another owner or none, or a register of it is damaged.
+    """
+    there = located(storage, location)
+    mark, place = fresh_mark(), there.location
+    seized = Ownership(place, Owning.MOUNTED, owner, mark, there.name, there.partitions, at_ms=now_ms)
+    seize_topic(storage, place, seized, there.owner)
+    groups = _groups_left(storage, there, owner)
+
+    def check() -> None:
+        check_seized(place, read_ownership(storage, place), owner, mark)
+
+    def unowned(found: TopicManifest | None) -> TopicManifest | None:
+        check()
+        return None if found is None else replace(found, owner=NOBODY, groups={**groups, **found.groups})
+
+    def taken(found: Manifest) -> Manifest:
+        if found.owner not in {owner, NOBODY}:
+            message = f"a manifest of {place} belongs to cluster {found.owner}, not to {owner}"
+            raise UserError(message, hint="See whose it is: reconciler mount list")
+        return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)  # Who read it before is refused.
+
+    hand_over(storage, place, unowned, mark)
+    manifests = Handing(storage, place, check)(range(there.partitions), taken).values()
+    released = replace(
+        seized,
+        state=Owning.DETACHED,
+        records=sum(manifest.records for manifest in manifests),
+        bytes=sum(manifest.stored_bytes for manifest in manifests),
+    )
+    release_topic(storage, place, owner, released)
+    return released
+
+
+def _groups_left(storage: ObjectStore, there: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
+    """Return where the groups of a lost owner were, none beyond what it had uploaded."""
+    place = there.location
+    kept, why = kept_groups(storage, owner)
+    if why is not None:
+        _LOGGER.warning("topic %s: the offsets of its groups do not travel with it: %s", place, why.message)
+    if kept is None:
+        return {}
+    manifests = {number: read_manifest(storage, remote_partition(place, number)) for number in range(there.partitions)}
+    ends = {number: 0 if manifest is None else manifest.end for number, manifest in manifests.items()}
+    return {
+        group: {
+            number: replace(each, offset=min(each.offset, ends[number]), epoch=None)
+            for number, each in offsets.items()
+            if number in ends
+        }
+        for group, offsets in kept.offsets_of(place_of(place.cluster_id, place.revision)).items()
+    }

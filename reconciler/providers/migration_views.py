@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import read_manifest, remote_partition
 from reconciler.archives.ownership import Ownership, check_owner, ownerships, read_ownership, sound_ownerships
 from reconciler.archives.recoverable import located
-from reconciler.embedded.mounts.mounts import release
 from reconciler.errors import UserError
 from reconciler.resources.mount import Direction, Mountable
 from reconciler.runtime.threads import side_by_side

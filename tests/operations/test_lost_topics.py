@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
-from reconciler.embedded.mounts.mounts import release
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.actions import Reason
 from tests.embedded.samples import NOW

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
-from reconciler.embedded.mounts.mounts import Mount, release
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import OwnershipLostError
 from tests.embedded.mounts.shared_bucket import CLICKS
 from tests.providers.mounting import World, mount

@@ -16,25 +16,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.manifest import NOBODY, Handing, Manifest, read_manifest, remote_partition
 from reconciler.archives.ownership import (
     Ownership,
-    Owning,
     check_claimable,
-    check_seized,
     read_ownership,
-    release_topic,
-    seize_topic,
     sound_ownerships,
 )
 from reconciler.archives.recoverable import located
 from reconciler.archives.storage import check_storage
-from reconciler.archives.topic_manifest import TopicManifest, hand_over
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.commits import GroupedCatalog
 from reconciler.embedded.catalog.migration_tables import (
     INBOUND,
-    LOGGER,
     MigrationRequest,
     ask,
     begin_mount,
@@ -47,14 +40,12 @@ from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.maintenance.passes import Outcome, Spread, Upkeep
 from reconciler.embedded.mounts.handover import MigrationContext
-from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MigrationState
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.base import format_duration
 
 if TYPE_CHECKING:
-    from reconciler.archives.topic_manifest import Committed
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.maintenance.chores import Chore, ChoreTask
     from reconciler.objectstore.base import ObjectStore
@@ -481,69 +472,3 @@ def error_of(drive: Callable[[Mounts, int], object], mounts: Mounts, migration: 
 def _no_storage() -> UserError:
     message = "the cluster has no object storage: nothing can be mounted or unmounted"
     return UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
-
-
-# Taking a topic from an owner that will not come back: nobody can tell whether that is so, so somebody says it.
-#
-# Its claim is seized first, so that no migration of the owner goes on; what object storage says of it and its manifests
-# go into nobody's hands then, so that the next swap of the owner, should it live, fails, and so does its upload. At
-# last its register says `detached`. What the owner had not uploaded is lost.
-
-
-def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
-    """Make a topic nobody's that `owner` has, or was mounting; return what is there. May be repeated.
-
-    The offsets of the owner's groups travel on with it, as far as they were kept beside segments.
-
-    Raises:
-        UserError: There is no such topic, it has another owner or none, or a register of it is damaged.
-    """
-    there = located(storage, location)
-    mark, place = fresh_mark(), there.location
-    seized = Ownership(place, Owning.MOUNTED, owner, mark, there.name, there.partitions, at_ms=now_ms)
-    seize_topic(storage, place, seized, there.owner)
-    groups = _groups_left(storage, there, owner)
-
-    def check() -> None:
-        check_seized(place, read_ownership(storage, place), owner, mark)
-
-    def unowned(found: TopicManifest | None) -> TopicManifest | None:
-        check()
-        return None if found is None else replace(found, owner=NOBODY, groups={**groups, **found.groups})
-
-    def taken(found: Manifest) -> Manifest:
-        if found.owner not in {owner, NOBODY}:
-            message = f"a manifest of {place} belongs to cluster {found.owner}, not to {owner}"
-            raise UserError(message, hint="See whose it is: reconciler mount list")
-        return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)  # Who read it before is refused.
-
-    hand_over(storage, place, unowned, mark)
-    manifests = Handing(storage, place, check)(range(there.partitions), taken).values()
-    released = replace(
-        seized,
-        state=Owning.DETACHED,
-        records=sum(manifest.records for manifest in manifests),
-        bytes=sum(manifest.stored_bytes for manifest in manifests),
-    )
-    release_topic(storage, place, owner, released)
-    return released
-
-
-def _groups_left(storage: ObjectStore, there: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
-    """Return where the groups of a lost owner were, none beyond what it had uploaded."""
-    place = there.location
-    kept, why = kept_groups(storage, owner)
-    if why is not None:
-        LOGGER.warning("topic %s: the offsets of its groups do not travel with it: %s", place, why.message)
-    if kept is None:
-        return {}
-    manifests = {number: read_manifest(storage, remote_partition(place, number)) for number in range(there.partitions)}
-    ends = {number: 0 if manifest is None else manifest.end for number, manifest in manifests.items()}
-    return {
-        group: {
-            number: replace(each, offset=min(each.offset, ends[number]), epoch=None)
-            for number, each in offsets.items()
-            if number in ends
-        }
-        for group, offsets in kept.offsets_of(place_of(place.cluster_id, place.revision)).items()
-    }

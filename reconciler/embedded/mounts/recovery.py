@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.cluster_metadata import kept_groups, place_of
 from reconciler.archives.keys import copied_segment_key, index_key, location_prefix
 from reconciler.archives.location import Tiering, TopicLocation
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
@@ -28,7 +29,6 @@ from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import bounds_at, bring_offsets
 from reconciler.embedded.segments.head import PRODUCERS, Head, Spill, head_register, read_head
-from reconciler.embedded.tiered.cluster_metadata import kept_groups, place_of
 from reconciler.embedded.tiered.object_rewrites import footer_of
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError

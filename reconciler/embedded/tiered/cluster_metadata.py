@@ -11,25 +11,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.archives.cluster_metadata import (
+    GROUPS_PART,
+    PART_FORMAT,
+    KeptPart,
+    StoredMetadata,
+    metadata_register,
+    parts_of,
+    place_of,
+    read_metadata,
+    read_part,
+)
 from reconciler.archives.keys import (
-    CLUSTER_METADATA,
     cluster_metadata_key,
     cluster_metadata_prefix,
-    cluster_of_metadata,
     metadata_part_key,
 )
-from reconciler.archives.objects import damaged, get_gzipped, gzipped
+from reconciler.archives.objects import damaged, gzipped
 from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.segments.groups import Place, read_group
-from reconciler.errors import LostRaceError, MissingObjectError, NewerFormatError, ReconcilerError, UserError
-from reconciler.objectstore.base import Listed, ObjectStore, check_shape
+from reconciler.errors import LostRaceError, NewerFormatError, ReconcilerError, UserError
+from reconciler.objectstore.base import Listed, ObjectStore
 from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-GROUPS_PART: Final = "groups"
 TABLES: Final[Mapping[str, str]] = {
     "cluster": "clusters",
     "namespaces": "namespaces",
@@ -51,157 +59,39 @@ TABLES: Final[Mapping[str, str]] = {
 """Part → the table of the catalog that it holds."""
 PARTS: Final = (*TABLES, GROUPS_PART)
 
-_FORMAT: Final = "reconciler.cluster-metadata/1"
-_PART_FORMAT: Final = "reconciler.cluster-metadata-part/1"
-_SHAPE: Final = {
-    "cluster_id": str,
-    "serial": int,
-    "revision": int,
-    "parts": {str: {"key": str, "sha256": str, "bytes": int, "entries": int, "written_ms": int, "mark": str}},
-}
-_COMMITTED: Final = {"offset": int, "metadata": str, "at_ms": (None, int)}
-_GROUPS: Final = {str: {"hint": str, "offsets": {str: {str: _COMMITTED}}}}
 _SECRETS: Final = ("secret_key", "shared_key", "access_key")
 _MARK: Final = 16
-_LOOKS: Final = 3
-"""How often the register is read again that names a part which is not there, before that is believed."""
+_TABLES: Final[Any] = COMMIT["tables?"]
+_SHAPES: Final[Mapping[str, Any]] = {part: _TABLES[f"{table}?"] for part, table in TABLES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPart:
-    """One part as the register names it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptMetadata(StoredMetadata):
+    """What object storage has of an embedded cluster, with its catalog as of the tables that are whole."""
 
-    key: str
-    sha256: str
-    bytes: int
-    entries: int
-    written_ms: int
-    """By the clock of records. A part that does not change is not written again."""
-    mark: str = ""
-    """Of the groups: what the listing looked like that they were read from."""
-
-    def to_json(self) -> Json:
-        """Return what the register keeps."""
-        return asdict(self)
-
-
-GroupOffsets = dict[str, dict[int, Committed]]
-"""What a group committed: by `<cluster id>/<initial revision>` of a topic's location, and partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptMetadata:
-    """What object storage has of a cluster beside segments, as far as it is whole."""
-
-    cluster_id: str
-    serial: int
-    """Of the catalog it was taken from."""
-    revision: int
-    parts: Mapping[str, KeptPart]
     catalog: Catalog
-    """With the tables that are whole; what was going on in it is left out."""
-    groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
-    lost: Mapping[str, UserError] = field(default_factory=dict)
-    """By part: why it is no use."""
-
-    def offsets_of(self, place: str) -> dict[str, dict[int, Committed]]:
-        """Return what groups had committed of the topic at a place, as `place_of` names it."""
-        return {group: found[place] for group, found in sorted(self.groups.items()) if place in found}
 
 
-def place_of(cluster_id: str, revision: int) -> str:
-    """Return what tells the topic at a location from every other, whatever it is called."""
-    return f"{cluster_id}/{revision}"
-
-
-def kept_clusters(storage: ObjectStore) -> list[str]:
-    """Return the ids of the clusters whose metadata is kept: one listing."""
-    found = {cluster_of_metadata(listed.key) for listed in storage.list(CLUSTER_METADATA)}
-    return sorted(cluster_id for cluster_id in found if cluster_id is not None)
-
-
-# Reading it back: parts that are lost, cut off or damaged are told one by one, and the others are used.
-
-
-def read_cluster_metadata(storage: ObjectStore, cluster_id: str, parts: tuple[str, ...] = PARTS) -> KeptMetadata | None:
-    """Return what is kept of a cluster, of some parts or all; `None`: nothing is. A GET, and one for each part.
+def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> KeptMetadata | None:
+    """Return what is kept of a cluster: see `read_metadata`.
 
     Raises:
         UserError: The register that names the parts is damaged, or of a newer format.
     """
-    register = _register(storage, cluster_id)
-    for look in range(1, _LOOKS + 1):
-        held = register.read()
-        if held is None:
-            return None
-        found = _read(storage, register, held, parts)
-        if look == _LOOKS or not any(isinstance(error, MissingObjectError) for error in found.lost.values()):
-            return found
-    raise AssertionError
-
-
-def kept_groups(storage: ObjectStore, cluster_id: str) -> tuple[KeptMetadata | None, UserError | None]:
-    """Return what is kept of the groups of a cluster, `None` where nothing is; or why that is no use."""
-    try:
-        found = read_cluster_metadata(storage, cluster_id, (GROUPS_PART,))
-    except UserError as error:
-        return None, error
-    return found, None if found is None else found.lost.get(GROUPS_PART)
-
-
-def _read(storage: ObjectStore, register: Register, held: ReadRegister, parts: tuple[str, ...]) -> KeptMetadata:
-    kept = _parts_of(held)
-    catalog = Catalog(serial=held.value["serial"], revision=held.value["revision"])
-    groups: Mapping[str, GroupOffsets] = {}
-    lost: dict[str, UserError] = {}
-    for name in parts:
-        if name not in kept:
-            lost[name] = UserError(f"{storage.url}: {register.key} names no part {name}", hint=_REST)
-            continue
+    stored = read_metadata(storage, cluster_id, _SHAPES)
+    if stored is None:
+        return None
+    catalog, lost = Catalog(serial=stored.serial, revision=stored.revision), dict(stored.lost)
+    for name, table in stored.tables.items():
+        commit = {"serial": catalog.serial, "id": "", "revision": catalog.revision}
         try:
-            content = _content(storage, name, kept[name])
-            if name == GROUPS_PART:
-                groups = _groups_in(content)
-            else:
-                commit = {"serial": catalog.serial, "id": "", "revision": catalog.revision}
-                catalog = catalog.after({**commit, "tables": {TABLES[name]: content}})
+            catalog = catalog.after({**commit, "tables": {TABLES[name]: table}})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            lost[name] = damaged(storage, stored.parts[name].key, f"{type(error).__name__}: {error}")
         except UserError as error:
             lost[name] = error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            lost[name] = damaged(storage, kept[name].key, f"{type(error).__name__}: {error}")
-    return KeptMetadata(held.value["cluster_id"], catalog.serial, catalog.revision, kept, catalog, groups, lost)
-
-
-_REST: Final = "The other parts are used. Restore it from a version or copy of the bucket, or write this part by hand."
-
-
-def _content(storage: ObjectStore, name: str, part: KeptPart) -> Json:
-    """Return what a part holds, of the shape that its table has.
-
-    Raises:
-        UserError: It is not there, not what was written, or of a newer format.
-    """
-    value = get_gzipped(storage, part.key, part.sha256, f"the part {name} of the cluster's metadata")
-    if value.get("format") != _PART_FORMAT:
-        raise damaged(storage, part.key, f"its format is {value.get('format')!r}, not {_PART_FORMAT!r}")
-    content = value["content"]
-    tables: Any = COMMIT["tables?"]
-    check_shape(content, _GROUPS if name == GROUPS_PART else tables[f"{TABLES[name]}?"])
-    found: Json = content
-    return found
-
-
-def _groups_in(content: Json) -> dict[str, GroupOffsets]:
-    return {
-        group: {
-            place: {int(number): Committed.from_json(each) for number, each in offsets.items()}
-            for place, offsets in kept["offsets"].items()
-        }
-        for group, kept in content.items()
-    }
-
-
-# Keeping it: what changed is written under new names, then named by one swap.
+    rest = stored.cluster_id, stored.serial, stored.revision, stored.parts, stored.tables, stored.groups
+    return KeptMetadata(*rest, lost, catalog=catalog)
 
 
 @dataclass(slots=True)
@@ -246,10 +136,10 @@ class MetadataKeeper:
             UserError: A cluster with this id has kept a newer catalog; or a newer version wrote the register.
             RetryableError: A store does not answer.
         """
-        register = _register(self.storage, self.cluster_id)
+        register = metadata_register(self.storage, self.cluster_id)
         held = self._held(register)  # Before the cluster is read: whoever reads it later is newer, and wins.
         listed = {each.key: each.size for each in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
-        before = {} if held is None else self._whole(_parts_of(held), listed, checks=checks)
+        before = {} if held is None else self._whole(parts_of(held), listed, checks=checks)
         done = MetadataKept()
         groups = {each.key: each for each in self.store.list(GROUPS)}
         mark = _mark_of(groups)
@@ -276,7 +166,7 @@ class MetadataKeeper:
         """Write the parts that differ from those before, each under a new name, and return them."""
         written: dict[str, KeptPart] = {}
         for name, content in contents.items():
-            body, sha256 = gzipped({"format": _PART_FORMAT, "part": name, "content": content})
+            body, sha256 = gzipped({"format": PART_FORMAT, "part": name, "content": content})
             if name not in before or before[name].sha256 != sha256:
                 self.may_go_on()
                 key = metadata_part_key(self.cluster_id, name)
@@ -305,7 +195,7 @@ class MetadataKeeper:
         whole = {name: part for name, part in parts.items() if name in PARTS and listed.get(part.key) == part.bytes}
         for name, part in list(whole.items()) if checks else ():
             try:
-                _content(self.storage, name, part)
+                read_part(self.storage, name, part, _SHAPES)
             except (UserError, KeyError, TypeError):
                 del whole[name]
         return whole
@@ -318,7 +208,7 @@ class MetadataKeeper:
         kept: Json = {}
         if known is not None:
             try:
-                kept = _content(self.storage, GROUPS_PART, known)
+                kept = read_part(self.storage, GROUPS_PART, known, _SHAPES)
             except (UserError, KeyError, TypeError):
                 kept = {}  # All groups are read.
 
@@ -406,19 +296,6 @@ class MetadataKeeper:
             f"--cluster-id {self.cluster_id}. Where this root is the right one, delete {key}: it is written again."
         )
         return UserError(message, hint=hint)
-
-
-def _register(storage: ObjectStore, cluster_id: str) -> Register:
-    return Register(storage, cluster_metadata_key(cluster_id), format=_FORMAT, shape=_SHAPE)
-
-
-def _parts_of(held: ReadRegister) -> dict[str, KeptPart]:
-    return {
-        name: KeptPart(
-            each["key"], each["sha256"], each["bytes"], each["entries"], each["written_ms"], each.get("mark", "")
-        )
-        for name, each in held.value.get("parts", {}).items()
-    }
 
 
 def _mark_of(groups: Mapping[str, Listed]) -> str:

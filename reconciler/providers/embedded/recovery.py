@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.archives.cluster_metadata import GroupOffsets, kept_clusters, kept_groups, place_of
 from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Owning, ownerships
@@ -14,14 +15,7 @@ from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import Permissions, entries_of
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
-from reconciler.embedded.tiered.cluster_metadata import (
-    PARTS,
-    GroupOffsets,
-    kept_clusters,
-    kept_groups,
-    place_of,
-    read_cluster_metadata,
-)
+from reconciler.embedded.tiered.cluster_metadata import PARTS, read_cluster_metadata
 from reconciler.embedded.tiered.replicas import followable
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.keys import mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Ownership, Owning, claim_topic, read_ownership, unclaim_topic
@@ -18,7 +19,6 @@ from reconciler.embedded.check.check import Checked, check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
 from reconciler.embedded.keys import head_key
-from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import OwnershipLostError, UserError
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket, Mount, owners

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from reconciler.archives import ownership
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Handing
 from reconciler.archives.ownership import ownership_register, read_ownership
@@ -25,7 +26,6 @@ from reconciler.embedded.clients import topic_log
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts import inbound, mounts, outbound
 from reconciler.embedded.mounts.inbound import Inbound
-from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.mounts.outbound import Flush, Outbound
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
 from reconciler.lifecycles import UNMOUNT, MigrationState, Move

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.keys import location_prefix
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import RewriteEntry
 from reconciler.embedded.maintenance.passes import Upkeep, scrub
-from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.tiered.remote_sweep import OLD_MS
 from reconciler.embedded.tiered.usage import StorageReport
 from reconciler.errors import OwnershipLostError

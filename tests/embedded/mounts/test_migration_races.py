@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import read_ownership
-from reconciler.embedded.mounts.mounts import release
 from reconciler.errors import OwnershipLostError, ReconcilerError, RetryableError, UserError
 from tests.embedded.mounts.migrants import (
     CLICKS,

@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import recoverable
 from reconciler.embedded.catalog.model import QuotaEntry
-from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo, release
+from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo
 from reconciler.errors import (
     InvalidNamespaceError,
     NewerFormatError,

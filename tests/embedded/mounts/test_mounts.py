@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, manifest_register, remote_partition
 from reconciler.archives.recoverable import manifests_in
@@ -419,8 +420,6 @@ def test_tiering_is_switched_off_after_a_mount_as_of_any_topic(bucket: Bucket, p
 
 
 def test_a_released_topic_whose_tiering_was_off_is_read_as_before(bucket: Bucket) -> None:
-    from reconciler.embedded.mounts.mounts import release  # noqa: PLC0415
-
     location, mounts = bucket.filled(), bucket.west.mounts
     number = mounts.unmount(CLICKS, is_automatic=False)
     mounts.ask(number, "prepare")

@@ -14,19 +14,14 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from reconciler.archives.archive import release
+from reconciler.archives.cluster_metadata import kept_clusters, place_of
 from reconciler.archives.keys import cluster_metadata_key, cluster_metadata_prefix
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.keys import group_key
-from reconciler.embedded.mounts.mounts import Mount, release
-from reconciler.embedded.tiered.cluster_metadata import (
-    PARTS,
-    KeptMetadata,
-    MetadataKeeper,
-    kept_clusters,
-    place_of,
-    read_cluster_metadata,
-)
+from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.tiered.cluster_metadata import PARTS, KeptMetadata, MetadataKeeper, read_cluster_metadata
 from reconciler.errors import NewerFormatError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import WrappedStore

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.archives.archive import release
 from reconciler.archives.keys import mountable_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Owning
@@ -16,7 +17,6 @@ from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.maintenance.passes import scrub
 from reconciler.embedded.maintenance.survey import MaintenanceResult
-from reconciler.embedded.mounts.mounts import release
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import MissingObjectError, UserError
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, append_parts, copied, head_of, held
