@@ -1,4 +1,4 @@
-"""Immutable JSON objects of a cluster, and `cluster.json`."""
+"""`cluster.json`, and whether this machine sees the store of the cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.register import create, is_cut_off
 from reconciler.runtime.effects import this_host, this_process
-
-# `cluster.json`: which cluster a root holds. Written once, never changed.
-
 
 _NAME: Final = "reconciler.cluster"
 _VERSION: Final = 1

@@ -1,4 +1,4 @@
-"""What a migration works with, and manifests that change owner."""
+"""What a migration works with, and how a driver stops once another process has done its work."""
 
 from __future__ import annotations
 
@@ -41,11 +41,8 @@ class MigrationContext:
         return self.remote.storage
 
 
-# Drivers that somebody else overtook: whatever keeps them from their work is no news, for it has been done.
-
-
 class OvertakenError(Exception):
-    """Somebody else brought the migration on meanwhile: there is nothing left to do. Never leaves this package."""
+    """Another process has moved the migration on, so nothing is left to do. Never leaves this package."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
@@ -61,7 +58,7 @@ def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
 
 @contextmanager
 def until_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Do the work of a state; what goes wrong with it after another process has done it is left unsaid."""
+    """Do the work of a state, and suppress its errors after another process has done it."""
     with suppress(OvertakenError):
         try:
             yield

@@ -1,6 +1,7 @@
 """Consumer groups and committed offsets: one register a group.
 
-A group is made by its first commit. Offsets of topics that are gone are ignored, and removed by whoever commits next.
+A group is made by its first commit. Offsets are keyed by topic id and partition: a topic that moves keeps them. Those
+of topics that are gone are ignored, and removed by the next commit.
 """
 
 from __future__ import annotations
@@ -23,12 +24,6 @@ from reconciler.resources.groups import READING_MS
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.objectstore.base import ObjectStore
-
-
-# Committed offsets as a value: what the register of a consumer group holds, and how it is written down.
-#
-# Offsets are keyed by topic id and partition: a topic that moves keeps them, one made anew under its name starts
-# without.
 
 
 Json = dict[str, Any]

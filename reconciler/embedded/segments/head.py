@@ -414,9 +414,6 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
     return is_changed
 
 
-# Spilling: a head that has grown gives its oldest entries to a page, and its oldest pages to a page of pages.
-
-
 TAIL: Final = 64
 """Entries a head keeps; above, the older half goes to a page at once, not one by one."""
 BRANCHES: Final = 16

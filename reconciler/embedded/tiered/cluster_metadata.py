@@ -1,10 +1,7 @@
-"""What a cluster has beside segments, kept in object storage: a lost cluster comes back whole.
+"""Keep what a cluster has besides segments in object storage, so that a lost cluster comes back whole.
 
-`metadata/<cluster id>/metadata.json` is a register that names one object for each part: the cluster's properties,
-namespaces (with access rules and quotas), topics (with ids, configs and access rules), links, and the committed offsets
-of groups. A part lies under a name of its own and never changes. Whoever keeps them reads the register first, then the
-cluster, writes the parts that changed, and swaps the register as it was read: a process that dies leaves the older
-parts named, and one that comes late loses the swap.
+A part never changes under its name. A process reads the register, then the cluster, writes the parts that changed, and
+swaps the register as it was read: if it dies the older parts stay named, and if it is late it loses the swap.
 """
 
 from __future__ import annotations

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Stored, Version
 
 
-# Connections to one object storage: uploads and downloads of a process share so many, and no more.
-#
-# Whoever finds all of them busy waits. Uploads may use what downloads leave; while downloads wait, uploads begin no
-# more than their share: a backlog that grows earns a larger one, and readers are never starved of the rest.
-
-
 class Connections:
-    """So many requests at once. Safe to share between threads."""
+    """The requests that uploads and downloads of this process may make at once. Safe to share between threads.
+
+    Uploads may use what downloads leave. While downloads wait, uploads begin no more than their share.
+    """
 
     def __init__(self, limit: int) -> None:
         """Allow `limit` requests at once, all of them uploads where nobody else wants any."""
@@ -177,16 +174,11 @@ def remote_tier(
     return RemoteTier(bounded(storage, connections), cluster_id, cluster.properties, cache_folder)
 
 
-# Whether a manifest has what its head says is uploaded: an older copy that was put back has not, nor has none at all.
-#
-# Of such a partition nothing is uploaded, merged or compacted in object storage, and nothing leaves or expires that
-# only the right manifest names: every object stays as it is until that is back.
-
-
 def is_behind(manifest: Manifest | None, head: Head) -> bool:
-    """Tell whether it lacks what is uploaded. A head that was read before its manifest never shows so by chance.
+    """Tell whether it lacks what is uploaded, as an older copy does: its partition stays as it is until it is restored.
 
-    What lies below the log's start is missed by nobody: a disabling that deletes counts all of it as uploaded.
+    A head that was read before its manifest never shows so by chance. What is below the log's start does not count: a
+    disabling that deletes counts all of it as uploaded.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
