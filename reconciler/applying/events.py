@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.planning.plan import Plan
-from reconciler.planning.saved_plan import ONLY_WHEN_SAVED, to_document
+from reconciler.planning.plan_rows import plan_document
 from reconciler.resources.address import Address
 from reconciler.state.journal import ActionSkipped, Parting, StateAdvance
 
@@ -81,8 +81,7 @@ class PlanMade:
     @property
     def document(self) -> Mapping[str, Any]:
         """It as `reconciler.plan/1`; made only for who reads it."""
-        document: Mapping[str, Any] = to_document(self.plan).model_dump(mode="json")
-        return {key: value for key, value in document.items() if key not in ONLY_WHEN_SAVED}
+        return plan_document(self.plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,9 +102,9 @@ def _total_loss(plan: Plan) -> Iterator[Line]:
 def show_plan(plan: Plan, form: TextOrJson) -> None:
     """Show the plan of a dry run."""
     if form == "json":
-        from reconciler.planning.saved_plan import canonical_bytes, to_document
+        from reconciler.planning.plan_rows import plan_bytes
 
-        out().write_bytes(json_shown(canonical_bytes(to_document(plan))) + b"\n")
+        out().write_bytes(json_shown(plan_bytes(plan)) + b"\n")
     else:
         out().show(_plan_lines(plan))
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from reconciler.operations.drift import Drifted
     from reconciler.operations.plan import Planned
     from reconciler.operations.steps.invocation import Invocation
-    from reconciler.planning.plan import Finding
-    from reconciler.planning.saved_plan import PlanDocument
+    from reconciler.planning.plan import Finding, SavedPlan
 
 
 # Ask once, about a finished plan.
@@ -96,9 +95,9 @@ def show_planned(planned: Planned, form: Form) -> None:
             screen.page(_lines_of(planned, screen))
             annotate_plan(planned)
         case "json":
-            from reconciler.planning.saved_plan import canonical_bytes
+            from reconciler.planning.plan_rows import plan_bytes
 
-            screen.write_bytes(json_shown(canonical_bytes(planned.document)) + b"\n")
+            screen.write_bytes(json_shown(plan_bytes(planned.plan)) + b"\n")
         case "markdown":
             from reconciler.cli.text.markdown import plan_markdown
 
@@ -106,7 +105,7 @@ def show_planned(planned: Planned, form: Form) -> None:
         case "html":
             from reconciler.cli.html.plan_report import plan_report
 
-            show_page(plan_report(planned.plan, planned.document), planned.folder)
+            show_page(plan_report(planned.plan), planned.folder)
         case "junit":
             from reconciler.cli.text.remarks import junit, plan_remarks
 
@@ -157,23 +156,21 @@ def annotate_plan(planned: Planned) -> None:
         annotate(plan_remarks(planned.plan), planned.folder)
 
 
-def show_document(document: PlanDocument, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
+def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
     """Print a saved plan on standard output; `folder` returns that of the workspace, for the links of a page."""
     screen = out()
     if form == "json":
-        from reconciler.planning.saved_plan import canonical_bytes
+        from reconciler.planning.plan_rows import canonical
 
-        screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
+        screen.write_bytes(json_shown(canonical(saved.row)) + b"\n")
     elif form == "html":
         from reconciler.cli.html.plan_report import plan_report
-        from reconciler.planning.saved_plan import plan_of
 
-        show_page(plan_report(plan_of(document), document), folder())
+        show_page(plan_report(saved.plan), folder())
     else:
         from reconciler.cli.text.plan_text import plan_text
-        from reconciler.planning.saved_plan import plan_of
 
-        screen.page(plan_text(plan_of(document), width=screen.width))
+        screen.page(plan_text(saved.plan, width=screen.width))
 
 
 def say_saved(file: Path) -> None:

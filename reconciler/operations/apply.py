@@ -32,7 +32,6 @@ from reconciler.operations.steps.approval import (
     check_approvers,
     check_file_digest,
     limited_to,
-    options_of,
     read_plan,
     rest_of,
     resumable,
@@ -140,14 +139,15 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
         raise UsageError("--only-drift cannot be combined with a plan file", hint="Give either FILE or --only-drift.")
     if select != Select():
         raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
-    plan = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
+    saved = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
+    plan = saved.plan
     approved = Approved(plan, is_strict=options.strict)
-    select = options_of(approved.document, workspace_folder(invocation))
-    work = _open_again(invocation, select, approved.document.back_to)
+    select = select_of(saved.options or {}, workspace_folder(invocation))
+    work = _open_again(invocation, select, plan.back_to)
     approved.check_place(work)
     options = _with_approval(work, options)
     if options.approved_digest is not None:
-        check_file_digest(approved.document, options.approved_digest, str(options.file))
+        check_file_digest(plan, options.approved_digest, str(options.file))
     options = replace(options, approved_digest=plan.digest)
     since = plan.base.serial if plan.base else 0
     use = ApprovalUse(since_ms=options.approved_ms, since_serial=since)
@@ -240,7 +240,7 @@ class _Applying:
             site = self._work
             SparkJobs(site.providers, site.spark, site.invocation).check(planned.plan.actions)
         require_confirmation(self._hooks.confirm(planned))
-        return self.run(Approved(planned.document), is_confirmed=True)
+        return self.run(Approved(planned.plan), is_confirmed=True)
 
     def run(self, approved: Approved | ApprovedDigest | None, *, is_confirmed: bool = False) -> Applied:
         """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""

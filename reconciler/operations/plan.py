@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from reconciler.errors import (
     BlockedError,
@@ -38,7 +37,7 @@ from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.checks.mirror_checks import topics_cut
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
 from reconciler.planning.resolve.cluster_values import given_up
-from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, to_document
+from reconciler.planning.saved_plan import saved_bytes
 from reconciler.resources.address import Address
 from reconciler.runtime.text import counted, first_few
 
@@ -198,11 +197,6 @@ class Planned:
     folder: Path
     warnings: tuple[str, ...] = ()
 
-    @cached_property
-    def document(self) -> PlanDocument:
-        """The plan as the JSON that `--format json` writes."""
-        return to_document(self.plan)
-
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
         """Return what the exit code says, the gravest first."""
         if self.plan.errors:
@@ -262,7 +256,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     planned = show_decided(work, decide_unlocked(work), started_ms)
     if out is not None:
         options = to_options(work.select, cwd=invocation.cwd, folder=work.folder)
-        write_plan(invocation.cwd / out, to_document(planned.plan, options))
+        write_plan(invocation.cwd / out, planned.plan, options)
     return planned
 
 
@@ -282,10 +276,10 @@ def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
     return Planned(decided.plan, header, work.select, work.folder, warnings)
 
 
-def write_plan(path: Path, document: PlanDocument) -> None:
-    """Write a plan's document to a file."""
+def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
+    """Write a plan to a file, with the options that it was made with."""
     try:
-        write_whole(path, canonical_bytes(document))
+        write_whole(path, saved_bytes(plan, options))
     except OSError as error:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."

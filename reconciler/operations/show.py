@@ -31,7 +31,7 @@ from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
 from reconciler.planning.checks.mount_checks import sealed
 from reconciler.planning.resolve.mirror_sources import role_now
-from reconciler.planning.saved_plan import PlanDocument, read_document
+from reconciler.planning.saved_plan import read_shown
 from reconciler.planning.situation import is_another
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
@@ -46,7 +46,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import DriftFinding, Finding, Held, Waiting
+    from reconciler.planning.plan import DriftFinding, Finding, Held, Plan, SavedPlan, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ def _warn_of_sealed(invocation: Invocation, rows: Iterable[Shown]) -> None:
         invocation.warn(f"{found.address}: {found.message}. {found.hint}")
 
 
-def show_plan(path: Path) -> PlanDocument:
+def show_plan(path: Path) -> SavedPlan:
     """Return a saved plan.
 
     Raises:
         UserError: It cannot be read, is no plan, of another version, or was changed.
     """
-    return read_plan(path, str(path), read_document)
+    return read_plan(path, str(path), read_shown)
 
 
 def unknown_address(address: str, known: Iterable[str]) -> UserError:
@@ -405,16 +405,16 @@ def draw_workspace(invocation: Invocation, select: Select) -> Picture:
     )
 
 
-def draw_plan(document: PlanDocument) -> Picture:
+def draw_plan(plan: Plan) -> Picture:
     """Return the actions of a plan, and which waits for which."""
-    names = {action.id: f"{action.verb} {action.address}" for action in document.actions}
+    names = {action.id: f"{action.verb} {action.address}" for action in plan.actions}
     return Picture(
         of="plan",
-        name=document.workspace,
+        name=plan.workspace,
         nodes=tuple(Node(name, "action") for name in names.values()),
         arrows=tuple(
             Arrow(names[before], names[action.id])
-            for action in document.actions
+            for action in plan.actions
             for before in action.depends_on
             if before in names
         ),

@@ -20,7 +20,6 @@ from reconciler.operations.steps.recorded import read_state, warn_of_outdated
 from reconciler.operations.steps.workspace import Site, Work, open_state
 from reconciler.planning.actions import Change, Value
 from reconciler.planning.diff.ordered import hint_for_unknown
-from reconciler.planning.saved_plan import to_document
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared, Desired, Record, Recorded, Resource
@@ -293,7 +292,7 @@ def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: P
     planned = show_decided(work, decide_unlocked(work), started_ms)
     if out is not None:
         options = to_options(select, cwd=invocation.cwd, folder=work.folder)
-        write_plan(invocation.cwd / out, to_document(planned.plan, options))
+        write_plan(invocation.cwd / out, planned.plan, options)
     return planned
 
 

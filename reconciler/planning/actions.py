@@ -221,6 +221,16 @@ class _Step:
         """The cluster it acts on."""
         return cluster_of(self.address)
 
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return type(self).__name__.lower()
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create(_Step):
@@ -231,16 +241,6 @@ class Create(_Step):
 
     after: Resource
     parameters: Mapping[str, Value] = field(default_factory=dict)
-
-    @property
-    def verb(self) -> str:
-        """The word before its address."""
-        return "create"
-
-    @property
-    def id(self) -> str:
-        """Verb and address: never a position."""
-        return f"{self.verb}:{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,16 +254,6 @@ class Update(_Step):
     after: Resource
     changes: tuple[Change, ...]
 
-    @property
-    def verb(self) -> str:
-        """The word before its address."""
-        return "update"
-
-    @property
-    def id(self) -> str:
-        """Verb and address: never a position."""
-        return f"{self.verb}:{self.address}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(_Step):
@@ -271,16 +261,6 @@ class Delete(_Step):
 
     before: Resource
     incarnation: str | None = None
-
-    @property
-    def verb(self) -> str:
-        """The word before its address."""
-        return "delete"
-
-    @property
-    def id(self) -> str:
-        """Verb and address: never a position."""
-        return f"{self.verb}:{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,30 +278,10 @@ class Adopt(_Step):
     physical_name: str | None = None
     moved_from: Address | None = None
 
-    @property
-    def verb(self) -> str:
-        """The word before its address."""
-        return "adopt"
-
-    @property
-    def id(self) -> str:
-        """Verb and address: never a position."""
-        return f"{self.verb}:{self.address}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget(_Step):
     """Stop owning, leave it alone."""
-
-    @property
-    def verb(self) -> str:
-        """The word before its address."""
-        return "forget"
-
-    @property
-    def id(self) -> str:
-        """Verb and address: never a position."""
-        return f"{self.verb}:{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,17 +294,12 @@ class Transition(_Step):
     """
 
     machine: str
-    verb: str
+    verb: str = field()
     from_state: str
     to_state: str
     after: Resource
     parameters: Mapping[str, Value] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """Verb and address: never a position."""
-        return f"{self.verb}:{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,11 +332,6 @@ class RunJob(_Step):
     def verb(self) -> str:
         """The word before its address."""
         return self.job
-
-    @property
-    def id(self) -> str:
-        """Job and address: never a position."""
-        return f"{self.job}:{self.address}"
 
 
 Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | RunJob

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError
+from reconciler.planning.actions import Value
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.mount import StoredTopics
 from reconciler.resources.workspace import Guards, SparkSpec
 
 if TYPE_CHECKING:
-    from reconciler.planning.actions import Action, Value
+    from reconciler.planning.actions import Action
     from reconciler.planning.orders import Order
     from reconciler.resources.inventory import Capabilities, ClusterIdentity
     from reconciler.resources.mirror_link import MirrorTopic
@@ -250,3 +251,14 @@ class Plan:
     def is_empty(self) -> bool:
         """Tell whether there is nothing to do."""
         return not self.actions
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan that was read from a file."""
+
+    plan: Plan
+    row: Mapping[str, Any]
+    """The JSON of the file."""
+    options: Mapping[str, Any] | None
+    """What selects it, to plan it again; `None`: the file is not sealed."""

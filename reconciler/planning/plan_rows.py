@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import orjson
@@ -12,24 +13,24 @@ from reconciler.planning.actions import (
     ACTION_NAMES,
     Action,
     Adopt,
+    Block,
     Change,
     Create,
     Delete,
     Forget,
-    RoleCost,
     RunJob,
     Transition,
     Update,
 )
 from reconciler.resources.acls import ACLS
-from reconciler.resources.address import Address, kind_of
+from reconciler.resources.address import kind_of
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Finding, Plan
-    from reconciler.resources.mirrors import Stretch
 
 
+FORMAT: Final = "reconciler.plan/1"
 _OPTIONS: Final = orjson.OPT_SORT_KEYS
 
 
@@ -91,57 +92,12 @@ def summary_of(plan: Plan) -> dict[str, int]:
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
 
 
-def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return one action."""
-    return {
-        "id": action.id,
-        "address": action.address,
-        "cluster": action.cluster,
-        "action": name_of(action),
-        "verb": action.verb,
-        "risk": action.risk.value,
-        "reasons": [reason.value for reason in action.reasons],
-        "changes": [_change(change) for change in changes_of(action)],
-        "after": after,
-        "parameters": parameters,
-        "source": action.declared_at if isinstance(action, RunJob) else action.source,
-        "depends_on": list(action.depends_on),
-        "wave": action.wave,
-        "precondition": action.precondition,
-        "estimate": {
-            "bytes": action.estimate.bytes,
-            "records": action.estimate.records,
-            "seconds": action.estimate.seconds,
-            "groups": None if action.estimate.groups is None else list(action.estimate.groups),
-            "uploads": action.estimate.uploads,
-            "unreadable": [
-                {
-                    "topic": lost.topic,
-                    "partition": lost.partition,
-                    "start": lost.start,
-                    "stop": lost.stop,
-                    "bytes": lost.bytes,
-                }
-                for lost in action.estimate.unreadable
-            ],
-            "location": action.estimate.location,
-            "partitions": action.estimate.partitions,
-            "no_writes_seconds": action.estimate.no_writes_seconds,
-            "role": _role(action.estimate.role),
-            "replicated": action.estimate.replicated,
-            "engine": action.estimate.engine or None,
-        },
-        "blocked": _block(action),
-        "grant": action.granted_by,
-        "owner": None if action.owner is None else action.owner.to_json(),
-    }
-
-
-def plan_row(plan: Plan) -> dict[str, Any]:
-    """Return everything of a plan but its actions."""
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as `reconciler.plan/1`."""
     base, last = plan.base, plan.applied
     applied = last and {"commit": last.commit, "is_newer": last.is_newer, "allow": last.allow}
     return {
+        "format": FORMAT,
         "workspace": plan.workspace,
         "environment": plan.environment,
         "tool": plan.tool,
@@ -150,6 +106,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "back_to": plan.back_to,
         "digest": plan.digest,
         "summary": summary_of(plan),
+        "actions": [action_row(action) for action in plan.actions],
         "drift": [
             {
                 "address": found.address,
@@ -169,6 +126,35 @@ def plan_row(plan: Plan) -> dict[str, Any]:
     }
 
 
+def plan_bytes(plan: Plan) -> bytes:
+    """Return the JSON that `plan --format json` prints: the same bytes for the same plan."""
+    return canonical(plan_document(plan))
+
+
+def action_row(action: Action) -> dict[str, Any]:
+    """Return one action."""
+    return {
+        "id": action.id,
+        "address": action.address,
+        "cluster": action.cluster,
+        "action": name_of(action),
+        "verb": action.verb,
+        "risk": action.risk.value,
+        "reasons": [reason.value for reason in action.reasons],
+        "changes": [_change(change) for change in changes_of(action)],
+        "after": after_of(action),
+        "parameters": parameters_of(action),
+        "source": action.declared_at if isinstance(action, RunJob) else action.source,
+        "depends_on": list(action.depends_on),
+        "wave": action.wave,
+        "precondition": action.precondition,
+        "estimate": {**asdict(action.estimate), "engine": action.estimate.engine or None},
+        "blocked": _block(action.blocked),
+        "grant": action.granted_by,
+        "owner": None if action.owner is None else action.owner.to_json(),
+    }
+
+
 def _change(change: Change) -> dict[str, Any]:
     return {
         "path": change.path,
@@ -179,31 +165,7 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _role(cost: RoleCost | None) -> dict[str, Any] | None:
-    if cost is None:
-        return None
-    return {
-        "lost": [_stretch(each) for each in cost.lost],
-        "behind": [_stretch(each) for each in cost.behind],
-        "lost_ms": cost.lost_ms,
-        "unknown": cost.unknown,
-        "fetched": [list(each) for each in cost.fetched],
-        "groups_set_back": None if cost.groups_set_back is None else list(cost.groups_set_back),
-        "timeout_ms": cost.timeout_ms,
-        "records": cost.records,
-        "since_ms": cost.since_ms,
-        "kept": [_stretch(each) for each in cost.kept],
-        "kept_in": cost.kept_in,
-        "copied_afresh": list(cost.copied_afresh),
-    }
-
-
-def _stretch(offsets: Stretch) -> dict[str, int]:
-    return {"partition": offsets.partition, "start": offsets.start, "stop": offsets.stop}
-
-
-def _block(action: Action) -> dict[str, Any] | None:
-    block = action.blocked
+def _block(block: Block | None) -> dict[str, Any] | None:
     if block is None:
         return None
     return {"guard": block.guard, "allow": block.allow, "message": block.message, "instead": block.instead}
@@ -218,8 +180,9 @@ def _finding(found: Finding) -> dict[str, Any]:
 
 def digest(actions: Sequence[Action]) -> str:
     """Return sha256, hexadecimal, of the canonical actions in plan order."""
-    return digest_of_rows(
-        [
+    total = hashlib.sha256()
+    for action in actions:
+        row = [
             action.id,
             after_of(action),
             action.verb,
@@ -227,27 +190,19 @@ def digest(actions: Sequence[Action]) -> str:
             action.risk.value,
             action.precondition,
             action.granted_by,
-            *denials_in(action.address, ((change.path, change.after) for change in changes_of(action))),
+            *_denials(action),
         ]
-        for action in actions
-    )
-
-
-def denials_in(address: Address, changes: Iterable[tuple[str, Any]]) -> Iterator[list[list[Any]]]:
-    """Yield the changes to whom a mirror denies to write, where there are any: no `after` names those principals."""
-    if kind_of(address) == "mirror":
-        found = [[path, plain(after)] for path, after in changes if path.startswith(ACLS)]
-        if found:
-            yield found
-
-
-def digest_of_rows(rows: Iterable[Sequence[object]]) -> str:
-    """Return the digest of [id, after, verb, parameters, risk, precondition, grant] and denials of each action."""
-    total = hashlib.sha256()
-    for row in rows:
         total.update(canonical(row))
         total.update(b"\n")
     return total.hexdigest()
+
+
+def _denials(action: Action) -> Iterator[list[list[Any]]]:
+    """Yield the changes to whom a mirror denies to write, if there are any: no `after` names those principals."""
+    if kind_of(action.address) == "mirror":
+        denials = [[change.path, plain(change.after)] for change in changes_of(action) if change.path.startswith(ACLS)]
+        if denials:
+            yield denials
 
 
 def after_of(action: Action) -> dict[str, Any] | None:

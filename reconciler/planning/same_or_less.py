@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
-from reconciler.planning.actions import Action, Adopt, Block, Estimate, Reason, Update, is_dangerous
+from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Update, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
-from reconciler.planning.saved_plan import AGAIN, ActionDocument, EstimateDocument, PlanDocument, another_version
+from reconciler.planning.saved_plan import AGAIN, another_version
 from reconciler.resources.address import Address
 from reconciler.runtime.text import bytes_text, counted, plain
 
@@ -85,7 +85,7 @@ class Difference:
 
 
 def difference(
-    whys: tuple[Why, ...], approved: ActionDocument | None, now: Action, *, instead_of: tuple[str, ...]
+    whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
     """Return what differs between an action as it was approved (`None`: it was not) and as it is planned now."""
     return Difference(
@@ -95,12 +95,12 @@ def difference(
         whys=whys,
         fields=tuple(_moves(now) if approved is None else _fields(approved, now)),
         risk=now.risk.value,
-        approved_risk=approved.risk if approved else None,
+        approved_risk=approved.risk.value if approved else None,
         blocked=now.blocked,
         source=now.source,
         is_dangerous=is_dangerous(now),
         instead_of=instead_of,
-        losses=None if approved is None else (_approved_losses(approved), _losses_now(now)),
+        losses=None if approved is None else (_losses(approved), _losses(now)),
     )
 
 
@@ -145,45 +145,33 @@ def _most(of: LossOf, approved: int) -> int:
     return approved + approved // 10 if of is LossOf.EXPIRING else approved
 
 
-def _losses(action: str, reasons: Sequence[str], estimate: EstimateDocument | Estimate, role: int | None) -> Losses:
-    unreadable, expires = estimate.unreadable, {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED}.intersection(reasons)
+def _losses(action: Action) -> Losses:
+    reasons, estimate = action.reasons, action.estimate
+    expires = {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED}.intersection(reasons)
     return Losses(
         {
-            LossOf.ROLE: role,
-            LossOf.UNREADABLE: sum(each.stop - each.start for each in unreadable),
-            LossOf.DELETED: estimate.records if action == "delete" and Reason.HOLDS_DATA in reasons else 0,
-            LossOf.EXPIRING: estimate.bytes - sum(each.bytes for each in unreadable) if expires else 0,
+            LossOf.ROLE: 0 if estimate.role is None else estimate.role.lost_offsets,
+            LossOf.UNREADABLE: sum(part.stop - part.start for part in estimate.unreadable),
+            LossOf.DELETED: estimate.records if isinstance(action, Delete) and Reason.HOLDS_DATA in reasons else 0,
+            LossOf.EXPIRING: estimate.bytes - sum(part.bytes for part in estimate.unreadable) if expires else 0,
         },
         is_known=estimate.role is not None or Reason.UNMEASURED not in reasons,
     )
 
 
-def _approved_losses(approved: ActionDocument) -> Losses:
-    cost = approved.estimate.role
-    role = (
-        0 if cost is None else None if cost.unknown is not None else sum(each.stop - each.start for each in cost.lost)
-    )
-    return _losses(approved.action, approved.reasons, approved.estimate, role)
-
-
-def _losses_now(now: Action) -> Losses:
-    cost = now.estimate.role
-    return _losses(name_of(now), now.reasons, now.estimate, 0 if cost is None else cost.lost_offsets)
-
-
-def loses_more(approved: ActionDocument, now: Action) -> bool:
+def loses_more(approved: Action, now: Action) -> bool:
     """Tell whether more would be lost than was approved."""
-    return _losses_now(now).is_more_than(_approved_losses(approved))
+    return _losses(now).is_more_than(_losses(approved))
 
 
-def missing(approved: ActionDocument, action: Action, *, planned: tuple[str, ...]) -> Difference:
+def missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
     """Return an approved action that is planned no more; `planned`: what is, on the same resource."""
     return Difference(
         id=action.id,
         address=action.address,
         action=name_of(action),
         whys=(Why.MISSING,),
-        fields=tuple(_would_have(approved)),
+        fields=tuple(_would_have(action)),
         risk=action.risk.value,
         approved_risk=action.risk.value,
         blocked=None,
@@ -260,34 +248,37 @@ def missing_words(found: Difference) -> str:
     return f"it was left to do, and is no longer planned{instead}"
 
 
+def _moves_of(action: Action) -> dict[str, Move]:
+    return {
+        change.path: Move(plain(change.before), plain(change.after), has_before=True) for change in changes_of(action)
+    }
+
+
 def _moves(now: Action) -> Iterator[FieldDifference]:
     """Yield what an action moves that was not approved at all."""
-    for change in changes_of(now):
-        yield FieldDifference(change.path, None, Move(plain(change.before), plain(change.after), has_before=True))
+    for path, move in _moves_of(now).items():
+        yield FieldDifference(path, None, move)
 
 
-def _would_have(approved: ActionDocument) -> Iterator[FieldDifference]:
+def _would_have(approved: Action) -> Iterator[FieldDifference]:
     """Yield what an action would have moved, or have made."""
-    for change in approved.changes:
-        yield FieldDifference(change.path, Move(change.before, change.after, has_before=True), None)
-    if not approved.changes:
-        leaves = {**_leaves((approved.after or {}).get("spec", {})), **approved.parameters}
+    for path, move in _moves_of(approved).items():
+        yield FieldDifference(path, move, None)
+    if not changes_of(approved):
+        leaves = {**_leaves((after_of(approved) or {}).get("spec", {})), **parameters_of(approved)}
         for path in sorted(path for path, value in leaves.items() if value not in (None, [], ())):
             yield FieldDifference(path, _becomes(leaves, path), None)
 
 
-def _fields(approved: ActionDocument, now: Action) -> Iterator[FieldDifference]:
+def _fields(approved: Action, now: Action) -> Iterator[FieldDifference]:
     """Yield what moves otherwise than approved, then what would be otherwise without moving."""
-    moved = {change.path: Move(change.before, change.after, has_before=True) for change in approved.changes}
-    moves = {
-        change.path: Move(plain(change.before), plain(change.after), has_before=True) for change in changes_of(now)
-    }
+    moved, moves = _moves_of(approved), _moves_of(now)
     said: list[str] = []
     for path in dict.fromkeys([*moves, *moved]):
         if moved.get(path) != moves.get(path):
             said.append(path)
             yield FieldDifference(path, moved.get(path), moves.get(path))
-    before = {**_leaves(approved.after or {}), **approved.parameters}
+    before = {**_leaves(after_of(approved) or {}), **parameters_of(approved)}
     after = {**_leaves(after_of(now) or {}), **parameters_of(now)}
     for path in sorted({*before, *after}):
         if before.get(path) != after.get(path) and not any(_is_within(each, path) for each in said):
@@ -335,7 +326,7 @@ class SameOrLess:
         return not self.more
 
 
-def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
+def compare(approved: Plan, now: Plan) -> SameOrLess:
     """Return how a plan made now differs from the approved one: same id, same result, resting on the same fields.
 
     An action that a guard refuses now, and refused when it was approved, is no difference: it is blocked. One that was
@@ -345,10 +336,10 @@ def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
     return compare_actions(approved.actions, now)
 
 
-def compare_actions(approved: Sequence[ActionDocument], now: Plan) -> SameOrLess:
+def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
     """Return the same of actions that were approved, wherever they stand."""
     known = {action.id: action for action in approved}
-    at: dict[str, list[ActionDocument]] = {}
+    at: dict[str, list[Action]] = {}
     for each in approved:
         at.setdefault(each.address, []).append(each)
     planned = {action.id for action in now.actions}
@@ -367,29 +358,29 @@ def compare_actions(approved: Sequence[ActionDocument], now: Plan) -> SameOrLess
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
 
 
-def _is_done_already(now: Action, approved: Sequence[ActionDocument]) -> bool:
+def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
     """Tell whether only the record is left to learn what approved actions on the same resource would have led to."""
     if not isinstance(now, Adopt) or now.reasons != (Reason.RECORD_ONLY,) or now.blocked or now.moved_from:
         return False
     agreed = [each for each in approved if each.blocked is None]
-    changes = {change.path: change.after for each in agreed for change in each.changes}
+    changes = {change.path: plain(change.after) for each in agreed for change in changes_of(each)}
     learns_no_more = all(
         change.path in changes and changes[change.path] == plain(change.after) for change in now.changes
     )
-    return learns_no_more and any(each.after == after_of(now) for each in agreed)
+    return learns_no_more and any(after_of(each) == after_of(now) for each in agreed)
 
 
-def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
+def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
     """Return in what an action is more than was approved (`None`: it was not); nothing where it is not."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     found: list[Why] = []
-    is_other = approved.after != after_of(now) or approved.parameters != parameters_of(now)
+    is_other = after_of(approved) != after_of(now) or parameters_of(approved) != parameters_of(now)
     if is_other or (approved.precondition == now.precondition and _moves_more(approved, now)):
         found.append(Why.RESULT)
     if approved.precondition != now.precondition and not (found and _stands_as_approved(approved, now)):
         found.append(Why.GROUND)
-    if RISKS.index(now.risk.value) > RISKS.index(approved.risk):
+    if RISKS.index(now.risk.value) > RISKS.index(approved.risk.value):
         found.append(Why.RISK)
     if now.blocked is None and loses_more(approved, now):
         found.append(Why.LOSS)
@@ -400,15 +391,15 @@ def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
     return tuple(found)
 
 
-def _moves_more(approved: ActionDocument, now: Action) -> bool:
+def _moves_more(approved: Action, now: Action) -> bool:
     """Tell whether an update moves a field that was not agreed to; whom a mirror denies to write is in no `after`."""
-    agreed = [(change.path, change.after) for change in approved.changes]
+    agreed = [(change.path, plain(change.after)) for change in changes_of(approved)]
     return isinstance(now, Update) and any((each.path, plain(each.after)) not in agreed for each in now.changes)
 
 
-def _stands_as_approved(approved: ActionDocument, now: Action) -> bool:
+def _stands_as_approved(approved: Action, now: Action) -> bool:
     """Tell whether only the files ask for other fields: what both change is as it was, and what is new is no drift."""
-    was = {change.path: change.before for change in approved.changes}
+    was = {change.path: plain(change.before) for change in changes_of(approved)}
     changes = changes_of(now)
     if was.keys() == {change.path for change in changes}:
         return False
@@ -429,28 +420,28 @@ class Here:
     tool: str
 
 
-def refuse_foreign(document: PlanDocument, here: Here) -> None:
+def refuse_foreign(plan: Plan, here: Here) -> None:
     """Refuse a saved plan of another workspace, environment or version.
 
     Raises:
         UserError: Says which of them differs.
     """
-    _refuse("workspace", document.workspace, here.workspace)
-    _refuse("environment", document.environment, here.environment)
-    if document.tool != here.tool:
-        raise another_version(document.tool, here.tool)
+    _refuse("workspace", plan.workspace, here.workspace)
+    _refuse("environment", plan.environment, here.environment)
+    if plan.tool != here.tool:
+        raise another_version(plan.tool, here.tool)
 
 
-def refuse_other_commit(document: PlanDocument, commit: str | None) -> None:
+def refuse_other_commit(plan: Plan, commit: str | None) -> None:
     """Refuse a saved plan of another git commit than the files are at.
 
     Raises:
         UserError: Says both.
     """
-    _refuse("git commit", document.git.commit if document.git else None, commit)
+    _refuse("git commit", plan.git_commit, commit)
 
 
-def refuse_other_state(document: PlanDocument, lineage: str | None) -> None:
+def refuse_other_state(plan: Plan, lineage: str | None) -> None:
     """Refuse a plan made on a state that is not the one there is now: it was replaced, or is gone (`None`).
 
     A plan made where there was no state yet fits the first one.
@@ -458,11 +449,11 @@ def refuse_other_state(document: PlanDocument, lineage: str | None) -> None:
     Raises:
         UserError: Says both lineages.
     """
-    if document.base is None or document.base.lineage == lineage:
+    if plan.base is None or plan.base.lineage == lineage:
         return
     found = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"
     raise UserError(
-        f"the saved plan was made on the state of lineage {document.base.lineage}, and {found}",
+        f"the saved plan was made on the state of lineage {plan.base.lineage}, and {found}",
         hint=f"Check `spec.state`, and who replaced it. {AGAIN}",
     )
 

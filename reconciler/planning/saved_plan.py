@@ -1,4 +1,4 @@
-"""Saved plans: the JSON document, written and read back."""
+"""Saved plans: the JSON of a plan with its actions whole, written and read back."""
 
 from __future__ import annotations
 
@@ -7,68 +7,56 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reconciler import __version__
 from reconciler.errors import UserError
-from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Block,
+    Change,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, SavedPlan, Waiting
 from reconciler.planning.plan_rows import (
-    action_row,
-    after_of,
+    FORMAT,
     canonical,
-    denials_in,
-    digest_of_rows,
+    digest,
     name_of,
-    parameters_of,
-    plan_row,
+    plan_document,
 )
 from reconciler.resources.address import Address
-from reconciler.resources.base import KEPT, Model, NameOnly
-from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
+from reconciler.resources.base import KEPT, Model
+from reconciler.resources.owners import ResourceOwner
 from reconciler.runtime.text import no_json, plain, refusal
 
-FORMAT: Final = "reconciler.plan/1"
+_CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+"""Unknown keys are refused."""
 
 
-class _Part(BaseModel):
-    """A piece of the document; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class BaseDocument(_Part):
-    """The state a plan was made on."""
-
-    lineage: str
-    serial: int
-    sha256: str
-
-
-class AppliedCommitDocument(_Part):
-    """The revision of the files that were applied last."""
-
-    commit: str
-    is_newer: bool | None = Field(
-        description="Whether the files that are planned are of one of its ancestors; null: git cannot compare them."
-    )
-    allow: str | None = Field(
-        description="What `--allow` takes to apply the older files; null: no apply refuses the plan because of them."
-    )
-
-
-class GitDocument(_Part):
+class GitDocument(BaseModel):
     """The revision of the files."""
 
+    model_config = _CONFIG
+
     commit: str
-    applied: AppliedCommitDocument | None = Field(None, description="null: not known, or the plan leads elsewhere.")
+    applied: AppliedCommit | None = Field(None, description="null: not known, or the plan leads elsewhere.")
 
 
-class SummaryDocument(_Part):
+class SummaryDocument(BaseModel):
     """How many of each kind; blocked actions count under their own kind too."""
+
+    model_config = _CONFIG
 
     create: int
     update: int
@@ -81,117 +69,10 @@ class SummaryDocument(_Part):
     blocked: int
 
 
-class ChangeDocument(_Part):
-    """One field that moves; `origin` is where its new value comes from, if not from the resource itself."""
-
-    path: str
-    before: Any
-    after: Any
-    drift: bool
-    origin: str | None = None
-
-
-class UnreadableDocument(_Part):
-    """Offsets of one partition, `start` to before `stop`, that nobody could read any more, and their stored bytes."""
-
-    topic: str
-    partition: int
-    start: int
-    stop: int
-    bytes: int
-
-
-class StretchDocument(_Part):
-    """Offsets of one partition, `start` to before `stop`."""
-
-    partition: int
-    start: int
-    stop: int
-
-
-class RoleCostDocument(_Part):
-    """What another role of a mirror costs, as both of its sides were when they were looked at."""
-
-    lost: tuple[StretchDocument, ...] = Field(
-        (), description="What its source alone has, by a failover; what is cut off, by a restore."
-    )
-    behind: tuple[StretchDocument, ...] = Field((), description="What a promotion or a reversal copies first.")
-    lost_ms: int | None = Field(
-        None,
-        description="By a failover that loses records: how much older its newest record is than that of its source.",
-    )
-    unknown: str | None = Field(None, description="Why neither can be told.")
-    fetched: tuple[tuple[int, int], ...] = Field(
-        (), description="Partition and last source fetch offset, where nothing else is known; -1: none ever was."
-    )
-    groups_set_back: tuple[str, ...] | None = Field(
-        (), description="Consumer groups that have read beyond where a restore cuts. Null: we cannot tell."
-    )
-    timeout_ms: int | None = Field(
-        None, description="A promotion is given up where what is behind does not shrink for so long."
-    )
-    records: int | None = Field(
-        None, description="How many records a restore loses or keeps, where they were counted. Null: offsets say it."
-    )
-    since_ms: int | None = Field(None, description="The earliest time of one of them. Null: we cannot tell.")
-    kept: tuple[StretchDocument, ...] = Field((), description="What only this topic has, and a restore keeps.")
-    kept_in: str | None = Field(None, description="Full name of the topic that keeps it.")
-    copied_afresh: tuple[int, ...] = Field((), description="Partitions that a restore empties and copies anew.")
-
-
-class EstimateDocument(_Part):
-    """What an action is expected to move or remove."""
-
-    bytes: int
-    records: int
-    seconds: int
-    groups: tuple[str, ...] | None = Field((), description="Consumer groups reading it. Null: we cannot tell.")
-    uploads: int = Field(0, description="Stored bytes that `run` would copy to object storage.")
-    unreadable: tuple[UnreadableDocument, ...] = Field(
-        (), description="What lies in object storage alone, and would be deleted there."
-    )
-    location: str | None = Field(
-        None,
-        description="Where the remote objects of a topic lie that is deleted, mounted, unmounted or forgotten; "
-        "`reasons` say what becomes of them.",
-    )
-    partitions: int = Field(0, description="Of a topic that is mounted or unmounted, or whose replicas move.")
-    no_writes_seconds: int = Field(
-        0, description="About how long a topic that is unmounted takes no writes; a rough guess."
-    )
-    role: RoleCostDocument | None = Field(None, description="Of a mirror that gets another role.")
-    replicated: int = Field(
-        0, description="Stored bytes that brokers copy to each other for another replication factor."
-    )
-    engine: str | None = Field(
-        None,
-        description="Where a job will run by its size: `in process`, or Spark and its master. Null: no job, or its "
-        "size is not known.",
-    )
-
-
-class BlockDocument(_Part):
-    """Why an action is refused, and the `VERB:ADDR` that allows it."""
-
-    guard: str
-    allow: str | None
-    message: str
-    instead: str | None = Field(
-        None, description="The document to declare in place of it, as one line of YAML, where that loses nothing."
-    )
-
-
-class OwnerDocument(_Part):
-    """Another workspace that owns a resource."""
-
-    workspace: str
-    environment: str | None
-    lineage: str = Field(description="The lifelong id of its state.")
-    state: str = Field(description="Where its state lies, without credentials.")
-
-
-class ActionDocument(_Part):
+class ActionDocument(BaseModel):
     """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant` and a mirror's denials."""
+
+    model_config = _CONFIG
 
     id: str
     address: str
@@ -200,161 +81,173 @@ class ActionDocument(_Part):
     verb: str
     risk: Literal["none", "disruptive", "irreversible", "data-loss"]
     reasons: tuple[str, ...]
-    changes: tuple[ChangeDocument, ...]
+    changes: tuple[Change, ...]
     after: dict[str, Any] | None = Field(description="The resource it leads to; null where it leads to none.")
     parameters: dict[str, Any]
     source: str | None = Field(description="Where it is declared, as file:line.")
     depends_on: tuple[str, ...]
     wave: int
     precondition: str
-    estimate: EstimateDocument
-    blocked: BlockDocument | None
+    estimate: Estimate
+    blocked: Block | None
     grant: str | None = Field(description="What lifted a block.")
-    owner: OwnerDocument | None = Field(
+    owner: ResourceOwner | None = Field(
         None, description="The other workspace that owns the resource; null: it is free, or ours."
     )
 
 
-class DriftDocument(_Part):
-    """A field on which a cluster moved away from what was last applied; `path` is empty where all of it is missing."""
+class PlanDocument(BaseModel):
+    """A whole plan. `options`, `stored_actions` and `seal` are only in a plan that was saved."""
 
-    address: str
-    path: str
-    recorded: Any
-    observed: Any
-    fingerprint: str
-    ignored: str | None = None
-    origin: str | None = Field(
-        None, description="The namespace that says what was recorded, where a topic has it written out."
-    )
-
-
-class WaitingDocument(_Part):
-    """A resource half-way through a lifecycle."""
-
-    address: str
-    state: str
-    after: str | None = Field(
-        None, description="Of a mount: the mounting of another cluster that is finished first; then plan again."
-    )
-
-
-class FindingDocument(_Part):
-    """An error that nothing lifts, or a warning."""
-
-    address: str | None
-    source: str | None
-    message: str
-    hint: str
-
-
-class PlanDocument(_Part):
-    """A whole plan. `options` and `seal` are only in a plan that was saved."""
+    model_config = _CONFIG
 
     format: Literal["reconciler.plan/1"]
     workspace: str
     environment: str | None
     tool: str
     git: GitDocument | None
-    base: BaseDocument | None
+    base: Base | None
     back_to: int | None = Field(None, description="Serial of the state it goes back to; null: it leads to the files.")
     digest: str
     summary: SummaryDocument
-    actions: Annotated[tuple[ActionDocument, ...], FailFast()]
-    drift: tuple[DriftDocument, ...]
-    waiting: tuple[WaitingDocument, ...]
-    unmanaged: tuple[str, ...]
-    errors: tuple[FindingDocument, ...]
-    warnings: tuple[FindingDocument, ...]
+    actions: tuple[ActionDocument, ...]
+    drift: tuple[DriftFinding, ...]
+    waiting: tuple[Waiting, ...]
+    unmanaged: tuple[Address, ...]
+    errors: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
     options: dict[str, Any] | None = None
+    stored_actions: tuple[dict[str, Any], ...] | None = Field(
+        None, description="The actions whole, as `reconciler apply` carries them out."
+    )
     seal: str | None = None
 
-
-# The plan as JSON: what `--format json` prints and what `--out` saves.
-#
-# It holds no time, duration or host. A saved plan also holds the options it was made with, and a seal over all of it.
-
-
-ONLY_WHEN_SAVED: Final = ("options", "seal")
-
-
-def to_document(plan: Plan, options: Mapping[str, Any] | None = None) -> PlanDocument:
-    """Return the plan's document; with `options`, the one that is saved and read back by `apply FILE`."""
-    actions = [_row(action) for action in plan.actions]
-    row = {"format": FORMAT, **plan_row(plan), "actions": actions}
-    if options is not None:
-        row["options"] = dict(options)
-        row["seal"] = _seal(row)
-    return PlanDocument.model_validate(row)
-
-
-def to_row(action: Action) -> ActionDocument:
-    """Return one action as a plan's document has it."""
-    return ActionDocument.model_validate(_row(action))
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the schema of the JSON, which leaves out what of a plan is not printed."""
+        schema = super().model_json_schema(*args, **kwargs)
+        for name, part in schema["$defs"].items():
+            part["additionalProperties"] = False
+            for field in _NOT_PRINTED.get(name, ()):
+                del part["properties"][field]
+            required = {*part.get("required", ()), *_ALWAYS_PRINTED.get(name, ())} & part["properties"].keys()
+            for field, row in part["properties"].items():
+                if field in required:
+                    row.pop("default", None)
+            if required:
+                part["required"] = [field for field in part["properties"] if field in required]
+        for name, values in {"Change": ("before", "after"), "DriftFinding": ("recorded", "observed")}.items():
+            schema["$defs"][name]["properties"].update({field: {"title": field.title()} for field in values})
+        engine = schema["$defs"]["Estimate"]["properties"]["engine"]
+        engine.pop("type")
+        engine.update(anyOf=[{"type": "string"}, {"type": "null"}], default=None)
+        return schema
 
 
-def canonical_bytes(document: PlanDocument) -> bytes:
-    """Return the document as bytes: sorted keys; the same plan always gives the same."""
-    return canonical(_plain(document))
+_NOT_PRINTED: Final = {
+    "AppliedCommit": ("files",),
+    "DriftFinding": ("stays",),
+    "Finding": ("marks", "is_of_approval", "excluded_by", "is_of_drift"),
+}
+"""Fields of a plan that its JSON leaves out."""
+_ALWAYS_PRINTED: Final = {
+    "AppliedCommit": ("allow",),
+    "Change": ("drift",),
+    "Estimate": ("bytes", "records", "seconds"),
+}
+"""Fields that may be left out where a plan is made, and never in its JSON."""
 
 
-def digest_of_document(document: PlanDocument) -> str:
-    """Return the digest of the actions as they stand in a document."""
-    return digest_of_rows(
-        [
-            action.id,
-            action.after,
-            action.verb,
-            action.parameters,
-            action.risk,
-            action.precondition,
-            action.grant,
-            *denials_in(Address(action.address), ((change.path, change.after) for change in action.changes)),
-        ]
-        for action in document.actions
-    )
+# A plan as a file: its JSON, the options that it was made with, its actions whole, and a seal over all of it.
 
 
-def _row(action: Action) -> dict[str, Any]:
-    return action_row(action, after_of(action), parameters_of(action))
+_ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
-def _plain(document: PlanDocument) -> dict[str, Any]:
-    row = document.model_dump(mode="json")
-    for key in ONLY_WHEN_SAVED:
-        if row[key] is None:
-            del row[key]
-    return row
+def saved_bytes(plan: Plan, options: Mapping[str, Any]) -> bytes:
+    """Return the file that `plan --out` saves: sorted keys, without time, duration or host."""
+    row = {**plan_document(plan), "options": dict(options), "stored_actions": list(map(stored_action, plan.actions))}
+    return canonical({**row, "seal": _seal(row)})
 
 
 def _seal(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical({key: value for key, value in row.items() if key != "seal"})).hexdigest()
 
 
-# A plan's document read back: what is no plan, too new, cut off or edited by hand is refused with a way on.
-
-
 AGAIN: Final = "Make it again with: reconciler plan --out FILE"
 _NAME, _, _VERSION = FORMAT.rpartition("/")
 
 
-def read_document(body: bytes) -> PlanDocument:
-    """Return a plan that was printed or saved.
+def read_shown(body: bytes) -> SavedPlan:
+    """Return a saved plan, to be shown.
 
     Raises:
-        UserError: It is no plan, of another version's format, or was changed after it was written.
+        UserError: It is no plan, of another version's format, was printed and not saved, or was changed since.
     """
     row = _parsed(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
+    if row.get("stored_actions") is None:
+        if row.get("seal") is None:
+            raise _printed("it does not hold its actions whole")
+        raise _refused(row, "was written by an earlier version: it does not hold its actions whole")
     try:
-        document = PlanDocument.model_validate(row)
+        if row.get("seal") not in {None, _seal(row)}:
+            raise _refused(row, "was changed after it was written: its seal does not match")
+        plan = _plan_of(row)
+        printed = {key: value for key, value in row.items() if key not in _ONLY_WHEN_SAVED}
+        if canonical(plan_document(plan)) != canonical(printed):
+            raise _refused(row, "was changed after it was written: what it shows is not what it holds to apply")
     except ValidationError as error:
         raise _refused(row, f"cannot be read: {refusal(error)}") from error
-    if document.seal is None and document.digest != digest_of_document(document):
-        raise _refused(row, "was changed after it was written: its digest does not match")
-    if document.seal not in {None, _seal(row)}:  # Over the bytes: another version's fields are not those of this one.
-        raise _refused(row, "was changed after it was written: its seal does not match")
-    return document
+    except TypeError as error:  # Too deep for JSON, or a number beyond 64 bits.
+        raise _refused(row, f"cannot be read: {error}") from error
+    return SavedPlan(plan, row, None if row.get("seal") is None else row.get("options"))
+
+
+def read_saved(body: bytes) -> SavedPlan:
+    """Return a plan that `--out` saved, for it to be applied: with the options it was made with, and sealed.
+
+    Raises:
+        UserError: As `read_shown`; or its seal or its options were taken off.
+    """
+    saved = read_shown(body)
+    if saved.options is None:
+        raise _printed("it holds neither the options it was made with nor a seal")
+    return saved
+
+
+def _printed(why: str) -> UserError:
+    message = f"the plan was printed, not saved: {why}"
+    return UserError(message, hint="Save one with: reconciler plan --out FILE")
+
+
+def _plan_of(row: Mapping[str, Any]) -> Plan:
+    stored, files = row["stored_actions"], row.get("git")
+    if not (isinstance(stored, list) and all(isinstance(action, dict) for action in stored)):
+        raise _refused(row, "cannot be read: stored_actions is not a list of objects")
+    if isinstance(files, dict) and isinstance(files.get("applied"), dict):
+        files = {**files, "applied": {**files["applied"], "files": files.get("commit")}}
+    values = {**row, "git": files, "actions": (), "stored_actions": None, "drift": _tuples(row.get("drift"))}
+    document = PlanDocument.model_validate(values, context=KEPT)
+    try:
+        actions = tuple(map(read_action, stored))
+    except UserError as error:
+        raise _refused(row, f"cannot be read: {error.message}") from error
+    git = document.git
+    return Plan(
+        **{name: getattr(document, name) for name in _AS_THEY_ARE},
+        actions=actions,
+        digest=digest(actions),
+        git_commit=git.commit if git else None,
+        applied=git.applied if git else None,
+    )
+
+
+_AS_THEY_ARE: Final = (
+    *("workspace", "environment", "tool", "base", "back_to"),
+    *("drift", "waiting", "unmanaged", "errors", "warnings"),
+)
+"""Fields that a plan and its JSON have alike."""
 
 
 def _refused(row: Mapping[str, Any], why: str) -> UserError:
@@ -367,19 +260,6 @@ def _refused(row: Mapping[str, Any], why: str) -> UserError:
 def another_version(theirs: str, ours: str) -> UserError:
     """Return the error for a plan of another version."""
     return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
-
-
-def read_saved(body: bytes) -> PlanDocument:
-    """Return a plan that `--out` saved, for it to be applied: with the options it was made with, and sealed.
-
-    Raises:
-        UserError: As `read_document`; or it was printed, not saved, or its seal was taken off.
-    """
-    document = read_document(body)
-    if document.seal is None or document.options is None:
-        message = "the plan was printed, not saved: it holds neither the options it was made with nor a seal"
-        raise UserError(message, hint="Save one with: reconciler plan --out FILE")
-    return document
 
 
 def _parsed(body: bytes) -> Any:
@@ -397,56 +277,6 @@ def _check_format(found: object) -> None:
         message = f"not a saved plan that this version can read: its format is {found!r}, of a newer one"
         raise UserError(message, hint=f"Upgrade this one: pip install --upgrade stream-reconciler. {AGAIN}")
     raise UserError(f"not a saved plan of format {FORMAT}: its format is {repr(found)[:40]}", hint=AGAIN)
-
-
-# A plan's document as a plan, to be shown.
-
-
-_UNKNOWN: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
-"""What a deletion deletes: documents do not hold it."""
-_OF_STEPS: Final = ("address", "risk", "reasons", "depends_on", "wave", "precondition", "blocked", "owner")
-
-
-def plan_of(document: PlanDocument) -> Plan:
-    """Return the plan of a document. It can be shown and not applied: resources before a change are not in it."""
-    row = document.model_dump()
-    git = row["git"] or {"commit": None, "applied": None}
-    applied = git["applied"]
-    return Plan(
-        **{key: row[key] for key in ("workspace", "environment", "tool", "unmanaged", "digest", "back_to")},
-        base=row["base"] and Base(**row["base"]),
-        git_commit=git["commit"],
-        actions=tuple(map(_shown_action, row["actions"])),
-        drift=tuple(DriftFinding(**_tuples(finding)) for finding in row["drift"]),
-        waiting=tuple(Waiting(**waiting) for waiting in row["waiting"]),
-        errors=tuple(Finding(**finding) for finding in row["errors"]),
-        warnings=tuple(Finding(**finding) for finding in row["warnings"]),
-        applied=applied and AppliedCommit(files=git["commit"], **applied),
-    )
-
-
-def _shown_action(row: Mapping[str, Any]) -> Action:
-    parameters, estimate, after = _tuples(row["parameters"]), row["estimate"], row["after"]
-    states = {"machine": "machine", "from": "from_state", "to": "to_state"}
-    known = {
-        **{key: row[key] for key in _OF_STEPS},
-        "changes": _tuples(row["changes"]),
-        **{field: parameters.pop(key) for key, field in states.items() if row["action"] == "transition"},
-        "verb": row["verb"],
-        "job": row["verb"],
-        "declared_at": row["source"],
-        "source": row["source"],
-        **{key: parameters.pop(key) for key in ("source", "sink") if row["action"] == "job"},
-        "after": after,
-        "observed": after,
-        "before": _UNKNOWN if after is None else after,
-        "granted_by": row["grant"],
-        "estimate": {**estimate, "engine": estimate["engine"] or ""},
-        "moved_from": parameters.get("moved_from"),
-        "parameters": parameters,
-    }
-    names = {part.name for part in fields(_CLASSES[row["action"]])}
-    return _reader(row["action"]).validate_python({key: known[key] for key in names & known.keys()}, context=KEPT)
 
 
 def _tuples(value: Any) -> Any:
@@ -495,7 +325,7 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     try:
         kind = _CLASSES[stored["action"]]
         action = _reader(stored["action"]).validate_python(given, context=KEPT)
-    except (KeyError, ValidationError) as error:
+    except (KeyError, TypeError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error
     unknown = given.keys() - {part.name for part in fields(kind)}

@@ -18,7 +18,6 @@ import pytest
 from reconciler.cli.git import Forge, forge_of
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.planning.saved_plan import to_document
 from reconciler.runtime.text import visible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import HOSTILE, _plan
@@ -31,7 +30,7 @@ BREAKERS = (*HOSTILE, "</script><script>alert(1)</script>", "<!--<script>", '" o
 
 
 def page_of(plan: Plan, forge: Forge | None = None) -> str:
-    return page_bytes(plan_report(plan, to_document(plan)), forge).decode()
+    return page_bytes(plan_report(plan), forge).decode()
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, Error, Page, expect
 from reconciler.cli.git import Forge
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.planning.saved_plan import to_document
 from reconciler.runtime.text import visible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import _plan
@@ -72,7 +71,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
 
 
 def body_of(plan: Plan) -> bytes:
-    return page_bytes(plan_report(plan, to_document(plan)), FORGE)
+    return page_bytes(plan_report(plan), FORGE)
 
 
 def violations(page: Page) -> list[str]:

@@ -39,7 +39,7 @@ from reconciler.planning.allowances import at_once
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
-from reconciler.planning.saved_plan import canonical_bytes, plan_of, read_document, to_document
+from reconciler.planning.saved_plan import read_shown, saved_bytes
 from reconciler.resources.address import Address
 from reconciler.resources.base import OfNamespace, OnCluster
 from reconciler.resources.inventory import RESOURCE
@@ -250,9 +250,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
     ):
         delete = Delete(address=Address("topic/west/a"), before=topic, risk=Risk.IRREVERSIBLE, reasons=reasons)
         plan = dataclasses.replace(sample_results.empty(), actions=(delete,))
-        read = plan_of(
-            read_document(canonical_bytes(to_document(dataclasses.replace(plan, digest=digest([delete])), {})))
-        )
+        read = read_shown(saved_bytes(dataclasses.replace(plan, digest=digest([delete])), {})).plan
         assert said in text_of(plan_text(read))
 
 
@@ -263,7 +261,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
 )
 def test_a_saved_plan_reads_as_it_did(plan: Plan) -> None:
     plan = dataclasses.replace(plan, digest=digest(plan.actions))
-    read = plan_of(read_document(canonical_bytes(to_document(plan, {}))))
+    read = read_shown(saved_bytes(plan, {})).plan
     assert text_of(plan_text(read)) == text_of(plan_text(plan))
     assert plan_markdown(read) == plan_markdown(plan)
 

@@ -30,7 +30,6 @@ from reconciler.operations.show import show
 from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
-from reconciler.planning.saved_plan import to_document
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.protocol import Failed, Outcome
 from reconciler.resources.owners import OwnerChange, ResourceOwner
@@ -180,7 +179,7 @@ def test_a_namespace_that_another_workspace_declares_is_shared_without_a_word(ap
 def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(
     applied: Bench, applied_once: Bench, thief: Bench
 ) -> None:
-    *_, updated = to_document(thief.plan().plan).actions
+    *_, updated = thief.plan().plan.actions
     assert updated.id == f"update:{TOPIC}"
     lineage = json.loads((applied.folder / ".reconciler/lockfile.json").read_bytes())["lineage"]
     named = {
@@ -190,7 +189,7 @@ def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(
         "state": f"file://{applied_once.folder}/.reconciler",
     }
     assert updated.owner is not None
-    assert updated.owner.model_dump() == named
+    assert updated.owner.to_json() == named
     assert ShownPart.of(show(thief.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {**named, "ours": False}
     assert ShownPart.of(show(applied.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {
         **named,

@@ -13,7 +13,7 @@ from reconciler.manifests.positions import ManifestError
 from reconciler.operations.plan import failing
 from reconciler.operations.show import show_plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.saved_plan import canonical_bytes
+from reconciler.planning.plan_rows import plan_bytes
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -53,7 +53,7 @@ def test_after_apply_nothing_is_left_to_plan(applied: Bench) -> None:
 
 def test_the_same_workspace_gives_the_same_bytes_twice(bench: Bench) -> None:
     first, second = bench.plan(), bench.plan()
-    assert canonical_bytes(first.document) == canonical_bytes(second.document)
+    assert plan_bytes(first.plan) == plan_bytes(second.plan)
 
 
 def test_a_plan_for_nothing_imports_neither_arrow_nor_spark(applied: Bench) -> None:

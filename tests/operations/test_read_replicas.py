@@ -83,7 +83,7 @@ def kept(bench: Bench) -> dict[str, bytes]:
 
 def test_it_is_planned_made_and_then_there_is_nothing_to_do_and_no_drift(bench: Bench, location: str) -> None:
     declare(bench, location)
-    action = next(each for each in bench.plan().document.actions if each.address == ADDRESS)
+    action = next(each for each in bench.plan().plan.actions if each.address == ADDRESS)
     assert action.parameters == {"readReplicaOf": location, "partitions": 2}
     assert (action.estimate.records, action.estimate.bytes, action.risk) == (0, 0, "none")
     before = kept(bench)
@@ -233,8 +233,8 @@ def test_another_location_replaces_it_once_that_is_allowed_and_its_source_keeps_
     assert opened(bench, "east").topic(TOPIC).replica is None
     fill(opened(bench, "east"), 1)
     declare(bench, location)
-    planned = bench.plan().document
-    assert [(each.action, each.risk) for each in planned.actions if each.address == ADDRESS] == [
+    planned = bench.plan().plan
+    assert [(each.verb, each.risk) for each in planned.actions if each.address == ADDRESS] == [
         ("delete", "data-loss"),
         ("create", "none"),
     ]

@@ -85,7 +85,7 @@ def declare(bench: Bench, location: str) -> None:
 def test_a_topic_is_planned_recovered_and_then_there_is_nothing_to_do(bench: Bench, location: str) -> None:
     declare(bench, location)
     planned = bench.plan()
-    action = next(each for each in planned.document.actions if each.address == ADDRESS)
+    action = next(each for each in planned.plan.actions if each.address == ADDRESS)
     assert action.parameters == {"recoverFrom": location, "partitions": 2}
     assert action.reasons == ("declared", "recovered")
     assert (action.estimate.records, action.estimate.bytes > 0) == (24, True)
@@ -103,7 +103,7 @@ def test_a_topic_is_planned_recovered_and_then_there_is_nothing_to_do(bench: Ben
 def test_remote_recovery_finds_the_topic_by_its_name_and_later_has_no_effect(bench: Bench, location: str) -> None:
     text = RECOVERED.replace('{recoverFrom: "LOCATION"}', "{partitions: 2, configs: {remote.recovery: true}}")
     bench.write("manifests/recovered.yaml", text)
-    action = next(each for each in bench.plan().document.actions if each.address == ADDRESS)
+    action = next(each for each in bench.plan().plan.actions if each.address == ADDRESS)
     assert action.parameters["recoverFrom"] == location
     bench.apply()
     before = records_in(opened(bench, "east"))

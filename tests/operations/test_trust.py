@@ -32,8 +32,8 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
 from reconciler.planning.plan import Plan
-from reconciler.planning.plan_rows import digest
-from reconciler.planning.saved_plan import canonical_bytes, read_saved, stored_action, to_document
+from reconciler.planning.plan_rows import after_of, digest
+from reconciler.planning.saved_plan import read_saved, saved_bytes, stored_action
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.inventory import RESOURCE
@@ -601,7 +601,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         actions=actions,
         digest=digest(actions),
     )
-    saved = canonical_bytes(to_document(plan, {}))
+    saved = saved_bytes(plan, {})
     made = [
         saved,
         orjson.dumps([stored_action(action) for action in actions]),
@@ -612,9 +612,10 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):
         assert reference.encode() in saved
-    kept = {action.after["spec"]["provider"] for action in read_saved(saved).actions if action.after}
+    afters = [after for action in read_saved(saved).plan.actions if (after := after_of(action))]
+    kept = {after["spec"]["provider"] for after in afters}
     assert kept == {"kafka", "confluent", "embedded"}
-    assert all(RESOURCE.validate_python(action.after) for action in read_saved(saved).actions if action.after)
+    assert all(map(RESOURCE.validate_python, afters))
 
 
 def test_a_plan_that_is_saved_and_applied_leaves_no_secret_anywhere(far: Bench) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.plan import Base, Plan
-from reconciler.planning.plan_rows import canonical
+from reconciler.planning.plan_rows import canonical, digest, plan_bytes
 from reconciler.planning.same_or_less import Here, refuse_foreign, refuse_other_commit, refuse_other_state
-from reconciler.planning.saved_plan import PlanDocument, canonical_bytes, read_document, read_saved, to_document
+from reconciler.planning.saved_plan import PlanDocument, read_saved, read_shown, saved_bytes
 from tests.planning.casefile import Case
 
 ROW: dict[str, Any] = {
@@ -44,8 +44,14 @@ def plan() -> Plan:
 
 
 def row_of(plan: Plan, options: dict[str, Any] | None = None) -> dict[str, Any]:
-    row: dict[str, Any] = orjson.loads(canonical_bytes(to_document(plan, options)))
+    row: dict[str, Any] = orjson.loads(plan_bytes(plan) if options is None else saved_bytes(plan, options))
     return row
+
+
+def sealed(row: dict[str, Any]) -> bytes:
+    """Return a file with the seal that fits it."""
+    seal = hashlib.sha256(canonical({key: row[key] for key in row if key != "seal"})).hexdigest()
+    return orjson.dumps({**row, "seal": seal})
 
 
 def test_the_document_has_the_keys_it_promises(plan: Plan) -> None:
@@ -56,8 +62,7 @@ def test_the_document_has_the_keys_it_promises(plan: Plan) -> None:
     assert {"waiting", "unmanaged", "errors", "warnings"} <= row.keys()
     assert row["git"] is None
     assert row["environment"] is None
-    assert "options" not in row
-    assert "seal" not in row
+    assert not {"options", "stored_actions", "seal"} & row.keys()
 
 
 def test_the_summary_always_has_all_nine_keys_and_counts_blocked_ones_under_their_own_kind_too(plan: Plan) -> None:
@@ -102,8 +107,8 @@ def test_the_document_follows_its_own_schema(plan: Plan) -> None:
 
 
 def test_a_saved_plan_keeps_its_options(plan: Plan) -> None:
-    document = read_document(canonical_bytes(to_document(plan, {"targets": ["topic/*"]})))
-    assert document.options == {"targets": ["topic/*"]}
+    saved = read_shown(saved_bytes(plan, {"targets": ["topic/*"]}))
+    assert saved.options == {"targets": ["topic/*"]}
 
 
 @pytest.mark.parametrize(
@@ -123,16 +128,45 @@ def test_a_saved_plan_edited_by_hand_is_refused(plan: Plan, edit: Any) -> None:
     row = row_of(plan, {"targets": []})
     edit(row)
     with pytest.raises(UserError, match="changed after it was written") as refused:
-        read_document(orjson.dumps(row))
+        read_shown(orjson.dumps(row))
     assert "plan --out" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda row: row["actions"].pop(), "what it shows is not"),
+        (lambda row: row["actions"][0].update(wave=7), "what it shows is not"),
+        (lambda row: row["actions"][0].update(more=1), "what it shows is not"),
+        (lambda row: row["stored_actions"].pop(), "what it shows is not"),
+        (lambda row: row["stored_actions"].reverse(), "what it shows is not"),
+        (lambda row: row["stored_actions"][0].update(wave=2**63), "what it shows is not|cannot be read"),
+        (lambda row: row["stored_actions"][0].update(wave=1e300), "what it shows is not|cannot be read"),
+        (lambda row: row["stored_actions"][0].update(action=[]), "cannot be read"),
+        (lambda row: row["stored_actions"][0].update(risk="none at all"), "cannot be read"),
+        (lambda row: row.update(digest="0" * 64), "what it shows is not"),
+        (lambda row: row.update(workspace=5), "cannot be read: workspace"),
+        (lambda row: row.update(more=1), "cannot be read: more"),
+        (lambda row: row.update(unmanaged=3), "cannot be read: unmanaged"),
+        (lambda row: row.update(options=3), "cannot be read: options"),
+        (lambda row: row["drift"][0].update(stays=True), "what it shows is not"),
+        (lambda row: row.update(git={"commit": "a", "applied": {"files": "b"}}), "cannot be read: git"),
+    ],
+)
+def test_a_plan_whose_rows_and_actions_disagree_is_refused_even_with_a_seal_that_fits(
+    plan: Plan, edit: Any, why: str
+) -> None:
+    row = row_of(plan, {})
+    edit(row)
+    with pytest.raises(UserError, match=why):
+        read_shown(sealed(row))
 
 
 def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
     row = row_of(plan, {"targets": []})
     del row["actions"][0]["estimate"]["engine"], row["back_to"]  # fields that came later
-    row["seal"] = hashlib.sha256(canonical({key: row[key] for key in row if key != "seal"})).hexdigest()
-    assert read_saved(orjson.dumps(row)).tool == plan.tool
-    assert read_document(orjson.dumps({**row, "seal": None, "options": None})).digest == plan.digest
+    with pytest.raises(UserError, match="what it shows is not what it holds to apply"):
+        read_saved(sealed(row))
     for earlier in (
         {**row, "tool": "0.0.9"},
         {**row, "tool": "0.0.9", "seal": None, "digest": "0" * 64},
@@ -141,10 +175,10 @@ def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
         with pytest.raises(
             UserError, match=r"^the saved plan was written by reconciler 0\.0\.9, and this is version 0\.1\.0"
         ) as refused:
-            read_document(orjson.dumps(earlier))
+            read_shown(orjson.dumps(earlier))
         assert "plan --out" in refused.value.hint
     with pytest.raises(UserError, match="changed after it was written: its seal does not match"):
-        read_document(orjson.dumps({**row, "workspace": "other"}))
+        read_shown(orjson.dumps({**row, "workspace": "other"}))
 
 
 @pytest.mark.parametrize(
@@ -159,13 +193,19 @@ def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
         (b"{}", "format is None"),
         (b'{"format": "reconciler.plan/2"}', "its format is 'reconciler.plan/2', of a newer one"),
         (b'{"format": "reconciler.drift/1"}', "its format is 'reconciler.drift/1'"),
-        (b'{"format": "reconciler.plan/1"}', "cannot be read: workspace"),
+        (b'{"format": "reconciler.plan/1"}', "was printed, not saved: it does not hold its actions"),
+        (b'{"format": "reconciler.plan/1", "stored_actions": [], "drift": []}', "cannot be read: workspace"),
+        (b'{"format": "reconciler.plan/1", "stored_actions": [[]]}', "stored_actions is not a list of objects"),
+        (
+            b'{"format": "reconciler.plan/1", "stored_actions": [], "x":' + b'{"a":' * 500 + b"1" + b"}" * 501,
+            "cannot be read",
+        ),
         (b"\xff\xfe", "it is not text"),
     ],
 )
 def test_what_is_no_saved_plan_is_said_so(body: bytes, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_document(body)
+        read_shown(body)
 
 
 @pytest.mark.parametrize(
@@ -173,60 +213,62 @@ def test_what_is_no_saved_plan_is_said_so(body: bytes, message: str) -> None:
     [({"workspace": "x"}, "workspace"), ({"environment": "prod"}, "environment"), ({"tool": "9"}, "version")],
 )
 def test_a_saved_plan_of_something_else_is_refused(plan: Plan, other: dict[str, str], word: str) -> None:
-    document = to_document(plan, {})
     here: dict[str, Any] = {"workspace": "shop", "environment": None, "tool": "0.1.0"}
-    refuse_foreign(document, Here(**here))
+    refuse_foreign(plan, Here(**here))
     with pytest.raises(UserError, match=word):
-        refuse_foreign(document, Here(**{**here, **other}))
+        refuse_foreign(plan, Here(**{**here, **other}))
 
 
 def test_a_saved_plan_of_another_commit_says_both(plan: Plan) -> None:
-    document = to_document(replace(plan, git_commit="1f2e9ab"), {})
+    document = replace(plan, git_commit="1f2e9ab")
     refuse_other_commit(document, "1f2e9ab")
     with pytest.raises(UserError, match="is of git commit 1f2e9ab, this is none"):
         refuse_other_commit(document, None)
     with pytest.raises(UserError, match="is of git commit none, this is 5a7c"):
-        refuse_other_commit(to_document(plan, {}), "5a7c")
+        refuse_other_commit(plan, "5a7c")
 
 
 def test_a_plan_made_on_another_state_is_refused_and_one_made_on_none_fits_the_first(plan: Plan) -> None:
-    document = to_document(replace(plan, base=Base("3c2e", 412, "ab")), {})
+    document = replace(plan, base=Base("3c2e", 412, "ab"))
     refuse_other_state(document, "3c2e")
     with pytest.raises(UserError, match=r"lineage 3c2e, and another state is there, of lineage 77aa"):
         refuse_other_state(document, "77aa")
     with pytest.raises(UserError, match="no state is there any more"):
         refuse_other_state(document, None)
-    refuse_other_state(to_document(replace(plan, base=None), {}), "77aa")
+    refuse_other_state(replace(plan, base=None), "77aa")
 
 
-def test_a_plan_that_was_printed_or_lost_its_seal_is_shown_and_not_applied(plan: Plan) -> None:
-    printed = canonical_bytes(to_document(plan))
-    assert read_document(printed).digest == plan.digest
+def test_a_plan_that_lost_its_seal_is_shown_and_not_applied_and_one_without_its_actions_neither(plan: Plan) -> None:
     with pytest.raises(UserError, match="printed, not saved"):
-        read_saved(printed)
-    sealed = row_of(plan, {})
-    del sealed["seal"]
+        read_shown(plan_bytes(plan))
+    row = row_of(plan, {})
+    del row["seal"]
+    assert read_shown(orjson.dumps(row)).plan == read_saved(saved_bytes(plan, {})).plan
     with pytest.raises(UserError, match="printed, not saved"):
-        read_saved(orjson.dumps(sealed))
-    assert read_saved(canonical_bytes(to_document(plan, {}))).options == {}
+        read_saved(orjson.dumps(row))
+    del row["stored_actions"]
+    with pytest.raises(UserError, match="was written by an earlier version: it does not hold its actions") as refused:
+        read_shown(sealed(row))
+    assert "plan --out" in refused.value.hint
+    assert read_saved(saved_bytes(plan, {})).options == {}
 
 
 def test_a_plan_of_a_million_wrong_actions_is_refused_by_the_first(plan: Plan) -> None:
-    body = canonical_bytes(to_document(replace(plan, actions=()), {}))
-    body = body.replace(b'"actions":[]', b'"actions":[' + b"0," * 1_000_000 + b"0]")
-    with pytest.raises(UserError, match=r"cannot be read: actions\.0 is not an object"):
-        read_saved(body)
+    body = saved_bytes(replace(plan, actions=()), {})
+    row = orjson.loads(body) | {"stored_actions": [0] * 1_000_000}
+    with pytest.raises(UserError, match="cannot be read: stored_actions is not a list of objects"):
+        read_saved(sealed(row))
 
 
 @pytest.mark.parametrize("kept", [1, 100, 2000, -200, -2, -1])
 def test_a_saved_plan_cut_off_anywhere_ends_in_the_middle(plan: Plan, kept: int) -> None:
     with pytest.raises(UserError, match="it ends in the middle"):
-        read_saved(canonical_bytes(to_document(plan, {}))[:kept])
+        read_saved(saved_bytes(plan, {})[:kept])
 
 
 def test_a_saved_plan_may_be_laid_out_anew_and_every_leaf_of_it_is_sealed(plan: Plan) -> None:
     row = row_of(plan, {"target": ["topic/*"], "allow": ["delete:*"]})
-    assert read_saved(orjson.dumps(row, option=orjson.OPT_INDENT_2)).seal == row["seal"]
+    assert read_saved(orjson.dumps(row, option=orjson.OPT_INDENT_2)).row == row
     paths = list(leaves_of(row))
     assert len(paths) > 100
     for path in paths:
@@ -267,7 +309,7 @@ def change(row: Any, path: tuple[Any, ...]) -> None:
 
 def test_the_digest_does_not_change_with_what_is_only_shown(plan: Plan) -> None:
     moved = replace(plan, git_commit="1f2e9ab", tool="9", actions=plan.actions)
-    assert to_document(moved).digest == to_document(plan).digest
+    assert digest(moved.actions) == plan.digest == row_of(moved)["digest"]
     elsewhere = Case("sample", {**ROW, "desired": [{**item, "at": "other.yaml:9"} for item in ROW["desired"]]})
     assert elsewhere.world.plan().digest == plan.digest
 

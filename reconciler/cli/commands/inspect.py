@@ -30,11 +30,11 @@ def show_command(
 ) -> None:
     """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
     if what is not None and _is_file(what):
-        from reconciler.cli.show import show_document
+        from reconciler.cli.show import show_saved
         from reconciler.operations.manifest_files import folder_of
         from reconciler.operations.show import show_plan
 
-        show_document(show_plan(Path(what)), form, lambda: folder_of(place.invocation()))
+        show_saved(show_plan(Path(what)), form, lambda: folder_of(place.invocation()))
         return
     if form == "html":
         raise UsageError(
@@ -131,7 +131,7 @@ def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | Non
     if plan is not None:
         from reconciler.operations.show import show_plan
 
-        return draw_plan(show_plan(plan))
+        return draw_plan(show_plan(plan).plan)
     return draw_workspace(place.invocation(), files.select())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,13 +13,13 @@ from reconciler.cli.text.lines import Tone, text_of
 from reconciler.cli.text.plan_text import back_lines, totals
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.show import draw_plan
-from reconciler.planning.actions import Action, Adopt, Create, Delete, RunJob, Transition, Update
+from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
+from reconciler.planning.plan_rows import changes_of, name_of
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Finding, Plan
-    from reconciler.planning.saved_plan import ActionDocument, ChangeDocument, PlanDocument
 
 MOST_DRAWN: Final = 300
 """Actions in one picture; Mermaid draws at most 500 arrows."""
@@ -28,11 +28,10 @@ _MOST_NAMED: Final = 50
 _SHORT: Final = 12
 
 
-def plan_report(plan: Plan, document: PlanDocument) -> Report:
-    """Return a plan as a page: its document, in the words in which a terminal shows it."""
+def plan_report(plan: Plan) -> Report:
+    """Return a plan as a page, in the words in which a terminal shows it."""
     found = sections(plan)
-    by_id = {each.id: each for each in document.actions}
-    danger = [_of_row(row, by_id) for row in found.danger]
+    danger = [_of_row(row) for row in found.danger]
     stuck = [each for each in danger if "blocked" in each.flags]
     return Report(
         title="Plan for {}",
@@ -46,16 +45,16 @@ def plan_report(plan: Plan, document: PlanDocument) -> Report:
             ),
             *section("Danger", Tone.DANGER, (each for each in danger if "blocked" not in each.flags), is_open=True),
             *section("Warnings", Tone.CHANGE, map(_warning, plan.warnings)),
-            *section("Drift", Tone.CHANGE, _drifted(found, document)),
+            *section("Drift", Tone.CHANGE, _drifted(found, plan)),
             *section("Waiting", Tone.QUIET, map(_plain, found.waiting)),
-            *section("Changes", Tone.STRONG, (_of_row(row, by_id) for row in found.changes), grouped=True),
-            *section("Jobs", Tone.STRONG, (_of_row(row, by_id) for row in found.jobs)),
+            *section("Changes", Tone.STRONG, (_of_row(row) for row in found.changes), grouped=True),
+            *section("Jobs", Tone.STRONG, (_of_row(row) for row in found.jobs)),
             *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged, plan.unmanaged), grouped=True),
         ),
         nothing="Nothing to do: clusters are as the files say.",
         tool=plan.tool,
         remarks=tuple(text_of([each]).strip() for each in back_lines(plan)),
-        **_order(document),
+        **_order(plan),
     )
 
 
@@ -69,16 +68,16 @@ def _facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("digest", plan.digest[:_SHORT], whole=plan.digest)
 
 
-def _order(document: PlanDocument) -> dict[str, Any]:
+def _order(plan: Plan) -> dict[str, Any]:
     """Return the order of the actions that wait for others as Mermaid; only counts if it is too long to draw."""
-    picture = draw_plan(document)
+    picture = draw_plan(plan)
     tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
     if not tied:
         return {}
     picture = replace(picture, nodes=tuple(node for node in picture.nodes if node.name in tied))
     title: dict[str, Any] = {"picture_title": "What waits for what"}
     if len(tied) > MOST_DRAWN:
-        waves = counted(len({each.wave for each in document.actions}), "wave")
+        waves = counted(len({each.wave for each in plan.actions}), "wave")
         much = f"{counted(len(tied), 'action')} in {waves}, with {counted(len(picture.arrows), 'arrow')}"
         hint = "Print all with: reconciler graph PLANFILE --format mermaid"
         return {**title, "picture_note": f"This is too much for a picture: {much}. {hint}"}
@@ -86,29 +85,28 @@ def _order(document: PlanDocument) -> dict[str, Any]:
     return {**title, "picture_note": note, "picture": mermaid_text(picture)}
 
 
-def _of_row(row: Row, by_id: Mapping[str, ActionDocument]) -> Entry:
+def _of_row(row: Row) -> Entry:
     action = row.action
     if action is None:
         return _plain(row)
-    document = by_id[action.id]
     return Entry(
         sign=row.sign,
         tone=row.tone,
-        verb=document.action,
+        verb=name_of(action),
         name=row.name,
         what=(row.what,) if isinstance(action, Create) else (row.what, *row.more),
-        key=document.id,
+        key=action.id,
         kind=kind_of(action.address),
-        cluster=document.cluster or "",
+        cluster=action.cluster or "",
         owner=owner_by_labels(action),
-        flags=(*(["blocked"] if document.blocked else []), *(["danger"] if document.risk != "none" else [])),
-        notes=tuple(filter(None, (row.note, _stop(row, document)))),
-        size=_size(document),
-        fields=tuple(_fields(action, document)),
-        facts=tuple(_about(action, document)),
-        copies=tuple(_copies(document)),
-        after=document.depends_on,
-        source=action.declared_at if isinstance(action, RunJob) else document.source,
+        flags=(*(["blocked"] if action.blocked else []), *(["danger"] if action.risk is not Risk.NONE else [])),
+        notes=tuple(filter(None, (row.note, _stop(row, action)))),
+        size=_size(action),
+        fields=tuple(_fields(action)),
+        facts=tuple(_about(action)),
+        copies=tuple(_copies(action)),
+        after=action.depends_on,
+        source=action.declared_at if isinstance(action, RunJob) else action.source,
     )
 
 
@@ -124,30 +122,30 @@ def owner_by_labels(action: Action) -> str:
     return owner_of(getattr(resource.metadata, "labels", None)) if hasattr(resource, "metadata") else ""
 
 
-def _stop(row: Row, document: ActionDocument) -> str:
+def _stop(row: Row, action: Action) -> str:
     """Return why it is blocked, in full; or what lifted that."""
-    block = document.blocked
+    block = action.blocked
     return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
 
 
-def _size(document: ActionDocument) -> str:
-    estimate = document.estimate
+def _size(action: Action) -> str:
+    estimate = action.estimate
     parts = [bytes_text(estimate.bytes)] if estimate.bytes else []
     parts += [counted(estimate.records, "record")] if estimate.records else []
     return ", ".join(parts)
 
 
-def _fields(action: Action, document: ActionDocument) -> Iterator[Cells]:
+def _fields(action: Action) -> Iterator[Cells]:
     """Yield each field that moves; of what is created each field that it has."""
-    for change in document.changes:
+    for change in changes_of(action):
         yield from _moved(change)
-    if isinstance(action, Create) and not document.changes:
+    if isinstance(action, Create) and not changes_of(action):
         for path, value in fields_of(action.after).items():
             if value not in ([], None):
                 yield cells(field_name(path), (None, value_text(path, value)))
 
 
-def _moved(change: ChangeDocument) -> Iterator[Cells]:
+def _moved(change: Change) -> Iterator[Cells]:
     name = field_name(change.path)
     if is_nested(change.before, change.after):
         for leaf in leaves(name, change.before, change.after):
@@ -158,12 +156,12 @@ def _moved(change: ChangeDocument) -> Iterator[Cells]:
     yield cells(path, (None if change.before is None else before, None if change.after is None else after))
 
 
-def _about(action: Action, document: ActionDocument) -> Iterator[tuple[str, str]]:
-    estimate = document.estimate
-    if document.reasons:
-        yield "because", ", ".join(reason.replace("_", " ").replace("-", " ") for reason in document.reasons)
-    if document.risk != "none":
-        yield "risk", document.risk.replace("-", " ")
+def _about(action: Action) -> Iterator[tuple[str, str]]:
+    estimate = action.estimate
+    if action.reasons:
+        yield "because", ", ".join(reason.replace("_", " ").replace("-", " ") for reason in action.reasons)
+    if action.risk is not Risk.NONE:
+        yield "risk", action.risk.value.replace("-", " ")
     if estimate.groups:
         more = len(estimate.groups) - _MOST_NAMED
         yield (
@@ -181,11 +179,11 @@ def _about(action: Action, document: ActionDocument) -> Iterator[tuple[str, str]
         yield "becomes unreadable", f"{where}, {bytes_text(lost.bytes)}"
     if isinstance(action, Transition):
         yield "leads", f"from {action.from_state} to {action.to_state}"
-    yield "wave", str(document.wave)
+    yield "wave", str(action.wave)
 
 
-def _copies(document: ActionDocument) -> Iterator[tuple[str, str]]:
-    block = document.blocked
+def _copies(action: Action) -> Iterator[tuple[str, str]]:
+    block = action.blocked
     if block and block.allow:
         yield "allow once with", f"--allow {block.allow}"
     if block and block.instead:
@@ -215,12 +213,12 @@ def _finding(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
     )
 
 
-def _drifted(parts: Sections, document: PlanDocument) -> Iterator[Entry]:
+def _drifted(parts: Sections, plan: Plan) -> Iterator[Entry]:
     """Yield what drifted; an action that only sets it back has no row of its own, and is found by this one."""
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     told = {row.action.id for row in rows if row.action is not None}
-    actions = {each.address: each.id for each in document.actions if each.id not in told}
-    for row, found in zip(parts.drift, document.drift, strict=True):
+    actions = {each.address: each.id for each in plan.actions if each.id not in told}
+    for row, found in zip(parts.drift, plan.drift, strict=True):
         address = Address(found.address)
         yield Entry(
             row.sign,

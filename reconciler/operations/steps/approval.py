@@ -31,7 +31,7 @@ from reconciler.planning.same_or_less import (
     refuse_other_state,
     whys_of,
 )
-from reconciler.planning.saved_plan import AGAIN, PlanDocument, read_action, to_row
+from reconciler.planning.saved_plan import AGAIN, read_action
 from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted, first_few
 from reconciler.state.journal import RunFile, StateAdvance, advance_since, done_of, read_runs, require_run
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reconciler.applying.run import Basis
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site, Work
-    from reconciler.planning.plan import Plan
+    from reconciler.planning.plan import Plan, SavedPlan
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Capabilities, Inventory, Record
     from reconciler.resources.workspace import Guards
@@ -116,7 +116,7 @@ class ApprovalUse:
 class Approved:
     """An approved plan. `is_strict`: not even less may be done, nor on another state or commit."""
 
-    document: PlanDocument
+    plan: Plan
     is_strict: bool = False
     use: ApprovalUse | None = None
     """`None`: it was approved a moment ago."""
@@ -132,11 +132,11 @@ class Approved:
             environment=work.select.environment,
             tool=work.invocation.tool,
         )
-        refuse_foreign(self.document, here)
+        refuse_foreign(self.plan, here)
         if self.is_strict:
-            refuse_other_commit(self.document, work.invocation.git_commit(work.folder))
+            refuse_other_commit(self.plan, work.invocation.git_commit(work.folder))
         found = read_lockfile(work.state, owner=work.owner)
-        refuse_other_state(self.document, found.lockfile.lineage if found else None)
+        refuse_other_state(self.plan, found.lockfile.lineage if found else None)
 
     def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
         """Hold a plan made under the lease against what was approved.
@@ -145,11 +145,11 @@ class Approved:
             ChangedPlanError: It is more; with `is_strict` also where it is less, or the state went on.
             UserError: The state was replaced by another one.
         """
-        refuse_other_state(self.document, basis.snapshot.lineage)
+        refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
-        held = ApprovalCheck(compare(self.document, now), advance_since(_base(self.document), basis.snapshot, store))
+        held = ApprovalCheck(compare(self.plan, now), advance_since(_base(self.plan), basis.snapshot, store))
         found = held.difference
-        hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
+        hint = _SAVE_AGAIN if self.use else _ASK_AGAIN
         if not found.is_allowed:
             if any(Why.LOSS in each.whys for each in found.more):
                 hint = hint.replace(_UNDONE, f"{_UNDONE}{_STOP_FIRST}")
@@ -172,10 +172,10 @@ class Approved:
         Where the state is as it was when the plan was made, no run can have been one.
         """
         is_of_file = self.use is not None and self.use.since_ms is None
-        if is_of_file and _base(self.document) == (basis.snapshot.serial, basis.snapshot.sha256):
+        if is_of_file and _base(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
         if self.use is not None and not now.is_empty:
-            _check_unused(self.use, _runs_of(store, self.document.digest, self.use), now, basis, store)
+            _check_unused(self.use, _runs_of(store, self.plan.digest, self.use), now, basis, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class ApprovedDigest:
             named = first_few([action.id for action in now.actions], _NAMED)
             message = f"the plan is not the one that was approved: {self.digest[:8]} was, and this is {now.digest[:8]}"
             raise StalePlanError(f"{message}: {named}", hint=_APPROVE_AGAIN)
-        held = ApprovalCheck(compare_actions([to_row(read_action(stored)) for stored in runs[0].actions], now))
+        held = ApprovalCheck(compare_actions([read_action(stored) for stored in runs[0].actions], now))
         if not held.difference.is_allowed:
             more = held.difference.more
             count = counted(len(more), "action is", "actions are", grouping="")
@@ -285,14 +285,14 @@ def checked_digest(text: str) -> str:
     return found
 
 
-def check_file_digest(document: PlanDocument, expected: str, shown: str) -> None:
+def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
     """Refuse a saved plan that is not the one that was approved.
 
     Raises:
         StalePlanError: Its digest is another one.
     """
-    if document.digest != expected:
-        message = f"{shown} holds the plan {document.digest[:8]}, and {expected[:8]} was approved"
+    if plan.digest != expected:
+        message = f"{shown} holds the plan {plan.digest[:8]}, and {expected[:8]} was approved"
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
 
 
@@ -317,9 +317,9 @@ def check_approvers(
         raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace asks for it. {how}")
 
 
-def _base(document: PlanDocument) -> tuple[int, str]:
+def _base(plan: Plan) -> tuple[int, str]:
     """Return serial and sha256 of the state a plan was made on."""
-    return (document.base.serial, document.base.sha256) if document.base else (0, "")
+    return (plan.base.serial, plan.base.sha256) if plan.base else (0, "")
 
 
 # What an open run had left, and whether its result is there all the same: another process may have done it.
@@ -440,7 +440,7 @@ def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Sett
     What a guard refuses now is told as blocked.
     """
     for action in mine:
-        agreed = to_row(before[action.id])
+        agreed = before[action.id]
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
         whys = tuple(why for why in whys_of(agreed, action) if why not in ignored)
         if whys:
@@ -452,7 +452,7 @@ def _lost(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
     for action in now.actions:
         at.setdefault(action.address, []).append(action.id)
     for action in lost:
-        yield missing(to_row(action), action, planned=tuple(at.get(action.address, ())))
+        yield missing(action, planned=tuple(at.get(action.address, ())))
 
 
 def _error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) -> ChangedPlanError:
@@ -474,7 +474,7 @@ _LARGEST_BYTES: Final = 1 << 30
 _FIRST_BYTES: Final = 4096
 
 
-def read_plan(path: Path, shown: str, read: Callable[[bytes], PlanDocument]) -> PlanDocument:
+def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> SavedPlan:
     """Return a plan as `read` has it from a file; what is wrong with it is said with the name it was given by.
 
     Raises:
@@ -517,11 +517,6 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
         "allow": list(select.allow),
     }
     return {name: value for name, value in kept.items() if value}
-
-
-def options_of(document: PlanDocument, folder: Path) -> Select:
-    """Return what was typed when a plan was saved."""
-    return select_of(document.options or {}, folder)
 
 
 def select_of(kept: Mapping[str, Any], folder: Path) -> Select:
