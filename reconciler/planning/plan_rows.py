@@ -92,9 +92,13 @@ def summary_of(plan: Plan) -> dict[str, int]:
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
 
 
+_COUNTED: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")
+"""The order of a summary in events."""
+
+
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as `reconciler.plan/1`."""
-    base, last = plan.base, plan.applied
+    base, last, counts = plan.base, plan.applied, summary_of(plan)
     applied = last and {"commit": last.commit, "is_newer": last.is_newer, "allow": last.allow}
     return {
         "format": FORMAT,
@@ -105,7 +109,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "base": {"lineage": base.lineage, "serial": base.serial, "sha256": base.sha256} if base else None,
         "back_to": plan.back_to,
         "digest": plan.digest,
-        "summary": summary_of(plan),
+        "summary": {name: counts[name] for name in _COUNTED},
         "actions": [action_row(action) for action in plan.actions],
         "drift": [
             {
