@@ -279,7 +279,8 @@ def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
 def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
     """Write a plan to a file, with the options that it was made with."""
     try:
-        write_whole(path, saved_bytes(plan, options))
+        with burst():
+            write_whole(path, saved_bytes(plan, options))
     except OSError as error:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."

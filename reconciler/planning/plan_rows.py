@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import orjson
@@ -17,6 +17,7 @@ from reconciler.planning.actions import (
     Change,
     Create,
     Delete,
+    Estimate,
     Forget,
     RunJob,
     Transition,
@@ -152,7 +153,7 @@ def action_row(action: Action) -> dict[str, Any]:
         "depends_on": list(action.depends_on),
         "wave": action.wave,
         "precondition": action.precondition,
-        "estimate": {**asdict(action.estimate), "engine": action.estimate.engine or None},
+        "estimate": _estimate(action.estimate),
         "blocked": _block(action.blocked),
         "grant": action.granted_by,
         "owner": None if action.owner is None else action.owner.to_json(),
@@ -167,6 +168,17 @@ def _change(change: Change) -> dict[str, Any]:
         "drift": change.drift,
         "origin": change.origin,
     }
+
+
+_ESTIMATED: Final = tuple(part.name for part in fields(Estimate))
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    row = {name: getattr(estimate, name) for name in _ESTIMATED}
+    row["unreadable"] = [asdict(part) for part in estimate.unreadable]
+    row["role"] = None if estimate.role is None else asdict(estimate.role)
+    row["engine"] = estimate.engine or None
+    return row
 
 
 def _block(block: Block | None) -> dict[str, Any] | None:

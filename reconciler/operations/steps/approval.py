@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.errors import BlockedError, StalePlanError, UsageError, UserError
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.observe import burst
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.plan_rows import digest
