@@ -23,6 +23,7 @@ from reconciler.planning.actions import (
     Delete,
     Estimate,
     Forget,
+    RoleCost,
     RunJob,
     Transition,
     Update,
@@ -144,6 +145,8 @@ class PlanDocument(BaseModel):
         return schema
 
 
+PLAN_RECORDS: Final = (AppliedCommit, Block, Change, DriftFinding, Estimate, ResourceOwner, RoleCost, Waiting)
+"""Dataclasses whose fields the schema describes with their own texts."""
 _NOT_PRINTED: Final = {
     "AppliedCommit": ("files",),
     "DriftFinding": ("stays",),

@@ -72,7 +72,7 @@ from reconciler.cli.json.states_json import (
 )
 from reconciler.errors import ReconcilerError
 from reconciler.manifests.json_schema import identity, schemas
-from reconciler.planning.saved_plan import PlanDocument
+from reconciler.planning.saved_plan import PLAN_RECORDS, PlanDocument
 
 OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "check": CheckDocument,
@@ -135,7 +135,13 @@ def schema_bytes() -> Mapping[str, bytes]:
 def _of(name: str, output: Form | type[BaseModel]) -> dict[str, Any]:
     """Return the schema of an output: what is absent is printed as null, so every key is required."""
     model = model_of(output) if isinstance(output, Form) else output
-    return {**identity(name), **model.model_json_schema(mode="serialization")}
+    schema = model.model_json_schema(mode="serialization")
+    for record in PLAN_RECORDS if model is PlanDocument else ():
+        texts = _texts(record.__module__)
+        for key, value in schema["$defs"][record.__name__]["properties"].items():
+            if text := texts.get(f"{record.__name__}.{key}"):
+                value["description"] = text
+    return {**identity(name), **schema}
 
 
 # A form as a pydantic model, for the schema alone: types, defaults and descriptions come from the dataclass.

@@ -483,7 +483,8 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
     """
     body = _plan_file(path)
     try:
-        return read(body)
+        with burst():
+            return read(body)
     except UserError as error:
         error.message = f"{shown}: {error.message}"
         raise
