@@ -353,5 +353,13 @@ def addresses_of(action: Action) -> tuple[Address, ...]:
 ControlAction: TypeAlias = Create | Update | Delete | Transition
 """What a provider is asked to do; `Adopt` and `Forget` change only the state, `RunJob` goes to the jobs."""
 
-ACTION_NAMES: tuple[str, ...] = ("create", "update", "delete", "adopt", "forget", "transition", "job")
+ACTIONS: Final[Mapping[str, type[Action]]] = {
+    "create": Create,
+    "update": Update,
+    "delete": Delete,
+    "adopt": Adopt,
+    "forget": Forget,
+    "transition": Transition,
+    "job": RunJob,
+}
 """What `action` may be in JSON, and the kinds a summary counts."""

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import orjson
 
 from reconciler.planning.actions import (
-    ACTION_NAMES,
+    ACTIONS,
     Action,
     Adopt,
-    Block,
     Change,
     Create,
     Delete,
@@ -28,7 +27,7 @@ from reconciler.resources.address import kind_of
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding, Plan
+    from reconciler.planning.plan import Plan
 
 
 FORMAT: Final = "reconciler.plan/1"
@@ -50,23 +49,10 @@ def fingerprint(value: object) -> str:
 
 def name_of(action: Action) -> str:
     """Return what kind of action it is, as JSON names it."""
-    match action:
-        case Create():
-            return "create"
-        case Update():
-            return "update"
-        case Delete():
-            return "delete"
-        case Adopt():
-            return "adopt"
-        case Forget():
-            return "forget"
-        case Transition():
-            return "transition"
-        case RunJob():
-            return "job"
-        case _:
-            assert_never(action)
+    return _NAMES[type(action)]
+
+
+_NAMES: Final = {kind: name for name, kind in ACTIONS.items()}
 
 
 def changes_of(action: Action) -> tuple[Change, ...]:
@@ -87,7 +73,7 @@ def moves_of(action: Action) -> tuple[Change, ...]:
 
 def summary_of(plan: Plan) -> dict[str, int]:
     """Return how many of each kind there are; always all nine keys."""
-    counts = dict.fromkeys(ACTION_NAMES, 0)
+    counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
         counts[name_of(action)] += 1
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
@@ -100,34 +86,23 @@ _COUNTED: Final = ("create", "update", "delete", "transition", "job", "adopt", "
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as `reconciler.plan/1`."""
     base, last, counts = plan.base, plan.applied, summary_of(plan)
-    applied = last and {"commit": last.commit, "is_newer": last.is_newer, "allow": last.allow}
+    applied = last and _row(last, "commit", "is_newer", "allow")
     return {
         "format": FORMAT,
         "workspace": plan.workspace,
         "environment": plan.environment,
         "tool": plan.tool,
         "git": {"commit": plan.git_commit, "applied": applied} if plan.git_commit else None,
-        "base": {"lineage": base.lineage, "serial": base.serial, "sha256": base.sha256} if base else None,
+        "base": base and _row(base, "lineage", "serial", "sha256"),
         "back_to": plan.back_to,
         "digest": plan.digest,
         "summary": {name: counts[name] for name in _COUNTED},
         "actions": [action_row(action) for action in plan.actions],
-        "drift": [
-            {
-                "address": found.address,
-                "path": found.path,
-                "recorded": plain(found.recorded),
-                "observed": plain(found.observed),
-                "fingerprint": found.fingerprint,
-                "ignored": found.ignored,
-                "origin": found.origin,
-            }
-            for found in plan.drift
-        ],
-        "waiting": [{"address": found.address, "state": found.state, "after": found.after} for found in plan.waiting],
+        "drift": [_row(finding, *_OF_DRIFT) for finding in plan.drift],
+        "waiting": [_row(waiting, "address", "state", "after") for waiting in plan.waiting],
         "unmanaged": list(plan.unmanaged),
-        "errors": [_finding(found) for found in plan.errors],
-        "warnings": [_finding(found) for found in plan.warnings],
+        "errors": [_row(finding, *_OF_FINDINGS) for finding in plan.errors],
+        "warnings": [_row(finding, *_OF_FINDINGS) for finding in plan.warnings],
     }
 
 
@@ -146,7 +121,7 @@ def action_row(action: Action) -> dict[str, Any]:
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
-        "changes": [_change(change) for change in changes_of(action)],
+        "changes": [_row(change, *_OF_CHANGES) for change in changes_of(action)],
         "after": after_of(action),
         "parameters": parameters_of(action),
         "source": action.declared_at if isinstance(action, RunJob) else action.source,
@@ -154,20 +129,19 @@ def action_row(action: Action) -> dict[str, Any]:
         "wave": action.wave,
         "precondition": action.precondition,
         "estimate": _estimate(action.estimate),
-        "blocked": _block(action.blocked),
+        "blocked": action.blocked and _row(action.blocked, "guard", "allow", "message", "instead"),
         "grant": action.granted_by,
         "owner": None if action.owner is None else action.owner.to_json(),
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
-    return {
-        "path": change.path,
-        "before": plain(change.before),
-        "after": plain(change.after),
-        "drift": change.drift,
-        "origin": change.origin,
-    }
+_OF_CHANGES: Final = ("path", "before", "after", "drift", "origin")
+_OF_DRIFT: Final = ("address", "path", "recorded", "observed", "fingerprint", "ignored", "origin")
+_OF_FINDINGS: Final = ("address", "source", "message", "hint")
+
+
+def _row(record: object, *names: str) -> dict[str, Any]:
+    return {name: plain(getattr(record, name)) for name in names}
 
 
 _ESTIMATED: Final = tuple(part.name for part in fields(Estimate))
@@ -179,16 +153,6 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     row["role"] = None if estimate.role is None else asdict(estimate.role)
     row["engine"] = estimate.engine or None
     return row
-
-
-def _block(block: Block | None) -> dict[str, Any] | None:
-    if block is None:
-        return None
-    return {"guard": block.guard, "allow": block.allow, "message": block.message, "instead": block.instead}
-
-
-def _finding(found: Finding) -> dict[str, Any]:
-    return {"address": found.address, "source": found.source, "message": found.message, "hint": found.hint}
 
 
 # The digest of a plan: over what it does, not over what it shows.

@@ -15,18 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from reconciler import __version__
 from reconciler.errors import UserError
 from reconciler.planning.actions import (
+    ACTIONS,
     Action,
-    Adopt,
     Block,
     Change,
-    Create,
-    Delete,
     Estimate,
-    Forget,
     RoleCost,
-    RunJob,
-    Transition,
-    Update,
 )
 from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, SavedPlan, Waiting
 from reconciler.planning.plan_rows import (
@@ -296,17 +290,6 @@ def _tuples(value: Any) -> Any:
 # Actions as a run keeps them: whole, so that any machine can finish or settle it without the files it came from.
 
 
-_CLASSES: Final[dict[str, type[Action]]] = {
-    "create": Create,
-    "update": Update,
-    "delete": Delete,
-    "adopt": Adopt,
-    "forget": Forget,
-    "transition": Transition,
-    "job": RunJob,
-}
-
-
 def stored_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON; what is as it always is, is left out."""
     kind = name_of(action)
@@ -326,7 +309,7 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     """
     given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
-        kind = _CLASSES[stored["action"]]
+        kind = ACTIONS[stored["action"]]
         action = _reader(stored["action"]).validate_python(given, context=KEPT)
     except (KeyError, TypeError, ValidationError) as error:
         why = str(error).splitlines()[0]
@@ -343,13 +326,13 @@ def read_action(stored: Mapping[str, Any]) -> Action:
 
 @cache
 def _reader(name: str) -> TypeAdapter[Action]:
-    return TypeAdapter(_CLASSES[name])
+    return TypeAdapter(ACTIONS[name])
 
 
 @cache
 def _usual(kind: str) -> tuple[tuple[str, object], ...]:
     """Return the fields of a kind of action, each with the value that is left out."""
-    return tuple((part.name, _default(part)) for part in fields(_CLASSES[kind]))
+    return tuple((part.name, _default(part)) for part in fields(ACTIONS[kind]))
 
 
 def _default(part: dataclasses.Field[Any]) -> object:
