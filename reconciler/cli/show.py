@@ -160,9 +160,11 @@ def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: 
     """Print a saved plan on standard output; `folder` returns that of the workspace, for the links of a page."""
     screen = out()
     if form == "json":
+        import orjson
+
         from reconciler.planning.plan_rows import canonical
 
-        screen.write_bytes(json_shown(canonical(saved.row)) + b"\n")
+        screen.write_bytes(json_shown(canonical(orjson.loads(saved.body))) + b"\n")
     elif form == "html":
         from reconciler.cli.html.plan_report import plan_report
 

@@ -258,7 +258,7 @@ class SavedPlan:
     """A plan that was read from a file."""
 
     plan: Plan
-    row: Mapping[str, Any]
-    """The JSON of the file."""
+    body: bytes
+    """The file as it was read."""
     options: Mapping[str, Any] | None
     """What selects it, to plan it again; `None`: the file is not sealed."""

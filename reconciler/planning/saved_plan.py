@@ -198,7 +198,7 @@ def read_shown(body: bytes) -> SavedPlan:
         raise _refused(row, f"cannot be read: {refusal(error)}") from error
     except TypeError as error:  # Too deep for JSON, or a number beyond 64 bits.
         raise _refused(row, f"cannot be read: {error}") from error
-    return SavedPlan(plan, row, None if row.get("seal") is None else row.get("options"))
+    return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 
 
 def read_saved(body: bytes) -> SavedPlan:
@@ -294,7 +294,7 @@ def stored_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON; what is as it always is, is left out."""
     kind = name_of(action)
     kept: dict[str, Any] = {"action": kind, "id": action.id}
-    for name, usual in _usual(kind):
+    for name, usual in _usual(kind).items():
         value = getattr(action, name)
         if value is not usual and value != usual:
             kept[name] = _stored(value)
@@ -309,12 +309,11 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     """
     given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
-        kind = ACTIONS[stored["action"]]
         action = _reader(stored["action"]).validate_python(given, context=KEPT)
     except (KeyError, TypeError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error
-    unknown = given.keys() - {part.name for part in fields(kind)}
+    unknown = given.keys() - _usual(stored["action"]).keys()
     if unknown:
         message = f"a stored action cannot be read: {', '.join(sorted(unknown))} means nothing to this version"
         raise UserError(message, hint="A newer version wrote it: pip install --upgrade stream-reconciler.")
@@ -330,9 +329,9 @@ def _reader(name: str) -> TypeAdapter[Action]:
 
 
 @cache
-def _usual(kind: str) -> tuple[tuple[str, object], ...]:
+def _usual(kind: str) -> Mapping[str, object]:
     """Return the fields of a kind of action, each with the value that is left out."""
-    return tuple((part.name, _default(part)) for part in fields(ACTIONS[kind]))
+    return {part.name: _default(part) for part in fields(ACTIONS[kind])}
 
 
 def _default(part: dataclasses.Field[Any]) -> object:
