@@ -247,12 +247,6 @@ def write_all(store: ObjectStore, kms_key_id: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["put", "in-parts", "copied"])
-def test_a_key_of_the_call_is_the_objects_key(name: str, aws: Any) -> None:
-    write_all(opened("west"), "alias/shop")
-    assert key_of(aws, f"west/{name}") == "alias/shop"
-
-
-@pytest.mark.parametrize("name", ["put", "in-parts", "copied"])
 def test_the_key_of_a_location_is_the_key_of_all_its_objects(name: str, aws: Any) -> None:
     write_all(opened("west", "alias/west"), None)
     assert key_of(aws, f"west/{name}") == "alias/west"

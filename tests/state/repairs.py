@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.diagnosis import look_at
-from reconciler.state.lockfile import Lockfile, Owner, read_lockfile
+from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.repair import Choice, Repair, judge, mend
 from reconciler.state.snapshots import read_snapshot
-from tests.state.leftovers import everything
+from tests.state.leftovers import body, everything
 from tests.state.samples import SHOP
 
 
@@ -39,3 +39,13 @@ def lockfile(store: MemoryStore) -> Lockfile:
     found = read_lockfile(store, owner=SHOP)
     assert found is not None
     return found.lockfile
+
+
+def lose(store: MemoryStore) -> None:
+    """Delete the lockfile."""
+    store.delete([KEY])
+
+
+def cut(store: MemoryStore) -> None:
+    """Leave the beginning of the lockfile."""
+    store.put(KEY, body(store, KEY)[:-20])

@@ -22,6 +22,7 @@ from reconciler.state.journal import read_run, run_key
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import history, read_snapshot
+from tests.state.leftovers import body, edit
 from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate
 
@@ -41,29 +42,12 @@ def store() -> MemoryStore:
     return store
 
 
-def edit(store: MemoryStore, **fields: object) -> None:
-    stored = store.get(KEY)
-    assert stored is not None
-    store.put(KEY, orjson.dumps({**orjson.loads(stored.body), **fields}))
-
-
-def body(store: MemoryStore, key: str) -> bytes:
-    stored = store.get(key)
-    assert stored is not None
-    return stored.body
-
-
 def refused(store: MemoryStore, match: str) -> None:
     before = {listed.key: listed.hint for listed in store.list("")}
     with pytest.raises(UserError, match=match) as caught:
         read_snapshot(store, owner=SHOP)
     assert caught.value.hint
     assert {listed.key: listed.hint for listed in store.list("")} == before
-
-
-def test_a_lockfile_cut_short_is_said_so(store: MemoryStore) -> None:
-    store.put(KEY, body(store, KEY)[:-20])
-    refused(store, r"lockfile\.json cannot be read: .+ Restore it from a backup")
 
 
 @pytest.mark.parametrize(

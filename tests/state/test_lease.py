@@ -48,38 +48,6 @@ def lockfile_of(store: MemoryStore) -> Lockfile:
     return found.lockfile
 
 
-def test_a_lease_is_renewed_every_sixth_of_it_for_as_long_as_it_is_held() -> None:
-    store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        await effects.sleep(15 * 10 + 1)
-        assert lockfile_of(store).lease.beat == 10
-        lease.check()
-        await lease.release()
-        beat = lockfile_of(store).lease.beat
-        await effects.sleep(100)
-        assert lockfile_of(store).lease.beat == beat
-
-    simulate(run())
-
-
-def test_a_checkpoint_is_a_beat() -> None:
-    store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        await effects.sleep(10)
-        before = lease._sent
-        await lease.commit(record("a"))
-        assert lease._sent == before + 10
-        await lease.release()
-
-    simulate(run())
-
-
 def test_a_holder_that_cannot_renew_starts_nothing_after_60_s_and_gives_up_after_75() -> None:
     store = CutOff()
 

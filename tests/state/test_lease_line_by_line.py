@@ -16,11 +16,10 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Lease, Patience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
-from reconciler.state.repair import Unlocking, unlock
-from reconciler.state.snapshots import history, read_snapshot, snapshot_of
+from reconciler.state.snapshots import history, snapshot_of
 from tests.contracts.wire import Fault, Wire
 from tests.embedded.stores import WatchedStore
-from tests.state.samples import SHOP, claim, record, run_file
+from tests.state.samples import claim, record
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Counted(WatchedStore):
         return self
 
 
-def test_an_idle_lease_costs_one_write_in_15_s_and_no_read() -> None:
+def test_an_idle_lease_costs_one_write_in_15_s_and_no_read_for_as_long_as_it_is_held() -> None:
     store = Counted(MemoryStore())
 
     async def run() -> None:
@@ -52,7 +51,11 @@ def test_an_idle_lease_costs_one_write_in_15_s_and_no_read() -> None:
         store.calls.clear()
         await effects.sleep(600.5)
         assert store.calls == [("swap", KEY)] * 40
+        lease.check()
         await lease.release()
+        store.calls.clear()
+        await effects.sleep(100)
+        assert store.calls == []
 
     simulate(run())
 
@@ -348,28 +351,6 @@ def test_a_lockfile_that_vanishes_while_it_is_taken_is_not_made_anew_though_noth
 
     simulate(run())
     assert list(store.list("")) == []
-
-
-def test_a_taken_over_run_that_ends_finds_its_lease_gone_and_says_whose_it_is() -> None:
-    store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        old = await acquire(store, effects, claim("old"))
-        await old.begin(run_file("old"))
-        await unlock(store, effects, Unlocking(owner=SHOP, run="old"))
-        new = await acquire(store, effects, claim("new"))
-        assert new.lockfile.open_run is not None
-        with pytest.raises(LeaseError, match="taken over by new@host, run new"):
-            await old.close(record("old"))
-        await effects.sleep(100)
-        new.check()
-        await new.close(record("new"))
-
-    simulate(run())
-    snapshot = read_snapshot(store)
-    assert snapshot is not None
-    assert list(snapshot.record) == ["topic/west/new"]
 
 
 @pytest.mark.parametrize("left", [b"", b"cut short"])

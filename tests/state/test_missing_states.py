@@ -8,10 +8,9 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.lockfile import KEY
 from reconciler.state.snapshots import history
 from tests.state.leftovers import erase, flip, left, newest, told
-from tests.state.repairs import lockfile, look, owned, repair
+from tests.state.repairs import cut, lockfile, look, lose, owned, repair
 
 
 @pytest.fixture
@@ -22,16 +21,6 @@ def store() -> MemoryStore:
         left(store, f"run-{number}", name)
         told(store, f"run-{number}", number, name)
     return store
-
-
-def lose(store: MemoryStore) -> None:
-    store.delete([KEY])
-
-
-def cut(store: MemoryStore) -> None:
-    stored = store.get(KEY)
-    assert stored is not None
-    store.put(KEY, stored.body[:-20])
 
 
 def keep(_store: MemoryStore) -> None:

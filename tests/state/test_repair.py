@@ -14,13 +14,13 @@ from reconciler.errors import LeaseError, NewerFormatError, RetryableError, User
 from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.diagnosis import look_at
-from reconciler.state.journal import journal_key, read_journal, read_open_run, result_key, run_key
+from reconciler.state.journal import journal_key, read_journal, read_open_run, run_key
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, Owner
 from reconciler.state.repair import mend
 from reconciler.state.snapshots import history
 from tests.state.leftovers import body, edit, flip, left, newest
-from tests.state.repairs import lockfile, look, owned, repair
+from tests.state.repairs import cut, lockfile, look, lose, owned, repair
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
@@ -41,14 +41,6 @@ def applies(store: MemoryStore) -> None:
         await (await acquire(store, Simulation(), claim("later"))).release()
 
     simulate(run())
-
-
-def lose(store: MemoryStore) -> None:
-    store.delete([KEY])
-
-
-def cut(store: MemoryStore) -> None:
-    store.put(KEY, body(store, KEY)[:-20])
 
 
 def restore_first(store: MemoryStore) -> None:
@@ -168,17 +160,6 @@ def test_runs_without_any_snapshot_are_taken_up(store: MemoryStore) -> None:
 # -- snapshots
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["and the lockfile is lost", "and the lockfile is there"])
-def test_a_damaged_snapshot_is_made_anew_from_the_journal_of_its_run(store: MemoryStore, lost: bool) -> None:  # noqa: FBT001 - a case
-    flip(store, newest(store))
-    if lost:
-        lose(store)
-    found = repair(store)
-    assert (found.base.serial, found.rebuilt_from, found.lockfile.serial) == (2, "run-3", 4)
-    assert owned(store) == ["a", "b", "c"]
-    applies(store)
-
-
 def test_where_no_journal_says_it_a_person_has_to_name_the_state_to_go_on_from(store: MemoryStore) -> None:
     flip(store, newest(store))
     flip(store, newest(store, 1))
@@ -209,12 +190,6 @@ def test_where_no_state_can_be_read_one_may_begin_with_nothing(store: MemoryStor
         look(store)
     found = repair(store, snapshot="0")
     assert (found.lockfile.serial, owned(store)) == (4, [])
-
-
-def test_a_snapshot_that_is_gone_is_made_anew_from_the_journal_too(store: MemoryStore) -> None:
-    store.delete([newest(store)])
-    assert repair(store).rebuilt_from == "run-3"
-    assert owned(store) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("told", ["9", "state/000000000009-0123456789ab.json.gz", "x"])
@@ -301,17 +276,6 @@ def test_an_open_run_that_cannot_be_read_is_given_up_only_by_name(
     found = repair(store, without="run-4")
     assert (found.given_up, found.lockfile.open_run, owned(store)) == ("run-4", None, ["a", "b", "c"])
     applies(store)
-
-
-def test_a_journal_that_is_cut_short_is_told_by_what_its_run_said_of_its_end(store: MemoryStore) -> None:
-    left(store, "run-4", "d")
-    store.put(result_key("run-4"), orjson.dumps({"run": "run-4", "status": "done", "not_started": []}))
-    store.delete([journal_key("run-4", 2)])
-    lose(store)
-    with pytest.raises(UserError, match=r"the journal of run run-4 is cut short"):
-        look(store)
-    assert repair(store, without="run-4").lockfile.open_run is None
-    assert owned(store) == ["a", "b", "c", "d"]
 
 
 def test_who_names_the_state_to_go_on_from_need_not_name_a_run_that_cannot_be_read(store: MemoryStore) -> None:
@@ -405,16 +369,6 @@ def test_a_lease_that_is_held_is_freed_first(store: MemoryStore) -> None:
     edit(store, lease=held)
     with pytest.raises(LeaseError, match=r"eve@host holds the lease.*run run-9.*state unlock run-9"):
         look(store)
-
-
-def test_whoever_writes_the_lockfile_meanwhile_is_right(store: MemoryStore) -> None:
-    cut(store)
-    found = look(store)
-    assert found is not None
-    store.put(KEY, b"somebody else's")
-    with pytest.raises(LeaseError, match=r"written by another process in the meantime"):
-        mend(store, found)
-    assert body(store, KEY) == b"somebody else's"
 
 
 class _Busy(MemoryStore):
