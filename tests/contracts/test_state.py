@@ -16,7 +16,7 @@ from reconciler.state.snapshots import history, read_serial, read_snapshot
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import SHOP, claim, record, run_file
-from tests.state.simulation import Simulation, simulate
+from tests.state.simulation import Simulation, simulate, simulated
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Version
@@ -65,15 +65,13 @@ def test_a_whole_run_leaves_a_free_lease_and_what_it_did(store: ObjectStore) -> 
     assert sorted(listed.key for listed in store.list("")) == sorted([KEY, run_key("one"), snapshot.key])
 
 
-def test_every_turn_has_the_next_epoch_and_every_state_the_next_serial(store: ObjectStore) -> None:
-    async def run() -> None:
-        for number in range(1, 4):
-            lease = await acquire(store, Simulation(), claim(f"run-{number}"))
-            await lease.begin(run_file(f"run-{number}"))
-            assert await lease.close(record(f"t{number}")) == number
-            assert lockfile_of(store).lease.epoch == number
-
-    simulate(run())
+@simulated
+async def test_every_turn_has_the_next_epoch_and_every_state_the_next_serial(store: ObjectStore) -> None:
+    for number in range(1, 4):
+        lease = await acquire(store, Simulation(), claim(f"run-{number}"))
+        await lease.begin(run_file(f"run-{number}"))
+        assert await lease.close(record(f"t{number}")) == number
+        assert lockfile_of(store).lease.epoch == number
     assert [row.serial for row in history(store)] == [3, 2, 1]
     assert [sorted(read_serial(store, serial).record) for serial in (1, 2, 3)] == [
         ["topic/west/t1"],
@@ -84,12 +82,10 @@ def test_every_turn_has_the_next_epoch_and_every_state_the_next_serial(store: Ob
         read_serial(store, 4)
 
 
-def test_a_run_without_changes_writes_no_state(store: ObjectStore) -> None:
-    async def run() -> None:
-        async with await acquire(store, Simulation(), claim("one")):
-            pass
-
-    simulate(run())
+@simulated
+async def test_a_run_without_changes_writes_no_state(store: ObjectStore) -> None:
+    async with await acquire(store, Simulation(), claim("one")):
+        pass
     assert [listed.key for listed in store.list("")] == [KEY]
     assert lockfile_of(store).lease.status == "free"
 
@@ -110,66 +106,57 @@ def test_of_two_that_race_for_an_empty_place_one_waits_for_the_other(store: Obje
     assert names(store) == ["topic/west/a", "topic/west/b", "topic/west/c"]
 
 
-def test_a_second_holder_is_told_who_the_first_one_is(store: ObjectStore) -> None:
-    async def run() -> None:
-        lease = await acquire(store, Simulation(), claim("first"))
-        await lease.begin(run_file("first"))
-        with pytest.raises(LeaseError, match=r"first@host since 2026-01-01T00:00:00Z: apply, 1 action; run first\. "):
-            await acquire(store, Simulation(), claim("second"), AT_ONCE)
-        await lease.release()
-        await (await acquire(store, Simulation(), claim("second"), AT_ONCE)).release()
-
-    simulate(run())
+@simulated
+async def test_a_second_holder_is_told_who_the_first_one_is(store: ObjectStore) -> None:
+    lease = await acquire(store, Simulation(), claim("first"))
+    await lease.begin(run_file("first"))
+    with pytest.raises(LeaseError, match=r"first@host since 2026-01-01T00:00:00Z: apply, 1 action; run first\. "):
+        await acquire(store, Simulation(), claim("second"), AT_ONCE)
+    await lease.release()
+    await (await acquire(store, Simulation(), claim("second"), AT_ONCE)).release()
 
 
-def test_a_holder_that_was_taken_over_can_commit_nothing(store: ObjectStore) -> None:
-    async def run() -> None:
-        old = await acquire(store, Simulation(), claim("old"))
-        await old.begin(run_file("old"))
-        unlocked = await unlock(store, Simulation(), Unlocking(owner=SHOP, run="old"))
-        assert (unlocked.run, unlocked.epoch, unlocked.was_free) == ("old", 2, False)
-        new = await acquire(store, Simulation(), claim("new"), AT_ONCE)
-        assert new.lockfile.lease.epoch == 3
-        with pytest.raises(LeaseError, match=r"taken over by new@host, run new \(epoch 3\)"):
-            await old.commit(record("old"))
-        with pytest.raises(LeaseError):
-            old.check()
-        with pytest.raises(LeaseError):
-            await old.close(record("old"))
-        await old.release()
-        await new.close(record("new"))
-
-    simulate(run())
+@simulated
+async def test_a_holder_that_was_taken_over_can_commit_nothing(store: ObjectStore) -> None:
+    old = await acquire(store, Simulation(), claim("old"))
+    await old.begin(run_file("old"))
+    unlocked = await unlock(store, Simulation(), Unlocking(owner=SHOP, run="old"))
+    assert (unlocked.run, unlocked.epoch, unlocked.was_free) == ("old", 2, False)
+    new = await acquire(store, Simulation(), claim("new"), AT_ONCE)
+    assert new.lockfile.lease.epoch == 3
+    with pytest.raises(LeaseError, match=r"taken over by new@host, run new \(epoch 3\)"):
+        await old.commit(record("old"))
+    with pytest.raises(LeaseError):
+        old.check()
+    with pytest.raises(LeaseError):
+        await old.close(record("old"))
+    await old.release()
+    await new.close(record("new"))
     assert names(store) == ["topic/west/new"]
 
 
-def test_another_workspace_or_environment_is_refused(store: ObjectStore) -> None:
-    async def run() -> None:
-        await (await acquire(store, Simulation(), claim("one"))).close(record("a"))
-        for owner in (Owner("shop", "prod"), Owner("other")):
-            with pytest.raises(UserError, match=r"holds the state of workspace 'shop', not of"):
-                await acquire(store, Simulation(), claim("two", owner=owner))
-            with pytest.raises(UserError, match=r"holds the state of workspace 'shop'"):
-                read_snapshot(store, owner=owner)
-
-    simulate(run())
+@simulated
+async def test_another_workspace_or_environment_is_refused(store: ObjectStore) -> None:
+    await (await acquire(store, Simulation(), claim("one"))).close(record("a"))
+    for owner in (Owner("shop", "prod"), Owner("other")):
+        with pytest.raises(UserError, match=r"holds the state of workspace 'shop', not of"):
+            await acquire(store, Simulation(), claim("two", owner=owner))
+        with pytest.raises(UserError, match=r"holds the state of workspace 'shop'"):
+            read_snapshot(store, owner=owner)
     assert lockfile_of(store).lease.status == "free"
 
 
 # -- answers that are lost
 
 
-def test_every_answer_lost_and_retried_changes_nothing_about_the_outcome(store: ObjectStore) -> None:
+@simulated
+async def test_every_answer_lost_and_retried_changes_nothing_about_the_outcome(store: ObjectStore) -> None:
     lossy = LossyStore(store)
-
-    async def run() -> None:
-        for number in (1, 2):
-            lease = await acquire(lossy, Simulation(), claim(f"run-{number}"))
-            await lease.begin(run_file(f"run-{number}"))
-            await lease.commit(record("a"))
-            await lease.close(record("a", f"b{number}"))
-
-    simulate(run())
+    for number in (1, 2):
+        lease = await acquire(lossy, Simulation(), claim(f"run-{number}"))
+        await lease.begin(run_file(f"run-{number}"))
+        await lease.commit(record("a"))
+        await lease.close(record("a", f"b{number}"))
     assert lossy.swaps > 8
     assert [row.serial for row in history(store)] == [4, 3, 2, 1]
     assert names(store) == ["topic/west/a", "topic/west/b2"]
@@ -190,86 +177,76 @@ class FlakyStore(LossyStore):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_lease_whose_taking_went_unanswered_is_adopted_and_renewed_before_anything_else(
+@simulated
+async def test_a_lease_whose_taking_went_unanswered_is_adopted_and_renewed_before_anything_else(
     store: ObjectStore, first: int
 ) -> None:
-    async def run() -> None:
-        if first:
-            await (await acquire(store, Simulation(), claim("before"))).release()
-        lease = await acquire(FlakyStore(store, retries=False), Simulation(), claim("one"))
-        assert lockfile_of(store).lease.run == "one"
-        assert lockfile_of(store).lease.beat == 1
-        assert await lease.close(record("a")) == 1
-
-    simulate(run())
+    if first:
+        await (await acquire(store, Simulation(), claim("before"))).release()
+    lease = await acquire(FlakyStore(store, retries=False), Simulation(), claim("one"))
+    assert lockfile_of(store).lease.run == "one"
+    assert lockfile_of(store).lease.beat == 1
+    assert await lease.close(record("a")) == 1
     assert names(store) == ["topic/west/a"]
     assert lockfile_of(store).lease.status == "free"
 
 
-def test_a_commit_that_landed_unanswered_is_built_upon(store: ObjectStore) -> None:
-    async def run() -> None:
-        flaky = FlakyStore(store, retries=False)
-        lease = await acquire(store, Simulation(), claim("one"))
-        lease._store = flaky
-        with pytest.raises(RetryableError):
-            await lease.commit(record("a"))
-        assert lockfile_of(store).serial == 1
-        lease._store = store
-        assert await lease.close(record("a", "b")) == 2
-
-    simulate(run())
+@simulated
+async def test_a_commit_that_landed_unanswered_is_built_upon(store: ObjectStore) -> None:
+    flaky = FlakyStore(store, retries=False)
+    lease = await acquire(store, Simulation(), claim("one"))
+    lease._store = flaky
+    with pytest.raises(RetryableError):
+        await lease.commit(record("a"))
+    assert lockfile_of(store).serial == 1
+    lease._store = store
+    assert await lease.close(record("a", "b")) == 2
     assert names(store) == ["topic/west/a", "topic/west/b"]
 
 
-def test_a_closing_write_that_landed_unanswered_is_found_even_after_the_next_run_took_the_lease(
+@simulated
+async def test_a_closing_write_that_landed_unanswered_is_found_even_after_the_next_run_took_the_lease(
     store: ObjectStore,
 ) -> None:
-    async def run() -> None:
-        lease = await acquire(store, Simulation(), claim("one"))
-        lossy = LossyStore(store, key=KEY)
-        taken: list[object] = []
+    lease = await acquire(store, Simulation(), claim("one"))
+    lossy = LossyStore(store, key=KEY)
+    taken: list[object] = []
 
-        def intrude() -> None:
-            found = read_lockfile(store)
-            assert found is not None
-            taken.append(found.lockfile.lease.status)
-            lease_of_theirs = found.lockfile.lease.model_copy(
-                update={"epoch": 2, "status": "held", "run": "two", "holder": "h", "who": "two@host"}
-            )
-            body = found.lockfile.model_copy(update={"lease": lease_of_theirs}).with_beat().to_bytes()
-            store.swap(KEY, body, expected=found.version)
+    def intrude() -> None:
+        found = read_lockfile(store)
+        assert found is not None
+        taken.append(found.lockfile.lease.status)
+        lease_of_theirs = found.lockfile.lease.model_copy(
+            update={"epoch": 2, "status": "held", "run": "two", "holder": "h", "who": "two@host"}
+        )
+        body = found.lockfile.model_copy(update={"lease": lease_of_theirs}).with_beat().to_bytes()
+        store.swap(KEY, body, expected=found.version)
 
-        lossy.meanwhile = intrude
-        lease._store = lossy
-        assert await lease.close(record("a")) == 1
-        assert taken == ["free"]
-
-    simulate(run())
+    lossy.meanwhile = intrude
+    lease._store = lossy
+    assert await lease.close(record("a")) == 1
+    assert taken == ["free"]
     assert names(store) == ["topic/west/a"]
     assert lockfile_of(store).lease.run == "two"
 
 
-def test_an_id_of_a_run_is_used_once(store: ObjectStore) -> None:
-    async def run() -> None:
-        lease = await acquire(store, Simulation(), claim("one"))
-        await lease.begin(run_file("one"))
-        with pytest.raises(UserError, match="exists already"):
-            await lease.begin(run_file("one", actions=()))
-        await lease.release()
-
-    simulate(run())
+@simulated
+async def test_an_id_of_a_run_is_used_once(store: ObjectStore) -> None:
+    lease = await acquire(store, Simulation(), claim("one"))
+    await lease.begin(run_file("one"))
+    with pytest.raises(UserError, match="exists already"):
+        await lease.begin(run_file("one", actions=()))
+    await lease.release()
     assert store.get(result_key("one")) is None
 
 
-def test_a_lockfile_that_vanishes_is_never_made_anew(store: ObjectStore) -> None:
-    async def run() -> None:
-        lease = await acquire(store, Simulation(), claim("one"))
-        await lease.commit(record("a"))
-        store.delete([KEY])
-        with pytest.raises(LeaseError, match="the state is lost, not new"):
-            await lease.commit(record("b"))
-        with pytest.raises(UserError, match="the state is lost, not new"):
-            await acquire(store, Simulation(), claim("two"))
-
-    simulate(run())
+@simulated
+async def test_a_lockfile_that_vanishes_is_never_made_anew(store: ObjectStore) -> None:
+    lease = await acquire(store, Simulation(), claim("one"))
+    await lease.commit(record("a"))
+    store.delete([KEY])
+    with pytest.raises(LeaseError, match="the state is lost, not new"):
+        await lease.commit(record("b"))
+    with pytest.raises(UserError, match="the state is lost, not new"):
+        await acquire(store, Simulation(), claim("two"))
     assert store.get(KEY) is None

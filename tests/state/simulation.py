@@ -6,16 +6,18 @@ The seed decides how long every call takes, so another seed is another interleav
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import selectors
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects
 
 T = TypeVar("T")
+P = ParamSpec("P")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -90,6 +92,16 @@ def simulate(work: Coroutine[object, object, T]) -> T:
         return loop.run_until_complete(work)
     finally:
         _end(loop)
+
+
+def simulated(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
+    """Run a test that is a coroutine in virtual time."""
+
+    @functools.wraps(test)
+    def run(*given: P.args, **named: P.kwargs) -> None:
+        simulate(test(*given, **named))
+
+    return run
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:

@@ -25,7 +25,7 @@ from reconciler.state.lease import acquire
 from tests.applying.platform import Platform, Works, create
 from tests.embedded.stores import WatchedStore
 from tests.state.samples import claim, run_file
-from tests.state.simulation import Simulation, simulate
+from tests.state.simulation import Simulation, simulate, simulated
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -80,20 +80,17 @@ def spread(clusters: int, each: int) -> list[Action]:
     return [create(f"t{n}", cluster=f"c{cluster}") for n in range(each) for cluster in range(clusters)]
 
 
-def test_what_waits_while_one_object_is_written_goes_into_the_next_together() -> None:
+@simulated
+async def test_what_waits_while_one_object_is_written_goes_into_the_next_together() -> None:
     books = Books()
-
-    async def run() -> None:
-        effects = Simulation(call_s=1)
-        async with await acquire(books.store, effects, claim("one")) as lease:
-            journal = Journal(lease, effects, "run-1")
-            first = effects.spawn(journal.append([Intent(id="first")]))
-            await effects.sleep(0.01)
-            later = [effects.spawn(journal.append([Intent(id=f"later-{n}")])) for n in range(500)]
-            for task in [first, *later]:
-                await task
-
-    simulate(run())
+    effects = Simulation(call_s=1)
+    async with await acquire(books.store, effects, claim("one")) as lease:
+        journal = Journal(lease, effects, "run-1")
+        first = effects.spawn(journal.append([Intent(id="first")]))
+        await effects.sleep(0.01)
+        later = [effects.spawn(journal.append([Intent(id=f"later-{n}")])) for n in range(500)]
+        for task in [first, *later]:
+            await task
     assert [len(page.entries) for page in read_journal(books.store, "run-1").pages] == [1, 500]
 
 
@@ -139,21 +136,6 @@ def test_an_entry_that_is_too_large_for_any_object_has_one_of_its_own() -> None:
     large = ActionRefused(id="b", error="x" * 2 * MIB, hint="Look.")
     books.write([ActionEnded(id="a"), large, ActionEnded(id="c")])
     assert [len(page.entries) for page in read_journal(books.store, "run-1").pages] == [1, 1, 1]
-
-
-def test_an_idle_lease_costs_one_write_every_fifteen_seconds_and_no_reads() -> None:
-    store = WatchedStore(MemoryStore())
-
-    async def run() -> None:
-        effects = Simulation(call_s=0.05)
-        async with await acquire(store, effects, claim("one")):
-            await effects.sleep(1)
-            store.calls.clear()
-            await effects.sleep(15 * 40)
-            assert 39 <= store.count("swap", "lockfile.json") <= 40
-            assert len(store.calls) == store.count("swap", "lockfile.json")
-
-    simulate(run())
 
 
 def test_of_many_runs_only_the_last_are_read_down_to_one_that_is_too_old() -> None:

@@ -24,7 +24,7 @@ from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import history, read_snapshot
 from tests.state.leftovers import body, edit
 from tests.state.samples import SHOP, claim, record, run_file
-from tests.state.simulation import Simulation, simulate
+from tests.state.simulation import Simulation, simulate, simulated
 
 
 @pytest.fixture
@@ -161,33 +161,27 @@ def test_a_snapshot_of_a_newer_version_asks_for_an_upgrade(store: MemoryStore) -
     refused(store, r"newer version of reconciler \(reconciler\.state/2\)")
 
 
-def test_an_old_copy_of_the_lockfile_is_refused_before_anything_is_written() -> None:
+@simulated
+async def test_an_old_copy_of_the_lockfile_is_refused_before_anything_is_written() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        copies = []
-        for number in range(3):
-            lease = await acquire(store, Simulation(), claim(f"run-{number}"))
-            await lease.close(record(f"t{number}"))
-            copies.append(body(store, KEY))
-        store.put(KEY, copies[0])
-        with pytest.raises(UserError, match=r"says state #1, but state/000000000003-.* was written: it is an old copy"):
-            await acquire(store, Simulation(), claim("next"))
-        found = read_lockfile(store)
-        assert found is not None
-        assert found.lockfile.lease.status == "free"
-
-    simulate(run())
+    copies = []
+    for number in range(3):
+        lease = await acquire(store, Simulation(), claim(f"run-{number}"))
+        await lease.close(record(f"t{number}"))
+        copies.append(body(store, KEY))
+    store.put(KEY, copies[0])
+    with pytest.raises(UserError, match=r"says state #1, but state/000000000003-.* was written: it is an old copy"):
+        await acquire(store, Simulation(), claim("next"))
+    found = read_lockfile(store)
+    assert found is not None
+    assert found.lockfile.lease.status == "free"
 
 
-def test_a_snapshot_written_and_never_committed_does_no_harm(store: MemoryStore) -> None:
+@simulated
+async def test_a_snapshot_written_and_never_committed_does_no_harm(store: MemoryStore) -> None:
     stray = "state/000000000003-0123456789ab.json.gz"
     store.put(stray, b"a run was killed here")
-
-    async def run() -> None:
-        assert await (await acquire(store, Simulation(), claim("next"))).close(record("c")) == 3
-
-    simulate(run())
+    assert await (await acquire(store, Simulation(), claim("next"))).close(record("c")) == 3
     snapshot = read_snapshot(store)
     assert snapshot is not None
     assert sorted(snapshot.record) == ["topic/west/c"]
@@ -201,24 +195,24 @@ def test_a_run_that_cannot_be_told_is_not_told(content: bytes) -> None:
     assert read_run(store, "x") is None
 
 
-def test_configs_that_brokers_take_and_no_file_may_declare_are_read_as_they_were_recorded() -> None:
+@simulated
+async def test_configs_that_brokers_take_and_no_file_may_declare_are_read_as_they_were_recorded() -> None:
     store, (recorded,) = MemoryStore(), record("a").values()
     spec = recorded.resource.spec.model_copy(update={"configs": {"retention.bytes": "-2"}})
     owned = replace(recorded, resource=recorded.resource.model_copy(update={"spec": spec}))
-
-    async def fill() -> None:
-        lease = await acquire(store, Simulation(), claim("run-1"))
-        await lease.begin(run_file("run-1"))
-        await lease.close({owned.resource.address: owned})
-
-    simulate(fill())
+    lease = await acquire(store, Simulation(), claim("run-1"))
+    await lease.begin(run_file("run-1"))
+    await lease.close({owned.resource.address: owned})
     found = read_snapshot(store, owner=SHOP)
     assert found is not None
     assert found.record == {owned.resource.address: owned}
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_access_rules_that_earlier_versions_took_over_from_brokers_are_read_without_what_no_file_declares() -> None:
+@simulated
+async def test_access_rules_that_earlier_versions_took_over_from_brokers_are_read_without_what_no_file_declares() -> (
+    None
+):
     def rule(*operations: Any) -> NamespaceAcl:
         who = {"principal": "User:flink", "permission": "allow", "host": "*"}
         return NamespaceAcl.model_construct(**who, operations=operations, resources=("topics",), names=("*",))
@@ -233,13 +227,9 @@ def test_access_rules_that_earlier_versions_took_over_from_brokers_are_read_with
     store, adoption = MemoryStore(), Adopt(address=stored.address, observed=stored, after=stored)
     read = read_action(stored_action(adoption))
     assert isinstance(read, Adopt)
-
-    async def fill() -> None:
-        lease = await acquire(store, Simulation(), claim("run-1"))
-        await lease.begin(run_file("run-1"))
-        await lease.close({stored.address: Recorded(stored, run="run-1")})
-
-    simulate(fill())
+    lease = await acquire(store, Simulation(), claim("run-1"))
+    await lease.begin(run_file("run-1"))
+    await lease.close({stored.address: Recorded(stored, run="run-1")})
     found = read_snapshot(store, owner=SHOP)
     assert found is not None
     assert [read.observed, read.after, found.record[stored.address].resource] == [namespace(rule("write"))] * 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,7 +33,7 @@ from reconciler.state.journal import (
 from reconciler.state.lease import Lease, Patience, acquire
 from tests.planning.short import resource
 from tests.state.samples import claim, record
-from tests.state.simulation import Simulation, simulate
+from tests.state.simulation import Simulation, simulated
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import Listed, Version
@@ -66,116 +66,97 @@ def written(store: MemoryStore, run: str = "one") -> list[list[str]]:
     return [[getattr(entry, "id", entry.type) for entry in page.entries] for page in read_journal(store, run).pages]
 
 
-def under_lease(
-    work: Callable[[Lease, Simulation, Journal], Coroutine[object, object, None]], store: MemoryStore
-) -> None:
-    async def run() -> None:
-        effects = Simulation()
-        lease = await acquire(store, effects, claim("one"))
-        await work(lease, effects, Journal(lease, effects, "one"))
-
-    simulate(run())
+async def begun(store: MemoryStore) -> tuple[Lease, Simulation, Journal]:
+    effects = Simulation()
+    lease = await acquire(store, effects, claim("one"))
+    return lease, effects, Journal(lease, effects, "one")
 
 
-def test_what_waits_while_a_page_is_written_goes_into_the_next_one_together() -> None:
+@simulated
+async def test_what_waits_while_a_page_is_written_goes_into_the_next_one_together() -> None:
     store = MemoryStore()
-
-    async def work(_lease: Lease, effects: Simulation, journal: Journal) -> None:
-        first = effects.spawn(journal.append(intents("0")))
-        await effects.sleep(0)
-        await effects.sleep(0)
-        await asyncio.gather(first, *(journal.append(intents(f"{number}")) for number in range(1, 50)))
-
-    under_lease(work, store)
+    _, effects, journal = await begun(store)
+    first = effects.spawn(journal.append(intents("0")))
+    await effects.sleep(0)
+    await effects.sleep(0)
+    await asyncio.gather(first, *(journal.append(intents(f"{number}")) for number in range(1, 50)))
     assert written(store) == [["0"], [f"{number}" for number in range(1, 50)]]
 
 
-def test_nothing_to_write_writes_nothing() -> None:
+@simulated
+async def test_nothing_to_write_writes_nothing() -> None:
     store = MemoryStore()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        await journal.append([])
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    await journal.append([])
     assert written(store) == []
 
 
-def test_a_page_is_at_most_a_mebibyte() -> None:
+@simulated
+async def test_a_page_is_at_most_a_mebibyte() -> None:
     store = MemoryStore()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        await journal.append(intents(*(f"{number:0100000}" for number in range(25))))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    await journal.append(intents(*(f"{number:0100000}" for number in range(25))))
     sizes = [len(page.to_bytes()) for page in read_journal(store, "one").pages]
     assert len(sizes) == 3
     assert max(sizes) < 1_100_000
 
 
-def test_what_is_left_to_others_is_written_in_pages_of_a_mebibyte_too() -> None:
+@simulated
+async def test_what_is_left_to_others_is_written_in_pages_of_a_mebibyte_too() -> None:
     store = MemoryStore()
     left = tuple(f"create:topic/west/{number:0100}" for number in range(20_000))
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        await journal.append(detached(left))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    await journal.append(detached(left))
     found = read_journal(store, "one")
     assert max(len(page.to_bytes()) for page in found.pages) <= 1 << 20
     assert tuple(name for entry in found.entries if isinstance(entry, Detached) for name in entry.left) == left
 
 
 @pytest.mark.parametrize("harms", [["lose"], ["fail"], ["fail", "lose"], ["fail"] * 12])
-def test_a_page_whose_answer_was_lost_is_written_once(harms: list[str]) -> None:
+@simulated
+async def test_a_page_whose_answer_was_lost_is_written_once(harms: list[str]) -> None:
     store = Faulty()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        store.harms = list(harms)
-        await journal.append(intents("a"))
-        await journal.append(intents("b"))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    store.harms = list(harms)
+    await journal.append(intents("a"))
+    await journal.append(intents("b"))
     assert written(store) == [["a"], ["b"]]
 
 
-def test_a_journal_that_could_not_be_written_writes_nothing_more() -> None:
+@simulated
+async def test_a_journal_that_could_not_be_written_writes_nothing_more() -> None:
     """What is behind it would stand there without what is before it."""
     store = Faulty()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        store.harms = ["refuse"]
-        with pytest.raises(UserError):
-            await journal.append(intents("a"))
-        with pytest.raises(UserError):
-            await journal.append(intents("b"))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    store.harms = ["refuse"]
+    with pytest.raises(UserError):
+        await journal.append(intents("a"))
+    with pytest.raises(UserError):
+        await journal.append(intents("b"))
     assert written(store) == []
 
 
-def test_whoever_was_taken_over_finds_its_slot_taken_and_stops() -> None:
+@simulated
+async def test_whoever_was_taken_over_finds_its_slot_taken_and_stops() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        slow, quick = Simulation(1), Simulation(2)
-        lease = await acquire(store, slow, claim("one"))
-        journal = Journal(lease, slow, "one")
-        await journal.append(intents("a"))
-        slow.freeze(200)
-        theirs = await acquire(store, quick, claim("two"), Patience(lock_timeout_s=300))
-        found = await take_over(theirs, quick, "one")
-        assert [entry.type for entry in found.entries] == ["intent", "takeover"]
-        lease._sent = slow.now() + 1000  # its clock stood still: it does not know that it is too late
-        with pytest.raises(LeaseError, match="another run has taken over: it wrote entry 2"):
-            await journal.append(intents("b"))
-        with pytest.raises(LeaseError):
-            await journal.append(intents("c"))
-
-    simulate(run())
+    slow, quick = Simulation(1), Simulation(2)
+    lease = await acquire(store, slow, claim("one"))
+    journal = Journal(lease, slow, "one")
+    await journal.append(intents("a"))
+    slow.freeze(200)
+    theirs = await acquire(store, quick, claim("two"), Patience(lock_timeout_s=300))
+    found = await take_over(theirs, quick, "one")
+    assert [entry.type for entry in found.entries] == ["intent", "takeover"]
+    lease._sent = slow.now() + 1000  # its clock stood still: it does not know that it is too late
+    with pytest.raises(LeaseError, match="another run has taken over: it wrote entry 2"):
+        await journal.append(intents("b"))
+    with pytest.raises(LeaseError):
+        await journal.append(intents("c"))
     assert written(store) == [["a"], ["takeover"]]
 
 
-def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
+@simulated
+async def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
     class Landing(MemoryStore):
         """Something lands right after it was looked what is there."""
 
@@ -187,22 +168,17 @@ def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
 
     store = Landing()
     late = Page(run="one", seq=1, epoch=1, nonce="late", entries=(Intent(id="a"),))
-
-    async def work(lease: Lease, effects: Simulation, _journal: Journal) -> None:
-        found = await take_over(lease, effects, "one")
-        assert found.entries == (Intent(id="a"), TakenOver(run="one", who="one@host"))
-
-    under_lease(work, store)
+    lease, effects, _ = await begun(store)
+    found = await take_over(lease, effects, "one")
+    assert found.entries == (Intent(id="a"), TakenOver(run="one", who="one@host"))
 
 
-def test_a_closed_journal_is_not_taken_over() -> None:
+@simulated
+async def test_a_closed_journal_is_not_taken_over() -> None:
     store = MemoryStore()
-
-    async def work(lease: Lease, effects: Simulation, journal: Journal) -> None:
-        await journal.append([Closed(status="done")])
-        assert (await take_over(lease, effects, "one")).is_closed
-
-    under_lease(work, store)
+    lease, effects, journal = await begun(store)
+    await journal.append([Closed(status="done")])
+    assert (await take_over(lease, effects, "one")).is_closed
     assert len(written(store)) == 1
 
 
@@ -260,59 +236,51 @@ def cut_off(store: MemoryStore, run: str, seq: int, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", CUT)
-def test_a_last_slot_that_was_cut_off_counts_as_free_and_is_written_next(how: str) -> None:
+@simulated
+async def test_a_last_slot_that_was_cut_off_counts_as_free_and_is_written_next(how: str) -> None:
     store = MemoryStore()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        await journal.append(intents("a"))
-        cut_off(store, "one", 2, how)
-        assert written(store) == [["a"]]
-        await journal.append(intents("b"))
-        await journal.append(intents("c"))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    await journal.append(intents("a"))
+    cut_off(store, "one", 2, how)
+    assert written(store) == [["a"]]
+    await journal.append(intents("b"))
+    await journal.append(intents("c"))
     assert written(store) == [["a"], ["b"], ["c"]]
 
 
-def test_a_slot_that_was_cut_off_is_written_though_the_store_fails_once_meanwhile() -> None:
+@simulated
+async def test_a_slot_that_was_cut_off_is_written_though_the_store_fails_once_meanwhile() -> None:
     store = Faulty()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        cut_off(store, "one", 1, "half")
-        store.harms = ["", "fail"]
-        await journal.append(intents("a"))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    cut_off(store, "one", 1, "half")
+    store.harms = ["", "fail"]
+    await journal.append(intents("a"))
     assert written(store) == [["a"]]
 
 
 @pytest.mark.parametrize("how", CUT)
-def test_of_two_who_find_a_slot_cut_off_one_has_it_and_the_other_is_fenced(how: str) -> None:
+@simulated
+async def test_of_two_who_find_a_slot_cut_off_one_has_it_and_the_other_is_fenced(how: str) -> None:
     store = MemoryStore()
-
-    async def work(lease: Lease, effects: Simulation, journal: Journal) -> None:
-        await journal.append(intents("a"))
-        cut_off(store, "one", 2, how)
-        found = await take_over(lease, effects, "one")
-        assert found.next_seq == 3
-        with pytest.raises(LeaseError, match="it wrote entry 2 of our journal"):
-            await journal.append(intents("b"))
-
-    under_lease(work, store)
+    lease, effects, journal = await begun(store)
+    await journal.append(intents("a"))
+    cut_off(store, "one", 2, how)
+    found = await take_over(lease, effects, "one")
+    assert found.next_seq == 3
+    with pytest.raises(LeaseError, match="it wrote entry 2 of our journal"):
+        await journal.append(intents("b"))
     assert [entry.type for page in read_journal(store, "one").pages for entry in page.entries] == [
         "intent",
         "takeover",
     ]
 
 
-def test_a_slot_that_is_cut_off_before_others_was_written_once_and_is_damaged() -> None:
+@simulated
+async def test_a_slot_that_is_cut_off_before_others_was_written_once_and_is_damaged() -> None:
     store = MemoryStore()
-
-    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        await journal.append(intents("a"))
-        await journal.append(intents("b"))
-
-    under_lease(work, store)
+    _, _, journal = await begun(store)
+    await journal.append(intents("a"))
+    await journal.append(intents("b"))
     cut_off(store, "one", 1, "nothing")
     with pytest.raises(UserError, match="there is nothing in it"):
         read_journal(store, "one")

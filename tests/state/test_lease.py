@@ -16,7 +16,7 @@ from reconciler.state.repair import Unlocked, Unlocking, unlock
 from reconciler.state.snapshots import read_snapshot
 from tests.state.leftovers import body, create, left, running
 from tests.state.samples import SHOP, claim, record, run_file
-from tests.state.simulation import Simulation, simulate
+from tests.state.simulation import Simulation, simulate, simulated
 
 
 class CutOff(MemoryStore):
@@ -48,154 +48,130 @@ def lockfile_of(store: MemoryStore) -> Lockfile:
     return found.lockfile
 
 
-def test_a_holder_that_cannot_renew_starts_nothing_after_60_s_and_gives_up_after_75() -> None:
+@simulated
+async def test_a_holder_that_cannot_renew_starts_nothing_after_60_s_and_gives_up_after_75() -> None:
     store = CutOff()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        store.is_cut = True
-        seen = {}
-        for second in range(1, 80):
-            await effects.sleep(1)
-            try:
-                lease.check()
-            except LeaseError as error:
-                seen[second] = str(error)
-                continue
-            seen[second] = "may start" if lease.may_start else "holds on"
-        assert [seen[second] for second in (1, 59, 60, 74)] == ["may start", "may start", "holds on", "holds on"]
-        assert "could not be renewed for 75 s (the store does not answer" in seen[75]
-        store.is_cut = False
-        await effects.sleep(30)
-        with pytest.raises(LeaseError):
-            await lease.commit(record("a"))
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("one"))
+    store.is_cut = True
+    seen = {}
+    for second in range(1, 80):
+        await effects.sleep(1)
+        try:
+            lease.check()
+        except LeaseError as error:
+            seen[second] = str(error)
+            continue
+        seen[second] = "may start" if lease.may_start else "holds on"
+    assert [seen[second] for second in (1, 59, 60, 74)] == ["may start", "may start", "holds on", "holds on"]
+    assert "could not be renewed for 75 s (the store does not answer" in seen[75]
+    store.is_cut = False
+    await effects.sleep(30)
+    with pytest.raises(LeaseError):
+        await lease.commit(record("a"))
     assert read_snapshot(store) is not None
     assert lockfile_of(store).serial == 0
 
 
-def test_a_holder_that_reaches_the_store_again_in_time_goes_on() -> None:
+@simulated
+async def test_a_holder_that_reaches_the_store_again_in_time_goes_on() -> None:
     store = CutOff()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        store.is_cut = True
-        await effects.sleep(65)
-        assert not lease.may_start
-        store.is_cut = False
-        await effects.sleep(6)
-        assert lease.may_start
-        assert await lease.close(record("a")) == 1
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("one"))
+    store.is_cut = True
+    await effects.sleep(65)
+    assert not lease.may_start
+    store.is_cut = False
+    await effects.sleep(6)
+    assert lease.may_start
+    assert await lease.close(record("a")) == 1
 
 
-def test_the_deadline_counts_from_when_the_renewal_was_sent_not_from_its_answer() -> None:
-    async def run() -> None:
-        effects = Simulation(call_s=0)
+@simulated
+async def test_the_deadline_counts_from_when_the_renewal_was_sent_not_from_its_answer() -> None:
+    effects = Simulation(call_s=0)
 
-        class Slow(MemoryStore):
-            def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-                version = super().swap(key, body, expected=expected)
-                asyncio.get_running_loop()._virtual.clock += 20  # type: ignore[attr-defined]
-                return version
+    class Slow(MemoryStore):
+        def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+            version = super().swap(key, body, expected=expected)
+            asyncio.get_running_loop()._virtual.clock += 20  # type: ignore[attr-defined]
+            return version
 
-        lease = await acquire(Slow(), effects, claim("one"))
-        assert lease._age() >= 20
-
-    simulate(run())
+    lease = await acquire(Slow(), effects, claim("one"))
+    assert lease._age() >= 20
 
 
-def test_a_dead_holder_is_taken_over_after_a_whole_lease_without_change_and_no_sooner() -> None:
+@simulated
+async def test_a_dead_holder_is_taken_over_after_a_whole_lease_without_change_and_no_sooner() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        # The clocks of two machines differ by days: nothing may depend on it.
-        dead, alive = Simulation(call_s=0, offset=-500_000), Simulation(call_s=0.5, offset=7)
-        lease = await acquire(store, dead, claim("dead"))
-        await lease.begin(run_file("dead"))
-        lease._stop_renewing()
-        began = alive.now()
-        taken = await acquire(store, alive, claim("alive"))
-        assert 90 <= alive.now() - began <= 97
-        assert (taken.taken_from, taken.lockfile.lease.epoch) == ("dead", 2)
-        await taken.release()
-
-    simulate(run())
+    dead, alive = Simulation(call_s=0, offset=-500_000), Simulation(call_s=0.5, offset=7)
+    lease = await acquire(store, dead, claim("dead"))
+    await lease.begin(run_file("dead"))
+    lease._stop_renewing()
+    began = alive.now()
+    taken = await acquire(store, alive, claim("alive"))
+    assert 90 <= alive.now() - began <= 97
+    assert (taken.taken_from, taken.lockfile.lease.epoch) == ("dead", 2)
+    await taken.release()
 
 
-def test_whoever_comes_late_watches_a_whole_lease_too() -> None:
+@simulated
+async def test_whoever_comes_late_watches_a_whole_lease_too() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("dead"))
-        lease._stop_renewing()
-        await effects.sleep(10_000)
-        began = effects.now()
-        await acquire(store, effects, claim("alive"))
-        assert effects.now() - began >= 90
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("dead"))
+    lease._stop_renewing()
+    await effects.sleep(10_000)
+    began = effects.now()
+    await acquire(store, effects, claim("alive"))
+    assert effects.now() - began >= 90
 
 
-def test_a_living_holder_is_never_taken_over_however_long_one_waits() -> None:
+@simulated
+async def test_a_living_holder_is_never_taken_over_however_long_one_waits() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=1)
-        lease = await acquire(store, effects, claim("alive"))
-        with pytest.raises(LeaseError, match=r"held by alive@host.*state unlock alive"):
-            await acquire(store, effects, claim("waiting"), Patience(lock_timeout_s=3600))
-        lease.check()
-        assert lockfile_of(store).lease.epoch == 1
-        await lease.release()
-
-    simulate(run())
+    effects = Simulation(call_s=1)
+    lease = await acquire(store, effects, claim("alive"))
+    with pytest.raises(LeaseError, match=r"held by alive@host.*state unlock alive"):
+        await acquire(store, effects, claim("waiting"), Patience(lock_timeout_s=3600))
+    lease.check()
+    assert lockfile_of(store).lease.epoch == 1
+    await lease.release()
 
 
-def test_a_frozen_holder_wakes_up_to_a_lost_lease_and_writes_nothing() -> None:
+@simulated
+async def test_a_frozen_holder_wakes_up_to_a_lost_lease_and_writes_nothing() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        laptop, server = Simulation(seed=1), Simulation(seed=2)
-        lease = await acquire(store, laptop, claim("laptop"))
-        await lease.begin(run_file("laptop"))
-        laptop.freeze(600)
-        other = await acquire(store, server, claim("server"))
-        await other.close(record("server"))
-        await laptop.sleep(0)
-        with pytest.raises(LeaseError):
-            await lease.commit(record("laptop"))
-
-    simulate(run())
+    laptop, server = Simulation(seed=1), Simulation(seed=2)
+    lease = await acquire(store, laptop, claim("laptop"))
+    await lease.begin(run_file("laptop"))
+    laptop.freeze(600)
+    other = await acquire(store, server, claim("server"))
+    await other.close(record("server"))
+    await laptop.sleep(0)
+    with pytest.raises(LeaseError):
+        await lease.commit(record("laptop"))
     snapshot = read_snapshot(store)
     assert snapshot is not None
     assert list(snapshot.record) == ["topic/west/server"]
 
 
-def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_holder_is_doing() -> None:
+@simulated
+async def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_holder_is_doing() -> None:
     store = MemoryStore()
     told: list[tuple[float, Notice]] = []
+    effects = Simulation(call_s=0)
 
-    async def run() -> None:
-        effects = Simulation(call_s=0)
+    def tell(notice: Notice) -> None:
+        told.append((effects.now(), notice))
 
-        def tell(notice: Notice) -> None:
-            told.append((effects.now(), notice))
-
-        lease = await acquire(store, effects, claim("one"))
-        waiting = effects.spawn(acquire(store, effects, claim("two"), Patience(lock_timeout_s=600, tell=tell)))
-        await effects.sleep(20)
-        await lease.begin(run_file("one", actions=("a", "b")))
-        await effects.sleep(60)
-        await lease.close(None)
-        await (await waiting).release()
-
-    simulate(run())
+    lease = await acquire(store, effects, claim("one"))
+    waiting = effects.spawn(acquire(store, effects, claim("two"), Patience(lock_timeout_s=600, tell=tell)))
+    await effects.sleep(20)
+    await lease.begin(run_file("one", actions=("a", "b")))
+    await effects.sleep(60)
+    await lease.close(None)
+    await (await waiting).release()
     assert [at for at, _ in told] == [0, 30, 60]
     assert [str(notice) for _, notice in told] == [
         f"the lease is held by one@host (https://ci/one) since 2026-01-01T00:00:00Z: {doing}; run one; "
@@ -204,44 +180,38 @@ def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_holder_is_
     ]
 
 
-def test_whoever_waits_while_one_turn_follows_another_is_told_twice_a_minute_and_no_oftener() -> None:
+@simulated
+async def test_whoever_waits_while_one_turn_follows_another_is_told_twice_a_minute_and_no_oftener() -> None:
     store = MemoryStore()
     told: list[Notice] = []
+    effects = Simulation(call_s=0)
 
-    async def run() -> None:
-        effects = Simulation(call_s=0)
+    async def hold(name: str) -> None:
+        lease = await acquire(store, effects, claim(name))
+        await effects.sleep(4)
+        await lease.release()
 
-        async def hold(name: str) -> None:
-            lease = await acquire(store, effects, claim(name))
-            await effects.sleep(4)
-            await lease.release()
-
-        others = [effects.spawn(hold(f"run-{number}")) for number in range(20)]
-        await effects.sleep(1)
-        await (await acquire(store, effects, claim("last"), Patience(tell=told.append))).release()
-        for other in others:
-            await other
-        assert len(told) <= 1 + effects.now() / 30
-
-    simulate(run())
+    others = [effects.spawn(hold(f"run-{number}")) for number in range(20)]
+    await effects.sleep(1)
+    await (await acquire(store, effects, claim("last"), Patience(tell=told.append))).release()
+    for other in others:
+        await other
+    assert len(told) <= 1 + effects.now() / 30
     assert told
 
 
-def test_a_holder_that_settles_what_another_run_left_open_is_said_to_do_that() -> None:
+@simulated
+async def test_a_holder_that_settles_what_another_run_left_open_is_said_to_do_that() -> None:
     store = MemoryStore()
     told: list[Notice] = []
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        dead = await acquire(store, effects, claim("dead"))
-        await dead.begin(run_file("dead"))
-        dead._stop_renewing()
-        settling = await acquire(store, effects, claim("settling"))
-        with pytest.raises(LeaseError, match="settling run dead, which was left open; run settling"):
-            await acquire(store, effects, claim("third"), Patience(lock_timeout_s=1, tell=told.append))
-        await settling.release()
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    dead = await acquire(store, effects, claim("dead"))
+    await dead.begin(run_file("dead"))
+    dead._stop_renewing()
+    settling = await acquire(store, effects, claim("settling"))
+    with pytest.raises(LeaseError, match="settling run dead, which was left open; run settling"):
+        await acquire(store, effects, claim("third"), Patience(lock_timeout_s=1, tell=told.append))
+    await settling.release()
     assert "settling@host" in str(told[0])
 
 
@@ -263,114 +233,94 @@ def test_a_takeover_is_told_in_one_line_and_noted(caplog: pytest.LogCaptureFixtu
     assert [entry.getMessage() for entry in caplog.records].count("took over") == 1
 
 
-def test_a_request_to_stop_is_heard_while_waiting() -> None:
+@simulated
+async def test_a_request_to_stop_is_heard_while_waiting() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        await acquire(store, effects, claim("one"))
-        began = effects.now()
-        patience = Patience(is_stopped=lambda: effects.now() - began > 7)
-        with pytest.raises(InterruptedRunError):
-            await acquire(store, effects, claim("two"), patience)
-        assert effects.now() - began < 9
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    await acquire(store, effects, claim("one"))
+    began = effects.now()
+    patience = Patience(is_stopped=lambda: effects.now() - began > 7)
+    with pytest.raises(InterruptedRunError):
+        await acquire(store, effects, claim("two"), patience)
+    assert effects.now() - began < 9
 
 
-def test_an_error_inside_a_lease_frees_it_and_stays_the_error() -> None:
+@simulated
+async def test_an_error_inside_a_lease_frees_it_and_stays_the_error() -> None:
     store = CutOff()
 
-    async def run() -> None:
-        async def fail(name: str, *, is_cut: bool) -> None:
-            async with await acquire(store, Simulation(), claim(name)):
-                store.is_cut = is_cut
-                raise ZeroDivisionError
+    async def fail(name: str, *, is_cut: bool) -> None:
+        async with await acquire(store, Simulation(), claim(name)):
+            store.is_cut = is_cut
+            raise ZeroDivisionError
 
-        with pytest.raises(ZeroDivisionError):
-            await fail("one", is_cut=False)
-        assert lockfile_of(store).lease.status == "free"
-        with pytest.raises(ZeroDivisionError) as caught:
-            await fail("two", is_cut=True)
-        assert "could not be freed" in caught.value.__notes__[0]
-        assert "does not answer" in caught.value.__notes__[0]
-
-    simulate(run())
+    with pytest.raises(ZeroDivisionError):
+        await fail("one", is_cut=False)
+    assert lockfile_of(store).lease.status == "free"
+    with pytest.raises(ZeroDivisionError) as caught:
+        await fail("two", is_cut=True)
+    assert "could not be freed" in caught.value.__notes__[0]
+    assert "does not answer" in caught.value.__notes__[0]
 
 
 # -- unlock
 
 
-def test_unlocking_what_is_free_or_was_never_used_is_fine() -> None:
+@simulated
+async def test_unlocking_what_is_free_or_was_never_used_is_fine() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation()
-        assert (await unlock(store, effects, Unlocking(owner=SHOP))).was_free
-        await (await acquire(store, effects, claim("one"))).release()
-        unlocked = await unlock(store, effects, Unlocking(owner=SHOP, run="one"))
-        assert (unlocked.was_free, unlocked.epoch) == (True, 1)
-
-    simulate(run())
+    effects = Simulation()
+    assert (await unlock(store, effects, Unlocking(owner=SHOP))).was_free
+    await (await acquire(store, effects, claim("one"))).release()
+    unlocked = await unlock(store, effects, Unlocking(owner=SHOP, run="one"))
+    assert (unlocked.was_free, unlocked.epoch) == (True, 1)
 
 
-def test_unlocking_without_a_run_watches_a_whole_lease_then_frees_it() -> None:
+@simulated
+async def test_unlocking_without_a_run_watches_a_whole_lease_then_frees_it() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("dead"))
-        await lease.begin(run_file("dead"))
-        lease._stop_renewing()
-        began = effects.now()
-        unlocked = await unlock(store, effects, Unlocking(owner=SHOP))
-        assert 90 <= effects.now() - began < 92
-        assert (unlocked.run, unlocked.who, unlocked.epoch) == ("dead", "dead@host", 2)
-        assert unlocked.open_run is not None
-        assert unlocked.open_run.run == "dead"
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("dead"))
+    await lease.begin(run_file("dead"))
+    lease._stop_renewing()
+    began = effects.now()
+    unlocked = await unlock(store, effects, Unlocking(owner=SHOP))
+    assert 90 <= effects.now() - began < 92
+    assert (unlocked.run, unlocked.who, unlocked.epoch) == ("dead", "dead@host", 2)
+    assert unlocked.open_run is not None
+    assert unlocked.open_run.run == "dead"
     assert lockfile_of(store).lease.status == "free"
 
 
-def test_unlocking_a_living_run_without_naming_it_is_refused_naming_it() -> None:
+@simulated
+async def test_unlocking_a_living_run_without_naming_it_is_refused_naming_it() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("alive"))
-        with pytest.raises(LeaseError, match=r"alive@host, run alive, is alive"):
-            await unlock(store, effects, Unlocking(owner=SHOP))
-        lease.check()
-        await lease.close(record("a"))
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("alive"))
+    with pytest.raises(LeaseError, match=r"alive@host, run alive, is alive"):
+        await unlock(store, effects, Unlocking(owner=SHOP))
+    lease.check()
+    await lease.close(record("a"))
 
 
-def test_unlocking_the_wrong_run_is_refused_naming_the_right_one() -> None:
+@simulated
+async def test_unlocking_the_wrong_run_is_refused_naming_the_right_one() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("alive"))
-        with pytest.raises(LeaseError, match=r"not held by run dead but by alive@host, run alive"):
-            await unlock(store, effects, Unlocking(owner=SHOP, run="dead"))
-        await lease.release()
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("alive"))
+    with pytest.raises(LeaseError, match=r"not held by run dead but by alive@host, run alive"):
+        await unlock(store, effects, Unlocking(owner=SHOP, run="dead"))
+    await lease.release()
 
 
-def test_a_watch_that_is_stopped_changes_nothing() -> None:
+@simulated
+async def test_a_watch_that_is_stopped_changes_nothing() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        with pytest.raises(InterruptedRunError):
-            await unlock(store, effects, Unlocking(is_stopped=lambda: effects.now() > 3))
-        await lease.release()
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("one"))
+    with pytest.raises(InterruptedRunError):
+        await unlock(store, effects, Unlocking(is_stopped=lambda: effects.now() > 3))
+    await lease.release()
 
 
 # -- small parts
@@ -402,7 +352,8 @@ def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_questio
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(25))
-def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_old_state(seed: int) -> None:
+@simulated
+async def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_old_state(seed: int) -> None:
     """Each holder adds one to a counter kept in the state. Freezes outlast leases, so turns are taken over."""
     store = MemoryStore()
     committed: list[int] = []
@@ -420,13 +371,10 @@ def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_old_st
                 continue
             committed.append(count + 1)
 
-    async def race() -> None:
-        machines = [Simulation(seed=seed * 10 + number, call_s=2, offset=number * 1e6) for number in range(4)]
-        tasks = [effects.spawn(work(number, effects)) for number, effects in enumerate(machines)]
-        for task in tasks:
-            await task
-
-    simulate(race())
+    machines = [Simulation(seed=seed * 10 + number, call_s=2, offset=number * 1e6) for number in range(4)]
+    tasks = [effects.spawn(work(number, effects)) for number, effects in enumerate(machines)]
+    for task in tasks:
+        await task
     snapshot = read_snapshot(store)
     assert snapshot is not None
     assert committed == list(range(1, len(snapshot.record) + 1))
@@ -455,18 +403,15 @@ def test_what_is_in_doubt_is_named_and_the_run_stays_open() -> None:
     assert (found.lockfile.lease.status, found.lockfile.lease.epoch) == ("free", 2)
 
 
-def test_the_next_intent_of_whoever_was_thought_dead_is_refused() -> None:
+@simulated
+async def test_the_next_intent_of_whoever_was_thought_dead_is_refused() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        lease, journal = await running(store, "paused", "a")
-        await unlock(store, Simulation(), Unlocking(owner=SHOP, run="paused", who="anna@build-7"))
-        with pytest.raises(LeaseError, match="another run has taken over"):
-            await journal.append([Intent(id=create("a").id)])
-        with pytest.raises(LeaseError):
-            await lease.renew()
-
-    simulate(run())
+    lease, journal = await running(store, "paused", "a")
+    await unlock(store, Simulation(), Unlocking(owner=SHOP, run="paused", who="anna@build-7"))
+    with pytest.raises(LeaseError, match="another run has taken over"):
+        await journal.append([Intent(id=create("a").id)])
+    with pytest.raises(LeaseError):
+        await lease.renew()
     (entry,) = read_journal(store, "paused").entries
     assert isinstance(entry, TakenOver)
     assert entry.who == "anna@build-7"

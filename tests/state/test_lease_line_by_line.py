@@ -20,7 +20,7 @@ from reconciler.state.snapshots import history, snapshot_of
 from tests.contracts.wire import Fault, Wire
 from tests.embedded.stores import WatchedStore
 from tests.state.samples import claim, record
-from tests.state.simulation import Simulation, simulate
+from tests.state.simulation import Simulation, simulate, simulated
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Version
@@ -42,56 +42,47 @@ class Counted(WatchedStore):
         return self
 
 
-def test_an_idle_lease_costs_one_write_in_15_s_and_no_read_for_as_long_as_it_is_held() -> None:
+@simulated
+async def test_an_idle_lease_costs_one_write_in_15_s_and_no_read_for_as_long_as_it_is_held() -> None:
     store = Counted(MemoryStore())
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        store.calls.clear()
-        await effects.sleep(600.5)
-        assert store.calls == [("swap", KEY)] * 40
-        lease.check()
-        await lease.release()
-        store.calls.clear()
-        await effects.sleep(100)
-        assert store.calls == []
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("one"))
+    store.calls.clear()
+    await effects.sleep(600.5)
+    assert store.calls == [("swap", KEY)] * 40
+    lease.check()
+    await lease.release()
+    store.calls.clear()
+    await effects.sleep(100)
+    assert store.calls == []
 
 
-def test_a_checkpoint_is_a_beat_so_the_next_one_comes_15_s_after_it() -> None:
+@simulated
+async def test_a_checkpoint_is_a_beat_so_the_next_one_comes_15_s_after_it() -> None:
     store = Counted(MemoryStore())
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        await effects.sleep(10)
-        await lease.commit(record("a"))
-        store.calls.clear()
-        await effects.sleep(14.5)
-        assert store.calls == []
-        await effects.sleep(1)
-        assert store.calls == [("swap", KEY)]
-        await lease.release()
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("one"))
+    await effects.sleep(10)
+    await lease.commit(record("a"))
+    store.calls.clear()
+    await effects.sleep(14.5)
+    assert store.calls == []
+    await effects.sleep(1)
+    assert store.calls == [("swap", KEY)]
+    await lease.release()
 
 
-def test_taking_a_free_lease_is_a_read_a_listing_and_a_write_and_ending_a_run_two_writes() -> None:
+@simulated
+async def test_taking_a_free_lease_is_a_read_a_listing_and_a_write_and_ending_a_run_two_writes() -> None:
     store = Counted(MemoryStore())
-
-    async def run() -> None:
-        effects = Simulation()
-        await (await acquire(store, effects, claim("one"))).release()
-        store.calls.clear()
-        lease = await acquire(store, effects, claim("two"))
-        assert [what for what, _ in store.calls] == ["get", "list", "swap"]
-        store.calls.clear()
-        await lease.close(record("a"))
-        assert [what for what, _ in store.calls] == ["swap", "swap"]
-
-    simulate(run())
+    effects = Simulation()
+    await (await acquire(store, effects, claim("one"))).release()
+    store.calls.clear()
+    lease = await acquire(store, effects, claim("two"))
+    assert [what for what, _ in store.calls] == ["get", "list", "swap"]
+    store.calls.clear()
+    await lease.close(record("a"))
+    assert [what for what, _ in store.calls] == ["swap", "swap"]
 
 
 # -- clocks
@@ -104,28 +95,25 @@ class SetBack(Simulation):
         return super().utc() - timedelta(days=1 if self.now() > 20 else 0)
 
 
-def test_a_clock_set_back_by_a_day_changes_nothing() -> None:
+@simulated
+async def test_a_clock_set_back_by_a_day_changes_nothing() -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        holder, waiter = SetBack(call_s=0), SetBack(call_s=0)
-        lease = await acquire(store, holder, claim("one"))
-        await holder.sleep(100)
-        lease.check()
-        with pytest.raises(LeaseError, match="since 2026-01-01T00:00:00Z"):
-            await acquire(store, waiter, claim("two"), Patience(lock_timeout_s=200))
-        assert await lease.close(record("a")) == 1
-        dead = await acquire(store, holder, claim("three"))
-        dead._stop_renewing()
-        began = waiter.now()
-        taken = await acquire(store, waiter, claim("four"))
-        assert 90 <= waiter.now() - began <= 96
-        since = lockfile_of(store).lease.since
-        assert since is not None
-        assert since.startswith("2025-12-31T")  # for people, and as wrong as their clock
-        assert await taken.close(record("a", "b")) == 2
-
-    simulate(run())
+    holder, waiter = SetBack(call_s=0), SetBack(call_s=0)
+    lease = await acquire(store, holder, claim("one"))
+    await holder.sleep(100)
+    lease.check()
+    with pytest.raises(LeaseError, match="since 2026-01-01T00:00:00Z"):
+        await acquire(store, waiter, claim("two"), Patience(lock_timeout_s=200))
+    assert await lease.close(record("a")) == 1
+    dead = await acquire(store, holder, claim("three"))
+    dead._stop_renewing()
+    began = waiter.now()
+    taken = await acquire(store, waiter, claim("four"))
+    assert 90 <= waiter.now() - began <= 96
+    since = lockfile_of(store).lease.since
+    assert since is not None
+    assert since.startswith("2025-12-31T")  # for people, and as wrong as their clock
+    assert await taken.close(record("a", "b")) == 2
 
 
 def test_the_clock_of_leases_runs_while_the_machine_sleeps() -> None:
@@ -150,19 +138,16 @@ class TwoClients(WatchedStore):
         return self.copies[-1]
 
 
-def test_beats_go_through_a_client_of_their_own() -> None:
+@simulated
+async def test_beats_go_through_a_client_of_their_own() -> None:
     copies: list[TwoClients] = []
     store = TwoClients(MemoryStore(), copies)
-
-    async def run() -> None:
-        effects = Simulation(call_s=0)
-        lease = await acquire(store, effects, claim("one"))
-        store.calls.clear()
-        await effects.sleep(46)
-        assert store.calls == []
-        await lease.release()
-
-    simulate(run())
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("one"))
+    store.calls.clear()
+    await effects.sleep(46)
+    assert store.calls == []
+    await lease.release()
     assert [copy.calls for copy in copies] == [[("swap", KEY)] * 3]
 
 
@@ -256,39 +241,33 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("fault", [Fault.LATE, Fault.BUSY, Fault.CONFLICT])
-def test_a_store_that_does_not_answer_is_asked_three_times_then_said_not_to(fault: Fault) -> None:
+@simulated
+async def test_a_store_that_does_not_answer_is_asked_three_times_then_said_not_to(fault: Fault) -> None:
     store = MemoryStore()
     wire = Wire(store)
-
-    async def run() -> None:
-        effects = Simulation()
-        await (await acquire(store, effects, claim("before"))).release()
-        wire.on(fault, key=KEY, times=2)
-        await (await acquire(wire, effects, claim("patient"))).release()
-        wire.on(fault, key=KEY, times=3)
-        with pytest.raises(RetryableError):
-            await acquire(wire, effects, claim("given up"))
-        assert lockfile_of(store).lease.status == "free"
-
-    simulate(run())
+    effects = Simulation()
+    await (await acquire(store, effects, claim("before"))).release()
+    wire.on(fault, key=KEY, times=2)
+    await (await acquire(wire, effects, claim("patient"))).release()
+    wire.on(fault, key=KEY, times=3)
+    with pytest.raises(RetryableError):
+        await acquire(wire, effects, claim("given up"))
+    assert lockfile_of(store).lease.status == "free"
 
 
 @pytest.mark.usefixtures("impatient")
-def test_of_several_tries_whichever_arrives_is_adopted_and_renewed_before_anything_else() -> None:
+@simulated
+async def test_of_several_tries_whichever_arrives_is_adopted_and_renewed_before_anything_else() -> None:
     store = MemoryStore()
     wire = Wire(store)
-
-    async def run() -> None:
-        effects = Simulation()
-        await (await acquire(store, effects, claim("before"))).release()
-        wire.on(Fault.LATE, key=KEY)
-        wire.on(Fault.LATE, key=KEY, then=wire.deliver)
-        lease = await acquire(wire, effects, claim("one"))
-        assert (lockfile_of(store).lease.run, lockfile_of(store).lease.beat) == ("one", 1)
-        wire.deliver()
-        assert await lease.close(record("a")) == 1
-
-    simulate(run())
+    effects = Simulation()
+    await (await acquire(store, effects, claim("before"))).release()
+    wire.on(Fault.LATE, key=KEY)
+    wire.on(Fault.LATE, key=KEY, then=wire.deliver)
+    lease = await acquire(wire, effects, claim("one"))
+    assert (lockfile_of(store).lease.run, lockfile_of(store).lease.beat) == ("one", 1)
+    wire.deliver()
+    assert await lease.close(record("a")) == 1
     assert lockfile_of(store).lease.status == "free"
 
 
@@ -319,23 +298,21 @@ class Overtaken(MemoryStore):
         super().swap(KEY, raised.freed().with_beat().to_bytes(), expected=found.version)
 
 
-def test_whoever_finds_its_own_acquire_and_is_overtaken_before_it_renews_does_not_act() -> None:
+@simulated
+async def test_whoever_finds_its_own_acquire_and_is_overtaken_before_it_renews_does_not_act() -> None:
     """Reading one's own record is no proof of still holding it."""
     store = Overtaken()
-
-    async def run() -> None:
-        effects = Simulation()
-        await (await acquire(store, effects, claim("before"))).release()
-        store.swaps = 0
-        with pytest.raises(LeaseError, match="taken over"):
-            await acquire(store, effects, claim("one"))
-
-    simulate(run())
+    effects = Simulation()
+    await (await acquire(store, effects, claim("before"))).release()
+    store.swaps = 0
+    with pytest.raises(LeaseError, match="taken over"):
+        await acquire(store, effects, claim("one"))
     assert (lockfile_of(store).lease.status, lockfile_of(store).lease.epoch) == ("free", 3)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_lockfile_that_vanishes_while_it_is_taken_is_not_made_anew_though_nothing_lies_beside_it() -> None:
+@simulated
+async def test_a_lockfile_that_vanishes_while_it_is_taken_is_not_made_anew_though_nothing_lies_beside_it() -> None:
     store = MemoryStore()
 
     class Vanishing(Wire):
@@ -344,28 +321,22 @@ def test_a_lockfile_that_vanishes_while_it_is_taken_is_not_made_anew_though_noth
                 store.delete([KEY])
             return super().swap(key, body, expected=expected)
 
-    async def run() -> None:
-        await (await acquire(store, Simulation(), claim("before"))).release()
-        with pytest.raises(UserError, match=r"it was there a moment ago: the state is lost, not new"):
-            await acquire(Vanishing(store, status_of_missing=404), Simulation(), claim("one"))
-
-    simulate(run())
+    await (await acquire(store, Simulation(), claim("before"))).release()
+    with pytest.raises(UserError, match=r"it was there a moment ago: the state is lost, not new"):
+        await acquire(Vanishing(store, status_of_missing=404), Simulation(), claim("one"))
     assert list(store.list("")) == []
 
 
 @pytest.mark.parametrize("left", [b"", b"cut short"])
-def test_a_snapshot_that_is_not_what_its_name_says_is_written_anew(left: bytes) -> None:
+@simulated
+async def test_a_snapshot_that_is_not_what_its_name_says_is_written_anew(left: bytes) -> None:
     store = MemoryStore()
-
-    async def run() -> None:
-        effects = Simulation()
-        lease = await acquire(store, effects, claim("one"))
-        await lease.commit(record("a"))
-        key = history(store)[0].key
-        again = MemoryStore()
-        other = await acquire(again, effects, claim("one"))
-        again.put(key, left)
-        assert await other.commit(record("a")) == 1
-        assert list(snapshot_of(again, other.lockfile).record) == ["topic/west/a"]
-
-    simulate(run())
+    effects = Simulation()
+    lease = await acquire(store, effects, claim("one"))
+    await lease.commit(record("a"))
+    key = history(store)[0].key
+    again = MemoryStore()
+    other = await acquire(again, effects, claim("one"))
+    again.put(key, left)
+    assert await other.commit(record("a")) == 1
+    assert list(snapshot_of(again, other.lockfile).record) == ["topic/west/a"]
