@@ -58,12 +58,6 @@ def test_init_names_the_character_that_the_location_of_a_state_cannot_have(
     assert f"{location!r} is not a place for a state: it has {wrong} in it" in refused.err
 
 
-def test_init_overwrites_nothing(call: Call) -> None:
-    said = call("init")
-    assert said.code == 1
-    assert "is there already" in said.err
-
-
 def test_validate_counts_what_is_declared(call: Call) -> None:
     said = call("validate")
     assert (said.code, said.out) == (0, said.out)
@@ -251,18 +245,6 @@ def test_apply_shows_the_plan_then_what_it_did(call: Call) -> None:
     assert again.code == 0
     assert "Plan: nothing to do" in again.out
     assert again.out.endswith("Nothing to do.\n")
-
-
-def test_apply_streams_events_as_json_lines(call: Call) -> None:
-    said = call("apply", "--yes", "--format", "json")
-    assert said.code == 0
-    schema = json.loads((SCHEMAS / "event.json").read_bytes())
-    events = [json.loads(line) for line in said.out.splitlines()]
-    for event in events:
-        jsonschema.validate(event, schema)
-    assert events[0]["event"] == "plan"
-    assert events[-1]["event"] == "summary"
-    assert sum(event["event"] == "action_done" for event in events) == 3
 
 
 def test_a_saved_plan_reads_the_same_without_its_files_and_is_applied_as_it_is(call: Call) -> None:

@@ -14,7 +14,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.mounts_text import mountables_text
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.errors import IncompleteError, InterruptedRunError, OwnershipLostError, StalePlanError
+from reconciler.errors import IncompleteError, InterruptedRunError, StalePlanError
 from reconciler.operations.clusters.mounts import MountList, MountRow, ask_migration
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
@@ -527,17 +527,6 @@ def test_what_was_released_is_mounted_elsewhere_with_all_that_was_uploaded(lost:
     west = shop.cluster("west")
     assert west.mounts.drive(west.mounts.mount(Mount(location, "shop:back"))) is None
     assert sorted(record.value for record in west.consume("shop:back")) == [b"1", b"2"]
-
-
-def test_an_owner_that_does_come_back_is_told_that_the_topic_is_not_its_own(lost: tuple[Shop, str, str]) -> None:
-    shop, location, owner = lost
-    shop.said("mount", "release", location, "--owner", owner, "--allow", f"release:{location}", "--yes")
-    shutil.move(shop.folder / "gone", shop.folder / ".clusters" / "east")
-    east = shop.cluster("east")
-    with east.producer() as producer:
-        producer.send("shop:bought", b"late", partition=0)
-    with pytest.raises(OwnershipLostError):
-        east.mounts.drive(east.mounts.unmount("shop:bought"))
 
 
 def test_the_result_as_json(lost: tuple[Shop, str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.location import TopicLocation
@@ -96,6 +96,22 @@ def dying(inner: ObjectStore, at: int, *, done: bool) -> WatchedStore:
         writes += 1
 
     return WatchedStore(inner, after=tick) if done else WatchedStore(inner, before=tick)
+
+
+@dataclass
+class Ticking:
+    """Counts writes over several stores, and dies at one of them."""
+
+    at: int
+    writes: int = 0
+
+    def __call__(self, _what: str, _key: str) -> None:
+        if self.writes == self.at:
+            raise DiedError
+        self.writes += 1
+
+    def watch(self, inner: ObjectStore, *, done: bool) -> WatchedStore:
+        return WatchedStore(inner, after=self) if done else WatchedStore(inner, before=self)
 
 
 # A store in memory that encrypts: it remembers under which key each object was put.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +29,7 @@ from tests.embedded.maintenance.tiny_segments import (
     pairs_of,
     parts_in,
 )
-from tests.embedded.stores import DiedError, WatchedStore
+from tests.embedded.stores import DiedError, Ticking, WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 if TYPE_CHECKING:
@@ -41,22 +40,6 @@ Job = Callable[[EmbeddedCluster], object]
 pytestmark = pytest.mark.thorough
 
 SMALL: dict[str, str] = {"segment_bytes": "14", "retention_ms": "-1", "retention_local_target_ms": "-1"}
-
-
-@dataclass
-class Ticking:
-    """Counts writes over both stores, and dies at one of them."""
-
-    at: int
-    writes: int = 0
-
-    def __call__(self, _what: str, _key: str) -> None:
-        if self.writes == self.at:
-            raise DiedError
-        self.writes += 1
-
-    def watch(self, inner: ObjectStore, *, done: bool) -> WatchedStore:
-        return WatchedStore(inner, after=self) if done else WatchedStore(inner, before=self)
 
 
 def again(it: Tiered) -> Tiered:

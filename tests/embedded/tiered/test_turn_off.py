@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, property_of
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, append_parts, copied, head_of, held
 from tests.embedded.samples import NOW, ids
-from tests.embedded.stores import DiedError, WatchedStore
+from tests.embedded.stores import DiedError, Ticking, WatchedStore
 from tests.embedded.tiered.tiered_cluster import Tiered, put_remote, tiered, upload_by_hand
 
 if TYPE_CHECKING:
@@ -453,22 +453,6 @@ def test_two_that_finish_it_at_once_both_say_so() -> None:
 
 POLICIES = {"retain": OFF, "delete": {**OFF, "remote.log.disable.policy": "delete"}}
 PARTITIONS = 2
-
-
-@dataclass
-class Ticking:
-    """Counts writes over both stores, and dies at one of them."""
-
-    at: int
-    writes: int = 0
-
-    def __call__(self, _what: str, _key: str) -> None:
-        if self.writes == self.at:
-            raise DiedError
-        self.writes += 1
-
-    def watch(self, inner: ObjectStore, *, done: bool) -> WatchedStore:
-        return WatchedStore(inner, after=self) if done else WatchedStore(inner, before=self)
 
 
 def filled_topic() -> Tiered:

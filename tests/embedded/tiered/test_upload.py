@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ from tests.embedded.maintenance.tiny_segments import (
     with_topic,
 )
 from tests.embedded.samples import rows_of
-from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
+from tests.embedded.stores import DiedError, KeyedStore, Ticking, WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, begin_at, tiered
 from tests.servers.stores import fresh_store
 
@@ -476,29 +476,13 @@ def uploading(cluster: EmbeddedCluster) -> None:
     upkeep.upload()
 
 
-@dataclass
-class Fuse:
-    """Burns down with every write to either tier."""
-
-    at: int
-    writes: int = 0
-
-    def tick(self, _what: str, _key: str) -> None:
-        if self.writes == self.at:
-            raise DiedError
-        self.writes += 1
-
-    def store(self, inner: Any, *, done: bool) -> WatchedStore:
-        return WatchedStore(inner, after=self.tick) if done else WatchedStore(inner, before=self.tick)
-
-
 def crashes(tier: Tiered) -> Iterator[Tiered]:
     """Yield both tiers as they are left behind, for every write at which the upload can die, before and after it."""
     for done in (False, True):
         for at in itertools.count():
-            left, fuse = both_copied(tier), Fuse(at)
+            left, tick = both_copied(tier), Ticking(at)
             try:
-                uploading(left.opened(fuse.store(left.store, done=done), fuse.store(left.storage, done=done)))
+                uploading(left.opened(tick.watch(left.store, done=done), tick.watch(left.storage, done=done)))
             except DiedError:
                 yield left
             else:
