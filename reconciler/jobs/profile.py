@@ -59,19 +59,23 @@ class Counts:
 
     records: int = 0
     bytes: int = 0
+    """Of keys, values and headers, uncompressed."""
     first_offset: int | None = None
+    """Of a record that is there. Null: there is none."""
     last_offset: int | None = None
     first_ms: int | None = None
+    """The earliest time of a record. Null: none has one."""
     last_ms: int | None = None
+    """The latest."""
     null_keys: int = 0
     null_values: int = 0
     tombstones: int = 0
-    """Those of the null values that have a key."""
+    """Null values that have a key."""
     old_records: int = 0
     """From before the time that was asked for."""
     old_bytes: int = 0
     sizes: Sizes | None = None
-    """`None`: there are no records."""
+    """Null: there are no records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class PartitionProfile:
     counts: Counts = Counts()
     keys: KeyCounts = KeyCounts()
     gap: Gap | None = None
-    """The longest of a second or more; `None`: there is none."""
+    """Between two records. Null: none is as long as a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,12 @@ class KeyProfile:
     prefix: bytes
     """The first `KEY_PREFIX` bytes."""
     key_bytes: int
+    """How long it is."""
     records: int
     bytes: int
+    """Of keys, values and headers, uncompressed."""
     partitions: int
+    """How many have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +131,11 @@ class Profile:
     keys: int = 0
     """Different ones, in all partitions together."""
     scattered_keys: int = 0
-    """Those of them that lie in more than one partition."""
+    """Those that more than one partition has."""
     top_keys: tuple[KeyProfile, ...] = ()
+    """With the most records first; at most ten."""
     timeline: Timeline | None = None
-    """`None`: no record has a time."""
+    """Null: no record has a time."""
 
     @property
     def superseded_records(self) -> int:

@@ -58,8 +58,9 @@ class Shown:
     recorded: Recorded | None
     observed: Observed | None
     source: str | None
+    """Where it is declared: `manifests/topics.yaml:88`."""
     hidden: NotAuthorizedError | None = None
-    """Why whoever asks may not see what is on the cluster; then `observed` is `None`, and yet it is there."""
+    """Why the principal may not see the resource; `observed` is null then, too."""
 
     unmounted: UnmountedTopic | None = None
     """Of a topic that is not there, or whose name another topic has: that a mounting has unmounted it."""
@@ -199,15 +200,15 @@ class Explained:
 
     shown: Shown
     origins: Mapping[str, str]
-    """Field path → `file:line`, an address, or what else set it."""
+    """Field path to `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
-    """Configs as they act on the cluster now, inherited ones included."""
+    """Configs as they act, inherited ones included."""
     effective_origins: Mapping[str, str]
-    """Where each of them is from: an address and, where the files have it, `file:line`; or `default`."""
+    """Origin of each acting config: an address with `file:line` in brackets, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
-    """Of a topic: whether it uploads and fetches, how much it keeps where, and by which rule, now."""
+    """Of a topic: its tiering now; empty where no file and no policy mentions tiering."""
     tiering_planned: tuple[TieringRow, ...]
-    """What of that will be another once the plan is applied."""
+    """What of that is another once the plan is applied."""
     acls: tuple[AclRow, ...]
     """Access rules as they act on the cluster now, those of its tiers included."""
     actions: tuple[Action, ...]
@@ -316,10 +317,11 @@ class Arrow:
     start: str
     end: str
     label: str = ""
+    """The verb of a move, or what a link is; empty where there is nothing to say."""
     condition: str = ""
-    """When it is this way that is gone, where one verb leads several ways."""
+    """When a verb leads this way, where it leads several ways."""
     by_itself: bool = False
-    """Nobody asks for it."""
+    """It happens without a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,11 +338,12 @@ class Picture:
     """What is drawn, in a lasting order."""
 
     of: Subject
+    """What is drawn."""
     name: str
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     initial: str | None = None
-    """The state it begins in."""
+    """The state a lifecycle begins in. Null: it is none."""
     refusals: tuple[Refusal, ...] = ()
 
 

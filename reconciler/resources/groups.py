@@ -17,12 +17,13 @@ class GroupOffset:
     topic: str
     partition: int
     committed: int | None
-    """What it committed, where the log may have moved on from; `None`: it never committed this partition."""
+    """Null: never committed. On Kafka it may be outside the log."""
     start: int
     stable: int
+    """What read_committed may reach."""
     end: int
     at_ms: int | None = None
-    """When it committed that; `None`: never, or it was set by a reset or brought over by a link."""
+    """When it committed that. Null: never, or it was set by a reset or a link."""
     metadata: str = ""
 
     @property
@@ -42,10 +43,12 @@ class ConsumerGroup:
 
     name: str
     is_reading: bool
+    """It committed within the last 24 hours."""
     last_commit_ms: int | None
+    """Null: it never committed itself."""
     offsets: tuple[GroupOffset, ...]
     type: str | None = None
-    """As brokers call it, also one that this version does not know; `None`: the platform has one type."""
+    """`classic`, `consumer`, `share`, or as brokers call it. Null: the platform has one type."""
 
     @property
     def is_share(self) -> bool:

@@ -381,8 +381,9 @@ class TopicShown(NamedTuple):
     replication_factor: int | None
     """`None`: the platform does not say, or it is its source's."""
     records: int | None = None
-    """`None`: not measured; as `bytes`."""
+    """Null: not measured."""
     bytes: int | None = None
+    """Null: not measured."""
     following: Following | None = None
     """`None`: it is an ordinary topic."""
 

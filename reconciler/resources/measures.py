@@ -233,9 +233,9 @@ class RemoteHeld:
     garbage: TierUsage
     """What is marked for deletion and not deleted yet: it is not part of the log any more."""
     uploaded_ms: int | None
-    """When a segment was uploaded last; `None`: never."""
+    """When a segment was uploaded last. Null: nothing was uploaded yet."""
     is_ahead: bool
-    """Whether it has more than the cluster has taken note of: an upload was cut off there."""
+    """Whether an upload was cut off before the cluster took note of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +246,7 @@ class PartitionStorage:
     start: int
     local_start: int
     end: int
+    """The next offset to be written."""
     local: TierUsage
     remote: RemoteHeld | None
     """`None`: nothing was ever uploaded, or it is not shown."""
@@ -254,7 +255,7 @@ class PartitionStorage:
     log_records: int
     """Likewise."""
     pending_bytes: int | None
-    """What is still to be uploaded, the open segment included; `None`: nothing is uploaded of this topic."""
+    """Still to be uploaded, the open segment included. Null: nothing of it is uploaded."""
     problem: ReconcilerError | None = None
     """Why it cannot be told what object storage holds; nothing of that is counted then."""
 
@@ -265,15 +266,17 @@ class TieringShown:
 
     mode: Mode
     state: str
+    """ENABLED, DISABLING or DISABLED; of a read replica FOLLOWING or SOURCE_GONE."""
     epoch: int
+    """Rises whenever it is switched on or off."""
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, for life."""
+    """`<topic>/<cluster uuid>/<initial revision>`, for life; of a read replica that of its source."""
     url: str
     """`remote://<object storage>`."""
     is_paused: bool
     """Whether uploads pause on the whole cluster."""
     hidden: str | None
-    """Why nothing is shown of the remote tier; `None`: it is."""
+    """Why nothing is shown of object storage. Null: it is."""
     problem: ReconcilerError | None = None
     """Where that is no choice: what is wrong with the object storage as a whole."""
 

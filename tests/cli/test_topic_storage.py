@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.json.base import document_bytes
-from reconciler.cli.json.clusters_json import StorageDocument, StoragesDocument
+from reconciler.cli.json.clusters_json import STORAGE, STORAGES
 from reconciler.operations.clusters import topics
 from reconciler.operations.clusters.topics import Storages
 from tests.cli import sample_results as sample_storages
@@ -196,5 +196,5 @@ def test_object_storage_that_is_gone_or_another_is_told(typed: Call, tmp_path: P
 @pytest.mark.parametrize("topic", ["orders", "local", "hidden", "paused", "broken"])
 def test_every_sort_of_topic_is_what_its_schema_says(topic: str) -> None:
     found = getattr(sample_storages, topic)()
-    validated(document_bytes(StorageDocument.of(found)), "storage")
-    validated(document_bytes(StoragesDocument.of(Storages((found,)))), "storages")
+    validated(document_bytes(STORAGE.row(found)), "storage")
+    validated(document_bytes(STORAGES.row(Storages((found,)))), "storages")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.cli.json.inventory_json import ShownPart
+from reconciler.cli.json.inventory_json import SHOWN
 from reconciler.cli.text.runs_text import upkeep_text
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import (
@@ -190,8 +190,8 @@ def test_a_plan_and_show_name_the_owner_and_where_its_state_lies(
     }
     assert updated.owner is not None
     assert updated.owner.to_json() == named
-    assert ShownPart.of(show(thief.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {**named, "ours": False}
-    assert ShownPart.of(show(applied.invocation, Select(), TOPIC)[0]).model_dump()["owner"] == {
+    assert SHOWN.row(show(thief.invocation, Select(), TOPIC)[0])["owner"] == {**named, "ours": False}
+    assert SHOWN.row(show(applied.invocation, Select(), TOPIC)[0])["owner"] == {
         **named,
         "ours": True,
     }

@@ -30,7 +30,7 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Forget a consumer group, or what it has committed of one topic. What that is, is shown first."""
-    from reconciler.cli.json.clusters_json import GroupDeletionDocument
+    from reconciler.cli.json.clusters_json import GROUP_DELETION
     from reconciler.operations.clusters.groups import GroupChange, delete_group
 
     def confirm(deletion: GroupDeletion) -> bool:
@@ -38,7 +38,7 @@ def delete_command(
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
     done = delete_group(by_state.reach(files, place), change, confirm=confirm)
-    present(form, lambda: deletion_done_text(done), lambda: GroupDeletionDocument.of(done))
+    present(form, lambda: deletion_done_text(done), lambda: GROUP_DELETION.row(done))
 
 
 @bundled
@@ -51,12 +51,12 @@ def describe_command(
     form: TextOrJson = "text",
 ) -> None:
     """Describe one consumer group: what it has committed, its lag, and whether it is reading."""
-    from reconciler.cli.json.clusters_json import GroupDocument
+    from reconciler.cli.json.clusters_json import GROUP
     from reconciler.cli.text.topics_text import group_text
     from reconciler.operations.clusters.groups import describe_group
 
     described = describe_group(by_state.reach(files, place), cluster, group)
-    present(form, lambda: group_text(described), lambda: GroupDocument.of(described))
+    present(form, lambda: group_text(described), lambda: GROUP.row(described))
 
 
 @bundled
@@ -68,12 +68,12 @@ def list_command(
     form: TextOrJson = "text",
 ) -> None:
     """List the consumer groups of a cluster."""
-    from reconciler.cli.json.clusters_json import GroupsDocument
+    from reconciler.cli.json.clusters_json import GROUPS
     from reconciler.cli.text.topics_text import names_text
     from reconciler.operations.clusters.groups import list_groups
 
     found = list_groups(by_state.reach(files, place), cluster)
-    present(form, lambda: names_text(found), lambda: GroupsDocument.from_record(found))
+    present(form, lambda: names_text(found), lambda: GROUPS.row(found))
 
 
 @bundled
@@ -95,7 +95,7 @@ def reset_command(
     form: TextOrJson = "text",
 ) -> None:
     """Set where a consumer group goes on reading. What moves from where to where is shown first."""
-    from reconciler.cli.json.clusters_json import GroupResetDocument
+    from reconciler.cli.json.clusters_json import GROUP_RESET
     from reconciler.operations.clusters.groups import GroupChange, reset_group
 
     def confirm(reset: GroupReset) -> bool:
@@ -106,5 +106,5 @@ def reset_command(
     present(
         form,
         lambda: reset_done_text(done) if done.moves else reset_text(done),
-        lambda: GroupResetDocument.from_record(done),
+        lambda: GROUP_RESET.row(done),
     )

@@ -40,12 +40,12 @@ def show_command(
         raise UsageError(
             "only a saved plan is shown as a page", hint="Name its file: reconciler show plan.json --format html"
         )
-    from reconciler.cli.json.inventory_json import ShowDocument
+    from reconciler.cli.json.inventory_json import SHOW
     from reconciler.cli.text.inventory_text import show_text
     from reconciler.operations.show import show
 
     rows = show(place.invocation(), files.select(), what)
-    present(form, lambda: show_text(rows, one=what is not None), lambda: ShowDocument.of(rows), is_paged=True)
+    present(form, lambda: show_text(rows, one=what is not None), lambda: SHOW.row(rows), is_paged=True)
 
 
 def _is_file(what: str) -> bool:
@@ -68,12 +68,12 @@ def explain_command(
     if CODE.fullmatch(address):
         _explain_code(address.upper(), form)
         return
-    from reconciler.cli.json.inventory_json import ExplainDocument
+    from reconciler.cli.json.inventory_json import EXPLAIN
     from reconciler.cli.text.inventory_text import explain_text
     from reconciler.operations.show import explain
 
     explained = explain(place.invocation(), files.select(), address)
-    present(form, lambda: explain_text(explained), lambda: ExplainDocument.of(explained), is_paged=True)
+    present(form, lambda: explain_text(explained), lambda: EXPLAIN.row(explained), is_paged=True)
 
 
 def _explain_code(code: str, form: str) -> None:
@@ -109,13 +109,13 @@ def graph_command(
         raise UsageError("PLANFILE and --lifecycle cannot be combined", hint="Give PLANFILE or --lifecycle, not both.")
     picture = _picture(files, place, plan, lifecycle)
     if form in {"text", "json"}:
-        from reconciler.cli.json.inventory_json import GraphDocument
+        from reconciler.cli.json.inventory_json import GRAPH
         from reconciler.cli.text.inventory_text import graph_text
 
         present(
             "json" if form == "json" else "text",
             lambda: graph_text(picture),
-            lambda: GraphDocument.from_record(picture),
+            lambda: GRAPH.row(picture),
         )
         return
     from reconciler.cli.text.inventory_text import dot_text, mermaid_text

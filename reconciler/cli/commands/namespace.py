@@ -134,12 +134,12 @@ def list_command(
     form: TextOrJson = "text",
 ) -> None:
     """List the namespaces on the clusters."""
-    from reconciler.cli.json.clusters_json import NamespacesDocument
+    from reconciler.cli.json.clusters_json import NAMESPACES
     from reconciler.cli.text.topics_text import namespaces_text
     from reconciler.operations.clusters.namespaces import list_namespaces
 
     rows = list_namespaces(by_state.reach(files, place), cluster, under)
-    present(form, lambda: namespaces_text(rows), lambda: NamespacesDocument.of(rows))
+    present(form, lambda: namespaces_text(rows), lambda: NAMESPACES.row(rows))
 
 
 @bundled

@@ -28,7 +28,7 @@ from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.cli.json.clusters_json import TopicProfileDocument, TopicsDocument
+    from reconciler.cli.json.base import Row
 
 
 @bundled
@@ -218,12 +218,12 @@ def describe_command(
     form: TextOrJson = "text",
 ) -> None:
     """Describe one topic: its partitions and offsets, its configs and where they come from."""
-    from reconciler.cli.json.clusters_json import TopicDocument
+    from reconciler.cli.json.clusters_json import TOPIC
     from reconciler.cli.text.topics_text import topic_text
     from reconciler.operations.clusters.topics import describe_topic
 
     topic = describe_topic(by_state.reach(files, place), address)
-    present(form, lambda: topic_text(topic), lambda: TopicDocument.of(topic))
+    present(form, lambda: topic_text(topic), lambda: TOPIC.row(topic))
 
 
 @bundled
@@ -248,10 +248,10 @@ def list_command(
 
         return topics_text(rows, pattern, sizes=sizes)
 
-    def document() -> TopicsDocument:
-        from reconciler.cli.json.clusters_json import TopicsDocument
+    def document() -> Row:
+        from reconciler.cli.json.clusters_json import TOPICS
 
-        return TopicsDocument.of(rows)
+        return TOPICS.row(rows)
 
     with burst():
         rows = list_topics(by_state.reach(files, place), pattern, sizes=sizes)
@@ -332,10 +332,10 @@ def profile_command(
 
         return profile_text(profiled)
 
-    def document() -> TopicProfileDocument:
-        from reconciler.cli.json.clusters_json import TopicProfileDocument
+    def document() -> Row:
+        from reconciler.cli.json.clusters_json import TOPIC_PROFILE
 
-        return TopicProfileDocument.of(profiled)
+        return TOPIC_PROFILE.row(profiled)
 
     present(form, lines, document)
 
@@ -356,20 +356,20 @@ def storage_command(
     """Show what topics take, tier by tier: one topic by partition, several or all of them by their sums."""
     given = addresses or []
     if len(given) == 1 and "*" not in given[0]:
-        from reconciler.cli.json.clusters_json import StorageDocument
+        from reconciler.cli.json.clusters_json import STORAGE
         from reconciler.cli.text.topics_text import storage_text
         from reconciler.operations.clusters.topics import topic_storage
 
         topic = topic_storage(by_state.reach(files, place), given[0])
-        present(form, lambda: storage_text(topic), lambda: StorageDocument.of(topic))
+        present(form, lambda: storage_text(topic), lambda: STORAGE.row(topic))
         raise_verdict(topic.problem)
         return
-    from reconciler.cli.json.clusters_json import StoragesDocument
+    from reconciler.cli.json.clusters_json import STORAGES
     from reconciler.cli.text.topics_text import storages_text
     from reconciler.operations.clusters.topics import topic_storages
 
     found = topic_storages(by_state.reach(files, place), given)
-    present(form, lambda: storages_text(found), lambda: StoragesDocument.of(found))
+    present(form, lambda: storages_text(found), lambda: STORAGES.row(found))
     if found.unmeasured:
         topics = f"{count_text(found.unmeasured)} of {count_text(found.unmeasured + len(found.topics))} topics"
         err().show([line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")])

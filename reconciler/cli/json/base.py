@@ -86,9 +86,19 @@ def keys_of(form: Form) -> tuple[Key, ...]:
     """Return the items of a form; those without any are the fields of the dataclass."""
     if form.items:
         return tuple(map(_key, form.items))
-    return tuple(
-        Key(_key_of(item.name), (item.name,), is_late=item.default is not MISSING) for item in fields(form.record)
-    )
+    return tuple(Key(_key_of(name), (name,), is_late=has_default) for name, has_default in _fields(form.record).items())
+
+
+def is_record(record: type) -> bool:
+    """Tell whether a class is a dataclass or a named tuple."""
+    return is_dataclass(record) or hasattr(record, "_fields")
+
+
+def _fields(record: Any) -> dict[str, bool]:
+    """Return the fields of a dataclass or named tuple, and whether each has a default."""
+    if is_dataclass(record):
+        return {item.name: item.default is not MISSING for item in fields(record)}
+    return {name: name in record._field_defaults for name in record._fields}
 
 
 def _key(item: Item) -> Key:
@@ -123,8 +133,9 @@ def _plain(value: Any, form: Form | None = None) -> Any:
         return value
     if form is not None and isinstance(value, form.record):
         return form.row(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return own_form(type(value)).row(value)
+    record: Any = type(value)
+    if is_record(record):
+        return own_form(record).row(value)
     if isinstance(value, ReconcilerError):
         return value.message
     if isinstance(value, Path):

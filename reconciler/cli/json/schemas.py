@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from reconciler.cli.json.base import Form, Key, keys_of, own_form
+from reconciler.cli.json.base import Form, Key, is_record, keys_of, own_form
 from reconciler.cli.json.checks_json import (
     CheckDocument,
     CommentDocument,
@@ -26,19 +26,23 @@ from reconciler.cli.json.checks_json import (
     ValidateDocument,
 )
 from reconciler.cli.json.clusters_json import (
-    GroupDeletionDocument,
-    GroupDocument,
-    GroupResetDocument,
-    GroupsDocument,
-    NamespacesDocument,
-    StorageDocument,
-    StoragesDocument,
-    TopicDocument,
-    TopicProfileDocument,
-    TopicsDocument,
+    GROUP,
+    GROUP_DELETION,
+    GROUP_RESET,
+    GROUPS,
+    NAMESPACES,
+    STORAGE,
+    STORAGES,
+    TOPIC,
+    TOPIC_PROFILE,
+    TOPICS,
 )
 from reconciler.cli.json.exports_json import ExportDocument, ImportDocument
-from reconciler.cli.json.inventory_json import ExplainDocument, GraphDocument, ShowDocument
+from reconciler.cli.json.inventory_json import (
+    EXPLAIN,
+    GRAPH,
+    SHOW,
+)
 from reconciler.cli.json.mirrors_json import (
     LINK_DESCRIPTION,
     LINKS,
@@ -80,13 +84,13 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "drift": DriftDocument,
     "error": ErrorDocument,
     "event": EventDocument,
-    "explain": ExplainDocument,
+    "explain": EXPLAIN,
     "export": ExportDocument,
-    "graph": GraphDocument,
-    "group-deletion": GroupDeletionDocument,
-    "group-description": GroupDocument,
-    "group-reset": GroupResetDocument,
-    "groups": GroupsDocument,
+    "graph": GRAPH,
+    "group-deletion": GROUP_DELETION,
+    "group-description": GROUP,
+    "group-reset": GROUP_RESET,
+    "groups": GROUPS,
     "import": ImportDocument,
     "metrics": MetricsDocument,
     "migration": MIGRATION,
@@ -99,11 +103,11 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "mount-release": MOUNT_RELEASE,
     "mount-status": MOUNT_STATUS,
     "mounts": MOUNTS,
-    "namespaces": NamespacesDocument,
+    "namespaces": NAMESPACES,
     "pipeline": PipelineDocument,
     "plan": PlanDocument,
     "sarif": SarifDocument,
-    "show": ShowDocument,
+    "show": SHOW,
     "state-diff": STATE_DIFF,
     "state-history": STATE_HISTORY,
     "state-list": STATE_LIST,
@@ -112,11 +116,11 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "state-repair": STATE_REPAIR,
     "state-show": STATE_SHOW,
     "state-unlock": STATE_UNLOCK,
-    "storage": StorageDocument,
-    "storages": StoragesDocument,
-    "topic-description": TopicDocument,
-    "topic-profile": TopicProfileDocument,
-    "topics": TopicsDocument,
+    "storage": STORAGE,
+    "storages": STORAGES,
+    "topic-description": TOPIC,
+    "topic-profile": TOPIC_PROFILE,
+    "topics": TOPICS,
     "validate": ValidateDocument,
     "verify": VerifyDocument,
 }
@@ -193,18 +197,24 @@ def _attribute(owner: type, name: str) -> _Attribute:
     if issubclass(owner, BaseModel):
         field = owner.model_fields[name]
         return _Attribute(field.annotation, field.description, None)
-    defaults = {item.name: None if item.default is MISSING else item.default for item in fields(owner)}  # type: ignore[arg-type] # a dataclass
+    if is_dataclass(owner):
+        defaults = {item.name: item.default for item in fields(owner) if item.default is not MISSING}
+    else:
+        defaults = owner._field_defaults  # type: ignore[attr-defined] # a named tuple
     texts = (_texts(each.__module__).get(f"{each.__qualname__}.{name}") for each in owner.__mro__)
-    return _Attribute(_hints(owner)[name], next(filter(None, texts), None), defaults[name])
+    hint = _hints(owner)[name]
+    absent = () if get_origin(hint) is tuple else None
+    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, absent))
 
 
 def _printed(hint: Any, form: Form | None) -> Any:
     """Return the type that a value of a type is printed as; `form` is that of the records in it."""
+    if form is not None and hint is form.record:
+        return model_of(form)
     if isclass(hint) and get_origin(hint) is None:
-        if form is not None and hint is form.record:
-            return model_of(form)
-        if is_dataclass(hint):
-            return model_of(own_form(hint))
+        if is_record(hint):
+            record: Any = hint
+            return model_of(own_form(record))
         if issubclass(hint, (ReconcilerError, Path)):
             return str
         return dict[str, Any] if hasattr(hint, "to_json") else hint

@@ -77,6 +77,7 @@ class GroupDeletion:
     cluster: str
     group: ConsumerGroup
     topic: str | None
+    """Null: the group as a whole."""
 
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:

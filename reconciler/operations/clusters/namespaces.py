@@ -138,6 +138,7 @@ class QuotaUsage(NamedTuple):
     quota: str
     limit: int
     used: int | None
+    """With the namespaces below. Null: not every topic tells it."""
 
 
 def quota_usage(
@@ -167,8 +168,10 @@ class NamespaceRow:
 
     address: Address
     topics: int
+    """Topics in it, not counting those of namespaces below."""
     configs: Mapping[str, str]
     quotas: tuple[QuotaUsage, ...] = ()
+    """Its own limits, without those that are unlimited."""
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:

@@ -45,6 +45,7 @@ class PartitionRow:
     partition: int
     start: int
     stable: int
+    """What read_committed may reach."""
     end: int
 
 
@@ -55,10 +56,12 @@ class TopicDescription:
     address: Address
     incarnation: str | None
     groups: tuple[ConsumerGroup, ...] | None
-    """Those that have offsets of it, each of it alone; `None`: we cannot tell."""
+    """Consumer groups that have offsets of it, each of it alone. Null: we cannot tell."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
+    """Null: not measured."""
     bytes: int | None
+    """Null: not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
     """The access rules that are asked, those of its tiers first; only what whoever asks may see of them."""
@@ -214,6 +217,7 @@ class Storages:
 
     topics: tuple[TopicStorage, ...]
     unmeasured: int = 0
+    """Topics beyond the bound of 10,000 partitions a cluster."""
 
 
 def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
@@ -298,7 +302,7 @@ class ProfiledTopic:
     retention_ms: int | None
     """The profile counts apart what is older than that; `None`: nothing was asked."""
     engine: str | None
-    """`None`: there was nothing to read."""
+    """Where its records were read. Null: there are none."""
 
 
 def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:

@@ -90,6 +90,7 @@ class ConfigRow:
     key: str
     value: str
     origin: str
+    """Where it comes from: the topic, a namespace, `brokers` (what they do by themselves), or `default`."""
 
 
 def acting_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
