@@ -6,6 +6,7 @@ text and back is replaced.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
 
 _BATCH: Final = 1 << 24
+_MARKER_SECONDS: Final = 60.0
+"""A broker answers a commit before it writes its markers: one that lost a leader writes some later."""
 _CODECS: Final = {3: "lz4", 4: "zstd"}
 """For which kafka-python wants libraries."""
 
@@ -106,7 +109,8 @@ def placed(kafka: Kafka, topic: str, partition: int = 0) -> list[tuple[int, Raw]
     found: list[tuple[int, Raw]] = []
     opened: dict[int, list[tuple[int, Raw]]] = {}
     at = 0
-    while batches := _fetched(kafka, topic, partition, at):
+    deadline = time.monotonic() + _MARKER_SECONDS
+    while (batches := _fetched(kafka, topic, partition, at)) or (opened and time.monotonic() < deadline):
         for batch in batches:
             at = batch.next_offset
             records = [] if batch.is_control_batch else [(each.offset, _raw(each)) for each in batch]
