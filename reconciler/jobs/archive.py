@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.flows import MIB, Copy
-from reconciler.jobs.ordered import Pairing, differing
+from reconciler.jobs.ordered import verify_renumbered, whole_spans
 from reconciler.jobs.progress import Report, unseen
 from reconciler.jobs.verify import Since, verify
-from reconciler.records.log import Bounds, OffsetRange, StagedSink, TopicLog, TransactionalSink
+from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
 if TYPE_CHECKING:
@@ -169,15 +169,9 @@ def _compare_restored(job: Restoring) -> None:
     if ours.keys() != theirs.keys():
         message = f"{job.name}: it has {len(theirs)} partitions, and {len(ours)} were restored"
         raise UserError(message, hint="It was changed during the mount: delete it, and mount it again.")
-    work = [
-        Pairing.of(
-            job.source, number, *(OffsetRange(each.start, each.stable) for each in (ours[number], theirs[number]))
-        )
-        for number in sorted(ours)
-    ]
-    wrong = differing(job.source, job.copy, work, job.engine)
+    wrong = verify_renumbered(job.engine, job.copy, job.source, whole_spans(theirs, ours)).differing
     if wrong:
-        named = ", ".join(map(str, wrong))
+        named = ", ".join(str(part.partition) for part in wrong)
         message = f"{job.name}: what was restored differs from what lies in object storage in partitions {named}"
         hint = "A producer may have written to it. Cancel the mount, which deletes it here, and mount it again."
         raise UserError(message, hint=hint)

@@ -231,18 +231,21 @@ def first_difference(
         else:
             stop = middle
     rest = OffsetRange(start, stop)
-    for one, other in zip_longest(_records(left, partition, rest), _records(right, partition, rest)):
+    for one, other in zip_longest(hashed_records(left, partition, rest), hashed_records(right, partition, rest)):
         if one != other:
             return min(record.offset for record in (one, other) if record is not None)
     return None
 
 
-class _Hashed(NamedTuple):
+class HashedRecord(NamedTuple):
+    """A record by its offset and the hash of all of it."""
+
     offset: int
     hash: bytes
 
 
-def _records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[_Hashed]:
+def hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
+    """Yield what is readable in a range, in order."""
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
-            yield _Hashed(offset, bytes(row))
+            yield HashedRecord(offset, bytes(row))

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
 from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
-from reconciler.jobs.ordered import Pairing, differing, digest_in, verify_renumbered
+from reconciler.jobs.ordered import digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, unseen
 from reconciler.jobs.rekey import rekey
 from reconciler.jobs.stage import Engine, Tasks
@@ -375,15 +375,7 @@ def _compare(job: Moving) -> None:
 
 def _differing(job: Moving, sink: TransactionalSink) -> str:
     spans = sink.spans(job.source.bounds())
-    work = [
-        Pairing.of(job.source, number, both.right, both.left)
-        for number, both in sorted(spans.items())
-        if both.right.length or both.left.length
-    ]
-    wrong = differing(job.source, job.copy, work, job.engine)
-    if wrong:  # Where a broker compacts, later records of their keys may have superseded what one of both lacks.
-        found = verify_renumbered(job.engine, job.copy, job.source, {number: spans[number] for number in wrong})
-        wrong = [each.partition for each in found.differing]
+    wrong = [each.partition for each in verify_renumbered(job.engine, job.copy, job.source, spans).differing]
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from reconciler.jobs.comparison import (
     Records,
     Renumbered,
     Side,
+    hashed_records,
+    read_digest,
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
 from reconciler.jobs.progress import JobProgress, Report, unseen
@@ -39,53 +41,6 @@ if TYPE_CHECKING:
 
 
 _WORDS: Final = "reconciler: compare records"
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """A range of one partition of a source, and where its records lie in a copy."""
-
-    partition: int
-    source: OffsetRange
-    copy: OffsetRange
-    cost: int
-
-    @classmethod
-    def of(cls, log: TopicLog, partition: int, source: OffsetRange, copy: OffsetRange) -> Pairing:
-        """Return one that costs what is stored of it in the source."""
-        return cls(partition, source, copy, sum(each.stored_bytes for each in log.extents(partition, source)))
-
-
-def differing(source: TopicLog, copy: TopicLog, work: Sequence[Pairing], engine: Engine) -> list[int]:
-    """Return the partitions whose records are not the same, sorted; every record of both sides is read.
-
-    Raises:
-        RetryableError: Spark gave up, or a log does not answer.
-    """
-    tasks = Tasks(engine)
-    with tasks.over(sum(each.cost for each in work), _WORDS):
-        found, error = tasks.run(work, partial(_compared, source, copy), what="comparing records")
-    if error is not None:
-        raise error
-    same = {number for number, is_same in found if is_same}
-    return sorted({each.partition for each in work} - same)
-
-
-def _compared(source: TopicLog, copy: TopicLog, pieces: Sequence[Pairing]) -> Iterator[tuple[int, bool]]:
-    for piece in pieces:
-        here = in_order(source.read(piece.partition, piece.source))
-        yield piece.partition, here == in_order(copy.read(piece.partition, piece.copy))
-
-
-def in_order(batches: Iterator[pa.RecordBatch]) -> Digest:
-    """Return the digest of records one after the other, whatever their offsets: each counts by its place."""
-    found, first = Digest(), 0
-    for batch in batches:
-        index = batch.schema.get_field_index("offset")
-        places: Any = pa.array(np.arange(first, first + batch.num_rows))
-        found += digest_of(batch.set_column(index, batch.schema.field(index), places), base=0)
-        first += batch.num_rows
-    return found
 
 
 def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
@@ -110,7 +65,7 @@ def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) 
 def _digests(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
     log.check_shared()
     for piece in pieces:
-        yield sum((digest_of(batch, base=0) for batch in log.read(piece.partition, piece.offsets)), Digest())
+        yield read_digest(log, piece.partition, piece.offsets)
 
 
 # Logs of which a side was compacted: what only one of them has must be superseded.
@@ -518,19 +473,13 @@ def _located(
 ) -> PartitionComparison:
     """Add where a partition begins to differ, by the numbers of the left log; its end where only the right goes on."""
     number, both = result.partition, spans[result.partition]
-    ours, theirs = _hashes(logs[LEFT], number, both.left), _hashes(logs[RIGHT], number, both.right)
+    ours, theirs = hashed_records(logs[LEFT], number, both.left), hashed_records(logs[RIGHT], number, both.right)
     for one, other in zip_longest(ours, theirs):
         if one is None:
             return replace(result, first_difference=both.left.stop)
-        if other is None or one[1] != other[1]:
-            return replace(result, first_difference=one[0])
+        if other is None or one.hash != other.hash:
+            return replace(result, first_difference=one.offset)
     return result
-
-
-def _hashes(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[tuple[int, bytes]]:
-    for batch in log.read(partition, offsets):
-        for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
-            yield offset, bytes(row)
 
 
 # Up to where a source and a copy with a map still agree: the end of what was copied is compared, and what lies before
@@ -583,12 +532,12 @@ def _first_unlike(
     logs: tuple[TopicLog, TopicLog], partition: int, offsets: OffsetMap, within: OffsetRange, *, is_compacted: bool
 ) -> int | None:
     source, copy = logs
-    ours = _hashed(source, partition, within)
+    ours = dict(hashed_records(source, partition, within))
     pieces = [each for each in offsets if each.source < within.stop and each.source_end > within.start]
     theirs: dict[int, bytes] = {}
     if pieces:
         there = OffsetRange(pieces[0].target, pieces[-1].target_end)
-        found = _hashed(copy, partition, there)
+        found = dict(hashed_records(copy, partition, there))
         sources = offsets.sources_of(np.fromiter(found, np.int64, len(found)))
         theirs = {
             int(at): value
@@ -599,11 +548,3 @@ def _first_unlike(
     if not is_compacted:
         wrong |= ours.keys() ^ theirs.keys()
     return min(wrong, default=None)
-
-
-def _hashed(log: TopicLog, partition: int, offsets: OffsetRange) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    for batch in log.read(partition, offsets):
-        hashes = map(bytes, hashes_of(batch))
-        found.update(zip(batch.column("offset").to_pylist(), hashes, strict=True))
-    return found

@@ -16,12 +16,12 @@ from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.segments.head import Partition
 from reconciler.errors import IncompleteError, MissingSparkError, RetryableError, UserError
 from reconciler.jobs.flows import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
-from reconciler.jobs.ordered import Pairing, differing
+from reconciler.jobs.ordered import verify_renumbered
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.stage import Engine, Tasks, spread
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.log import Bounds, Extent, OffsetRange
+from reconciler.records.log import Bounds, Extent, OffsetRange, Spans
 from tests.embedded.maintenance.tiny_segments import (
     TOPIC,
     TWO_PARTS,
@@ -141,7 +141,7 @@ def test_logs_without_a_record_do_not_differ() -> None:
     cluster = cluster_in(MemoryStore())
     with_topic(cluster)
     log = cluster.log(TOPIC)
-    assert differing(log, log, [], here()) == []
+    assert verify_renumbered(here(), log, log, {}).is_equal
 
 
 def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
@@ -264,6 +264,12 @@ def test_what_is_stopped_begins_no_round(spark: SparkSession) -> None:
 class Cancelled:
     """A log whose reader ends as one does that Spark cancels."""
 
+    def check_shared(self) -> None:
+        """See that every machine has it."""
+
+    def extents(self, _partition: int, offsets: OffsetRange) -> list[Extent]:
+        return [Extent(offsets, 1, 1)]
+
     def read(self, _partition: int, _offsets: OffsetRange) -> list[object]:
         raise OSError("killed")
 
@@ -274,9 +280,9 @@ def test_a_comparison_that_is_stopped_in_spark_is_not_one_that_failed(
     spark: SparkSession, kind: type[Exception], *, is_stopped: bool
 ) -> None:
     log: Any = Cancelled()
-    work = [Pairing(0, OffsetRange(0, 1), OffsetRange(0, 1), 1)]
+    spans = {0: Spans(OffsetRange(0, 1), OffsetRange(0, 1))}
     with pytest.raises(kind, match="comparing records"):
-        differing(log, log, work, on(spark, is_stopped=lambda: is_stopped))
+        verify_renumbered(on(spark, is_stopped=lambda: is_stopped), log, log, spans)
 
 
 def no_java() -> Any:
