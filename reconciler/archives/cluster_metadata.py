@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from reconciler.archives.keys import CLUSTER_METADATA, cluster_metadata_key, cluster_of_metadata
-from reconciler.archives.objects import damaged, get_gzipped
+from reconciler.archives.objects import MALFORMED, damaged, get_gzipped
 from reconciler.archives.topic_manifest import Committed
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
@@ -166,7 +166,7 @@ def _read(storage: ObjectStore, register: Register, held: ReadRegister, shapes: 
                 tables[name] = content
         except UserError as error:
             lost[name] = error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             lost[name] = damaged(storage, kept[name].key, f"{type(error).__name__}: {error}")
     value = held.value
     return StoredMetadata(value["cluster_id"], value["serial"], value["revision"], kept, tables, groups, lost)

@@ -16,7 +16,7 @@ import orjson
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.keys import index_key, manifest_key, manifest_page_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.objects import damaged
+from reconciler.archives.objects import damaged, decoded
 from reconciler.archives.pages import entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
 from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
@@ -187,10 +187,7 @@ def parse_manifest(storage: ObjectStore, key: str, kept: Json) -> Manifest:
     Raises:
         UserError: It is damaged, or contradicts itself: records would be missed, or offsets come twice.
     """
-    try:
-        manifest = Manifest.from_json(kept)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(storage, key, f"{type(error).__name__}: {error}") from error
+    manifest = decoded(storage, key, kept, Manifest.from_json)
     wrong = next(_contradictions(manifest), None)
     if wrong is not None:
         raise damaged(storage, key, f"the manifest contradicts itself: {wrong}")

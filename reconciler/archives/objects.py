@@ -17,6 +17,8 @@ from reconciler.objectstore.register import cut_off, is_cut_off
 T = TypeVar("T")
 _LOOKS: Final = 3
 """How often a head or manifest is read that names an object which is not there, before that is believed."""
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+"""Raised where JSON of another shape is decoded."""
 RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 
@@ -108,6 +110,18 @@ def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise damaged(store, key, "not a JSON object")
     return value
+
+
+def decoded(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
+    """Return what an object of JSON says.
+
+    Raises:
+        UserError: It cannot be what was written.
+    """
+    try:
+        return decode(content)
+    except MALFORMED as error:
+        raise damaged(store, key, f"{type(error).__name__}: {error}") from error
 
 
 def damaged(store: ObjectStore, key: str, why: str) -> UserError:

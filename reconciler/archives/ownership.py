@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY
-from reconciler.archives.objects import damaged
+from reconciler.archives.objects import damaged, decoded
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import ReadRegister, Register
 from reconciler.resources.mount import way_to_free
@@ -158,10 +158,7 @@ def ownership_register(storage: ObjectStore, location: TopicLocation) -> Registe
 
 
 def _parsed(register: Register, held: ReadRegister) -> Ownership:
-    try:
-        found = Ownership.from_json(held.value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+    found = decoded(register.store, register.key, held.value, Ownership.from_json)
     place = found.location
     if mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {place}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import orjson
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged, missing_offsets, parsed
+from reconciler.archives.objects import damaged, decoded, missing_offsets, parsed
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
@@ -139,7 +139,4 @@ def _read(store: ObjectStore, page: PageRef, read: Callable[[Json], T]) -> T:
     content = parsed(store, page.key, stored.body)
     if content.get("format") != _FORMAT:
         raise damaged(store, page.key, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
-    try:
-        return read(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(store, page.key, f"{type(error).__name__}: {error}") from error
+    return decoded(store, page.key, content, read)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.keys import topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ownership_lost
-from reconciler.archives.objects import damaged
+from reconciler.archives.objects import damaged, decoded
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 
@@ -253,10 +253,7 @@ def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
 
 
 def _parsed(register: Register, held: ReadRegister) -> TopicManifest:
-    try:
-        found = TopicManifest.from_json(held.value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+    found = decoded(register.store, register.key, held.value, TopicManifest.from_json)
     if topic_manifest_key(found.location.cluster_id, found.location.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {found.location}")
     if not 1 <= found.partitions <= MAX_PARTITIONS:  # Readers look at each partition.

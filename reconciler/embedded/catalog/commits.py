@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from reconciler.archives.objects import RESTORE_HINT, damaged, get_gzipped, put_gzipped
+from reconciler.archives.objects import RESTORE_HINT, damaged, decoded, get_gzipped, put_gzipped
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, serial_of_catalog_key
@@ -197,10 +197,7 @@ class CatalogRegister:
         found = held or self._appeared()
         if found is None:
             return Catalog()
-        try:
-            return self._remember(self._fold(found.value))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise damaged(self._store, CATALOG, f"{type(error).__name__}: {error}") from error
+        return self._remember(decoded(self._store, CATALOG, found.value, self._fold))
 
     def _appeared(self) -> ReadRegister | None:
         """Look again where there was none; `None`: the cluster is new.

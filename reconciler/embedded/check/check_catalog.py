@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from reconciler.archives.objects import get_gzipped
+from reconciler.archives.objects import MALFORMED, get_gzipped
 from reconciler.embedded.catalog.model import COMMIT
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
@@ -69,11 +69,8 @@ def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
         for commit in ([] if snapshot is None else [snapshot]) + held.value["tail"]:
             fold.take(commit)
         fold.findings += _of_frame(held.value, fold.catalog)
-    except UserError as error:
-        key = fold.keys[-1] if fold.keys else CATALOG
-        return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, Place(key)),))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        what = f"it cannot be read: {type(error).__name__}: {error}"
+    except (UserError, *MALFORMED) as error:
+        what = error.message if isinstance(error, UserError) else f"it cannot be read: {type(error).__name__}: {error}"
         key = fold.keys[-1] if fold.keys else CATALOG
         return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, Place(key)),))
     return ReadCatalog(fold.catalog, tuple(fold.keys), (*fold.findings, *judge_catalog(fold.catalog)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from reconciler.archives.objects import damaged
+from reconciler.archives.objects import decoded
 from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.sequences import Delivery, Identity, remembering
@@ -233,10 +233,7 @@ def transaction_of(register: Register, held: ReadRegister) -> Transaction:
     Raises:
         UserError: It is damaged.
     """
-    try:
-        return Transaction.from_json(held.value)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+    return decoded(register.store, register.key, held.value, Transaction.from_json)
 
 
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:

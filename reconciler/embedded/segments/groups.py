@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.archives.objects import damaged
+from reconciler.archives.objects import decoded
 from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, check_served, is_closed
 from reconciler.embedded.catalog.tiering_state import hides_remote
@@ -324,12 +324,7 @@ def group_of(register: Register, held: ReadRegister | None) -> Group:
     Raises:
         UserError: It is damaged.
     """
-    if held is None:
-        return Group()
-    try:
-        return Group.from_json(held.value)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+    return Group() if held is None else decoded(register.store, register.key, held.value, Group.from_json)
 
 
 def bounds_at(store: ObjectStore, place: Place) -> Bounds:

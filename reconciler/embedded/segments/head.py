@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged, look_again
+from reconciler.archives.objects import damaged, decoded, look_again
 from reconciler.archives.pages import entries_page, pages_page
 from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, partition_of_head
 from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
@@ -218,10 +218,7 @@ def head_as_kept(store: ObjectStore, key: str, kept: Json) -> Head:
     Raises:
         UserError: It is damaged.
     """
-    try:
-        return Head.from_json(kept)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(store, key, f"{type(error).__name__}: {error}") from error
+    return decoded(store, key, kept, Head.from_json)
 
 
 def _contradictions(head: Head) -> Iterator[str]:

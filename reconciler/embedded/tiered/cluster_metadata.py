@@ -27,7 +27,7 @@ from reconciler.archives.keys import (
     cluster_metadata_prefix,
     metadata_part_key,
 )
-from reconciler.archives.objects import damaged, gzipped
+from reconciler.archives.objects import MALFORMED, damaged, gzipped
 from reconciler.archives.topic_manifest import Committed
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
@@ -83,7 +83,7 @@ def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> KeptMetadata
         commit = {"serial": catalog.serial, "id": "", "revision": catalog.revision}
         try:
             catalog = catalog.after({**commit, "tables": {TABLES[name]: table}})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             lost[name] = damaged(storage, stored.parts[name].key, f"{type(error).__name__}: {error}")
         except UserError as error:
             lost[name] = error
