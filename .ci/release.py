@@ -25,7 +25,7 @@ def notes(tag: str, package: str, changelog: str) -> str:
 
     Args:
         tag: As in git, such as `v1.2.3`.
-        package: The text of `reconciler/__init__.py`.
+        package: The text of `reconciler/version.py`.
         changelog: The text of `CHANGELOG.md`.
 
     Raises:
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     """Print the notes of a tag; return 1 where it cannot be released."""
     match arguments:
         case ["notes", tag]:
-            package = (ROOT / "reconciler" / "__init__.py").read_text("utf-8")
+            package = (ROOT / "reconciler" / "version.py").read_text("utf-8")
             try:
                 sys.stdout.write(notes(tag, package, (ROOT / "CHANGELOG.md").read_text("utf-8")))
             except UnfitError as error:

@@ -1,9 +1,139 @@
-"""Plan and apply for streaming platforms."""
+"""Plan and apply for streaming platforms: the names that a script or notebook may rely on.
 
-from typing import Final
+Everything else in the package is private and may change. Each name is imported when it is first used.
+"""
 
-__version__ = "0.1.0"
-__home__: Final = "https://github.com/stream-reconciler/reconciler"
-"""Where the project will be public; nothing is there yet. `pyproject.toml` names it, too."""
-__site__: Final = "https://stream-reconciler.github.io/reconciler"
-"""Where its documentation will be, each version in a folder of its own."""
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.version import __home__, __site__, __version__
+
+if TYPE_CHECKING:
+    from reconciler.embedded.catalog.model import AclEntry
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.errors import (
+        BlockedError,
+        BrokenInvariantError,
+        DamagedObjectError,
+        DriftError,
+        IncompleteError,
+        InterruptedRunError,
+        InvalidNamespaceError,
+        LeaseError,
+        LostRaceError,
+        MendFirstError,
+        MissingObjectError,
+        MissingRecordsError,
+        MissingSparkError,
+        NewerFormatError,
+        NotAuthorizedError,
+        OutOfOrderSequenceError,
+        OwnershipLostError,
+        PartialError,
+        PendingError,
+        ProducerFencedError,
+        QuotaExceededError,
+        ReconcilerError,
+        RetryableError,
+        SourceChangedError,
+        StalePlanError,
+        StoppedError,
+        StoreRefusedError,
+        UnansweredError,
+        UsageError,
+        UserError,
+    )
+    from reconciler.jobs.session import check_java
+    from reconciler.jobs.source import register
+    from reconciler.objectstore.directory import DirectoryStore
+    from reconciler.objectstore.memory import MemoryStore
+    from reconciler.objectstore.open import open_store
+    from reconciler.objectstore.settings import StoreSettings
+    from reconciler.operations.drift import DriftItem
+    from reconciler.records.log import OffsetRange
+    from reconciler.resources.groups import ToEarliest
+    from reconciler.workspace import ApplyResult, Workspace, WorkspacePlan, register_topics
+
+__all__ = [
+    "AclEntry",
+    "ApplyResult",
+    "BlockedError",
+    "BrokenInvariantError",
+    "DamagedObjectError",
+    "DirectoryStore",
+    "DriftError",
+    "DriftItem",
+    "EmbeddedCluster",
+    "IncompleteError",
+    "InterruptedRunError",
+    "InvalidNamespaceError",
+    "LeaseError",
+    "LostRaceError",
+    "MemoryStore",
+    "MendFirstError",
+    "MissingObjectError",
+    "MissingRecordsError",
+    "MissingSparkError",
+    "NewerFormatError",
+    "NotAuthorizedError",
+    "OffsetRange",
+    "OutOfOrderSequenceError",
+    "OwnershipLostError",
+    "PartialError",
+    "PendingError",
+    "ProducerFencedError",
+    "QuotaExceededError",
+    "ReconcilerError",
+    "RetryableError",
+    "SourceChangedError",
+    "StalePlanError",
+    "StoppedError",
+    "StoreRefusedError",
+    "StoreSettings",
+    "ToEarliest",
+    "UnansweredError",
+    "UsageError",
+    "UserError",
+    "Workspace",
+    "WorkspacePlan",
+    "__home__",
+    "__site__",
+    "__version__",
+    "check_java",
+    "open_store",
+    "register",
+    "register_topics",
+]
+
+_HOMES: Final = {
+    "ApplyResult": "reconciler.workspace",
+    "Workspace": "reconciler.workspace",
+    "WorkspacePlan": "reconciler.workspace",
+    "register_topics": "reconciler.workspace",
+    "DriftItem": "reconciler.operations.drift",
+    "EmbeddedCluster": "reconciler.embedded.cluster",
+    "AclEntry": "reconciler.embedded.catalog.model",
+    "ToEarliest": "reconciler.resources.groups",
+    "OffsetRange": "reconciler.records.log",
+    "DirectoryStore": "reconciler.objectstore.directory",
+    "MemoryStore": "reconciler.objectstore.memory",
+    "StoreSettings": "reconciler.objectstore.settings",
+    "open_store": "reconciler.objectstore.open",
+    "check_java": "reconciler.jobs.session",
+    "register": "reconciler.jobs.source",
+}
+"""The module of a public name; all others are errors, in `reconciler.errors`."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "reconciler.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
-from reconciler.errors import UserError
-from reconciler.jobs.session import check_java
+from reconciler import UserError, check_java
 
 HERE = Path(__file__).resolve().parent
 WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
-from reconciler.operations.clusters.notebook import register_topics
+from reconciler import Workspace, register_topics
 
 CLUSTER: Final = "east"
 TOPICS: Final = "flights:ewr:departures, flights:jfk:departures, flights:lga:departures"
@@ -46,7 +46,7 @@ def main(workspace: Path) -> None:
     # A program of half a minute is over before the JVM's second compiler has paid for itself.
     settings |= {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     with SparkSession.builder.appName("questions").master("local[*]").config(map=settings).getOrCreate() as spark:
-        register_topics(spark, workspace, environ=os.environ)
+        register_topics(spark, Workspace.open(workspace))
         departures(spark).cache().createOrReplaceTempView("departures")
         for question, answer in QUESTIONS.items():
             print(question)

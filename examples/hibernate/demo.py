@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
-from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.objectstore.directory import DirectoryStore
+from reconciler import DirectoryStore, EmbeddedCluster
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from story import RECONCILER, DeviationError, Story, chapter, insist, say

@@ -93,9 +93,10 @@ class Place:
 
     def invocation(self) -> Invocation:
         """Read the edge once."""
-        from reconciler.cli.environment import invocation
+        from reconciler.cli.environment import warn
+        from reconciler.process import invocation
 
-        made = invocation(self.workspace, self.principal, self.host)
+        made = invocation(self.workspace, self.principal, self.host, warn=warn)
         if self.verbose:
             from reconciler.cli.environment import log_to_stderr, note
 

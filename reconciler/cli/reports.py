@@ -64,8 +64,8 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
 def annotate(remarks: Remarks, folder: Path) -> None:
     """Let GitHub show remarks of the workspace in `folder` at their lines, beside the text that the log has."""
     if pipeline() == "github":
-        from reconciler.cli.git import prefix_of
         from reconciler.cli.text.job_log import at_lines
+        from reconciler.git import prefix_of
 
         for each in at_lines(remarks, prefix_of(folder, os.environ)):
             err().command(each)
@@ -105,9 +105,9 @@ def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
 
             out().write_bytes(junit(found))
         case "sarif":
-            from reconciler.cli.git import prefix_of
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
+            from reconciler.git import prefix_of
             from reconciler.operations.manifest_files import folder_of
 
             out().write_bytes(document_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))

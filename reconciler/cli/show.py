@@ -95,9 +95,7 @@ def show_planned(planned: Planned, form: Form) -> None:
             screen.page(_lines_of(planned, screen))
             annotate_plan(planned)
         case "json":
-            from reconciler.planning.plan_rows import plan_bytes
-
-            screen.write_bytes(json_shown(plan_bytes(planned.plan)) + b"\n")
+            screen.write_bytes(planned.to_json())
         case "markdown":
             from reconciler.cli.text.markdown import plan_markdown
 
@@ -111,10 +109,10 @@ def show_planned(planned: Planned, form: Form) -> None:
 
             screen.write_bytes(junit(plan_remarks(planned.plan)))
         case "sarif":
-            from reconciler.cli.git import prefix_of
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.remarks import plan_remarks
+            from reconciler.git import prefix_of
 
             screen.write_bytes(
                 document_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
@@ -216,10 +214,10 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
 
             screen.write_bytes(drift_junit(drifted))
         case "sarif":
-            from reconciler.cli.git import prefix_of
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.drift_text import drift_remarks
+            from reconciler.git import prefix_of
 
             prefix = prefix_of(drifted.planned.folder, os.environ)
             screen.write_bytes(document_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))

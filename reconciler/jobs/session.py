@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import SparkSpec
 
 
-import reconciler
-
 # Is there a Java that can run Spark? Asked before Spark is started, because Spark's own answer is a page long.
 
 
@@ -148,7 +146,7 @@ def ship(session: SparkSession, folder: Path) -> None:
 
 def packed(folder: Path) -> Path:
     """Write the package's sources into a zip file that Python can import from, and return where it is."""
-    (source,) = map(Path, reconciler.__path__)
+    source = Path(__file__).parents[1]
     target = folder / "reconciler.zip"
     # Files of some installations are of 1970, as those of Nix: a zip file begins with 1980.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from reconciler import __site__, __version__
 from reconciler.resources.inventory import WRITABLE
+from reconciler.version import __site__, __version__
 
 if TYPE_CHECKING:
     from pydantic_core import core_schema

@@ -42,7 +42,7 @@ from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
-from reconciler.operations.steps.workspace import Work, open_state, open_work
+from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
 from reconciler.planning.plan import PlanOptions
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
@@ -140,9 +140,40 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if select != Select():
         raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
     saved = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
-    plan = saved.plan
-    approved = Approved(plan, is_strict=options.strict)
     select = select_of(saved.options or {}, workspace_folder(invocation))
+    return _apply_approved(invocation, select, Approved(saved.plan, is_strict=options.strict), options, hooks)
+
+
+def apply_planned(
+    invocation: Invocation, planned: Planned, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
+) -> Applied:
+    """Do a plan of this process, as one that was saved: the same or less. `allow` lifts guards of what it names.
+
+    Raises:
+        BlockedError: A guard refuses something; nothing was done.
+        StalePlanError: The world no longer matches the plan; nothing was done.
+        UserError: The plan has errors; nothing was done.
+        LeaseError: Another run holds the lease.
+    """
+    if planned.plan.errors:
+        raise errors_of(planned.plan.errors)
+    select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
+    actions = tuple(
+        replace(action, blocked=None) if _is_lifted(action, allow) else action for action in planned.plan.actions
+    )
+    return _apply_approved(invocation, select, Approved(replace(planned.plan, actions=actions)), options, hooks)
+
+
+def _is_lifted(action: Action, allow: Sequence[str]) -> bool:
+    asked = (action.blocked.allow or "").partition(":")[0] if action.blocked else ""
+    pairs = (text.partition(":") for text in allow)
+    return any(verb == asked and matches(pattern, action.address) for verb, _, pattern in pairs)
+
+
+def _apply_approved(
+    invocation: Invocation, select: Select, approved: Approved, options: ApplyOptions, hooks: Hooks
+) -> Applied:
+    plan = approved.plan
     work = _open_again(invocation, select, plan.back_to)
     approved.check_place(work)
     options = _with_approval(work, options)

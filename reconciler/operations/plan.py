@@ -36,10 +36,11 @@ from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import approvers_asked
 from reconciler.planning.checks.mirror_checks import topics_cut
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
+from reconciler.planning.plan_rows import plan_bytes
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import saved_bytes
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, first_few, json_shown
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
@@ -196,6 +197,10 @@ class Planned:
     options: Select
     folder: Path
     warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return the plan as JSON that is printed: what cannot be seen is an escape."""
+        return json_shown(plan_bytes(self.plan)) + b"\n"
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
         """Return what the exit code says, the gravest first."""

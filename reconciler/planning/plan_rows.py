@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -24,7 +25,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import plain
+from reconciler.runtime.text import count_text, counted, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -77,6 +78,42 @@ def summary_of(plan: Plan) -> dict[str, int]:
     for action in plan.actions:
         counts[name_of(action)] += 1
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
+
+
+def totals(plan: Plan) -> str:
+    """Return the counts in words: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
+    todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
+    parts = [todo] if todo else []
+    parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
+    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
+    parts += [counted(len(plan.errors), "error")] if plan.errors else []
+    return " · ".join(parts)
+
+
+def totals_of(actions: Iterable[Action]) -> str:
+    """Return counts of what would be done: `1 to add, 4 to change`; nothing of nothing."""
+    return _counted(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
+
+
+def did_of(actions: Iterable[Action]) -> str:
+    """Return counts of what was done: `1 added, 4 changed`; nothing of nothing."""
+    return _counted(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
+
+
+_WORDS: Final = {
+    "create": ("add", "added"),
+    "update": ("change", "changed"),
+    "delete": ("delete", "deleted"),
+    "adopt": ("adopt", "adopted"),
+    "forget": ("forget", "forgotten"),
+    "transition": ("move", "moved"),
+}
+
+
+def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
+    counts = Counter(name_of(action) for action in actions)
+    parts = [f"{count_text(counts[name])} {word}" for name, word in words.items() if counts[name]]
+    return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
 
 
 _COUNTED: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from reconciler import __version__
 from reconciler.errors import UserError
 from reconciler.planning.actions import (
     ACTIONS,
@@ -34,6 +33,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.base import KEPT, Model
 from reconciler.resources.owners import ResourceOwner
 from reconciler.runtime.text import no_json, plain, refusal
+from reconciler.version import __version__
 
 _CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 """Unknown keys are refused."""

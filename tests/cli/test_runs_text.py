@@ -33,7 +33,7 @@ from reconciler.cli.progress import Ending, Lines, reporter
 from reconciler.cli.text.inventory_text import action_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
-from reconciler.cli.text.plan_text import plan_text, totals
+from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.remarks import plan_remarks
 from reconciler.cli.text.runs_text import Failures, applied_text, pass_line, recovered_lines, upkeep_text, verified_text
 from reconciler.cli.text.states_text import unlocked_text
@@ -46,7 +46,7 @@ from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.plan import Finding, Plan, Waiting
-from reconciler.planning.plan_rows import digest
+from reconciler.planning.plan_rows import digest, totals
 from reconciler.planning.saved_plan import read_shown, saved_bytes
 from reconciler.providers.protocol import Failed, Upkept
 from reconciler.resources.address import Address

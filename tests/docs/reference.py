@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.cli.app import COMMANDS, Entry, root
-from tests.docs import fields, programs
+from tests.docs import door, fields, programs
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 _WIDTH = 110
@@ -23,7 +23,7 @@ def pages() -> dict[Path, str]:
     """Return every page of the reference, by its file."""
     return {
         FOLDER / "cli.md": _commands_page(),
-        **{FOLDER / name: text for name, text in programs.pages()},
+        **{FOLDER / name: text for name, text in (*programs.pages(), door.page())},
         **{FOLDER / "manifests" / name: text for name, text in fields.pages()},
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,3 +96,19 @@ def test_one_environment_never_plans_another_away(tmp_path: Path, typed: Run) ->
         assert typed(folder, "apply", "--yes", "-e", environment).returncode == 0
     for environment in ("dev", "prod"):
         assert typed(folder, "plan", "--detailed-exitcode", "-e", environment).returncode == 0
+
+
+@pytest.mark.spark
+def test_the_notebook_plans_applies_and_reads_what_it_wrote(tmp_path: Path) -> None:
+    folder = copied("quickstart", tmp_path)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "notebook" / "shop.py", folder], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("5 to add\n  create:cluster/local\n")
+    assert "5 added\nnothing to do\n+" in done.stdout
+    assert [line.split("|")[1:3] for line in done.stdout.splitlines() if "order " in line] == [
+        ["customer 0", "order 0"],
+        ["customer 1", "order 1"],
+        ["customer 0", "order 2"],
+    ]

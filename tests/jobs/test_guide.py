@@ -95,8 +95,8 @@ def test_the_guide_about_streams_does_what_it_says() -> None:
 def test_options_that_name_nothing_are_refused(spark: SparkSession, options: dict[str, str], problem: str) -> None:
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - beside its only use
 
-    from reconciler.operations.clusters.notebook import register_topics  # noqa: PLC0415 - as the guide does
+    from reconciler import Workspace, register_topics  # noqa: PLC0415 - as the guide does
 
-    register_topics(spark, Path(), environ={})
+    register_topics(spark, Workspace.open(environ={}))
     with pytest.raises(AnalysisException, match=re.escape(problem)):
         spark.read.format("topic-log").options(**options).load().count()

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.cli.git import base_files, changed_since, commit_of, limit_of
 from reconciler.cli.json.base import document_bytes
 from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.errors import BlockedError, ReconcilerError, UserError
+from reconciler.git import base_files, changed_since, commit_of, limit_of
 from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions

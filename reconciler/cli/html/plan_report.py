@@ -10,11 +10,11 @@ from reconciler.cli.html.report import Cells, Entry, Fact, Report, cells, named,
 from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values, value_text
 from reconciler.cli.text.inventory_text import fields_of, mermaid_text
 from reconciler.cli.text.lines import Tone, text_of
-from reconciler.cli.text.plan_text import back_lines, totals
+from reconciler.cli.text.plan_text import back_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
-from reconciler.planning.plan_rows import changes_of, name_of
+from reconciler.planning.plan_rows import changes_of, name_of, totals
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, count_text, counted
 

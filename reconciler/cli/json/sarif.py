@@ -12,9 +12,9 @@ from urllib.parse import quote
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from reconciler import __home__
 from reconciler.cli.json.base import Part
 from reconciler.runtime.text import counted, visible
+from reconciler.version import __home__
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks

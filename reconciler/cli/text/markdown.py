@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.action_words import mark, title
 from reconciler.cli.text.lines import text_of
-from reconciler.cli.text.plan_text import back_lines, last_lines, totals
+from reconciler.cli.text.plan_text import back_lines, last_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk
-from reconciler.planning.plan_rows import name_of
+from reconciler.planning.plan_rows import name_of, totals
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, visible
 

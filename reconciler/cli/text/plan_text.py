@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
@@ -12,7 +11,7 @@ from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import at_once
 from reconciler.planning.plan import SHORT_COMMIT
-from reconciler.planning.plan_rows import name_of
+from reconciler.planning.plan_rows import totals
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, took
 
@@ -105,42 +104,6 @@ def _some(words: list[str]) -> str:
     """Join what a person may still read; a pattern in ADDR allows many at once."""
     more = len(words) - _NAMED
     return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
-
-
-def totals(plan: Plan) -> str:
-    """Return the counts in words: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
-    todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
-    parts = [todo] if todo else []
-    parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
-    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
-    parts += [counted(len(plan.errors), "error")] if plan.errors else []
-    return " · ".join(parts)
-
-
-def totals_of(actions: Iterable[Action]) -> str:
-    """Return counts of what would be done: `1 to add, 4 to change`; nothing of nothing."""
-    return _counted(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
-
-
-def did_of(actions: Iterable[Action]) -> str:
-    """Return counts of what was done: `1 added, 4 changed`; nothing of nothing."""
-    return _counted(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
-
-
-_WORDS: Final = {
-    "create": ("add", "added"),
-    "update": ("change", "changed"),
-    "delete": ("delete", "deleted"),
-    "adopt": ("adopt", "adopted"),
-    "forget": ("forget", "forgotten"),
-    "transition": ("move", "moved"),
-}
-
-
-def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
-    counts = Counter(name_of(action) for action in actions)
-    parts = [f"{count_text(counts[name])} {word}" for name, word in words.items() if counts[name]]
-    return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
 
 
 def _allows(plan: Plan) -> list[str]:

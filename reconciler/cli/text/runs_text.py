@@ -23,8 +23,8 @@ from reconciler.applying.events import (
 )
 from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
-from reconciler.cli.text.plan_text import did_of
 from reconciler.planning.actions import RunJob
+from reconciler.planning.plan_rows import did_of
 from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, took
 
 if TYPE_CHECKING:

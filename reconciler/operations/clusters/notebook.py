@@ -26,14 +26,12 @@ _NAMING: Final = (
 )
 
 
-def register_topics(
-    session: Session, workspace: Path, *, environ: Mapping[str, str], environment: str | None = None
-) -> None:
-    """Make `topic-log` read and write the topics of a workspace's clusters, as frames and as streams.
+def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
+    """Make `topic-log` open the topics of the workspace in a folder, as `select` reads its files.
 
     `environ` resolves secret references; it travels inside the pickled source and shows in no plan, option or log.
     """
-    opener = _Opener(workspace.resolve(), environment, dict(environ))
+    opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends)
 
 
@@ -42,7 +40,7 @@ class _Opener:
     """Opens what options name."""
 
     workspace: Path
-    environment: str | None
+    select: Select
     environ: Mapping[str, str] = field(repr=False)
 
     def log(self, options: Mapping[str, str]) -> TopicLog:
@@ -81,7 +79,7 @@ class _Opener:
             who="",
             workspace=self.workspace,
         )
-        work = open_work(invocation, Select(environment=self.environment))
+        work = open_work(invocation, self.select)
         return provider_of(work, address), address
 
 

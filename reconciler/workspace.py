@@ -1,0 +1,262 @@
+"""A workspace for scripts and notebooks: plan, apply, drift, and topics as DataFrames."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import DriftError
+from reconciler.operations.steps.invocation import Invocation, Select, finding_line, load_files, workspace_folder
+from reconciler.planning.plan_rows import did_of, totals
+from reconciler.process import invocation
+
+if TYPE_CHECKING:
+    from reconciler.applying.events import Event
+    from reconciler.jobs.source import Session
+    from reconciler.operations.drift import DriftItem
+    from reconciler.operations.plan import Planned
+
+_LOG: Final = logging.getLogger("reconciler")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspacePlan:
+    """What an apply would do. `Workspace.plan` makes it, `Workspace.apply` does it."""
+
+    _planned: Planned = field(repr=False)
+
+    @property
+    def summary(self) -> str:
+        """The counts in words, as `1 to add, 4 to change · 2 blocked`."""
+        return totals(self._planned.plan)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return self._planned.plan.is_empty
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The actions in their order, as `create:topic/west/shop:orders`."""
+        return tuple(action.id for action in self._planned.plan.actions)
+
+    @property
+    def blocked(self) -> Mapping[str, str]:
+        """The actions that a guard refuses, each with the reason."""
+        return {action.id: action.blocked.message for action in self._planned.plan.blocked if action.blocked}
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why the plan cannot be applied, a line each; no `allow` lifts them."""
+        return tuple(map(finding_line, self._planned.plan.errors))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the files or the plan, a line each."""
+        return (*self._planned.warnings, *map(finding_line, self._planned.plan.warnings))
+
+    def to_json(self) -> bytes:
+        """Return the document `reconciler.plan/1`, as `reconciler plan --format json` prints it."""
+        return self._planned.to_json()
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """What an apply did."""
+
+    done: tuple[str, ...]
+    """The actions that were done, in the order in which they ended."""
+    not_needed: tuple[str, ...]
+    """The actions of the plan that were no longer needed."""
+    summary: str
+    """The counts in words, as `1 added, 4 changed`."""
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The files of a workspace, with the environment and the variables that they are read with.
+
+    Nothing stays open between two calls. Each call reads the files again.
+    """
+
+    folder: Path
+    """The folder of `reconciler.yaml`."""
+    _select: Select = field(repr=False)
+    _environ: Mapping[str, str] | None = field(repr=False)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path | None = None,
+        *,
+        environment: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        var_files: Iterable[str | Path] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> Workspace:
+        """Find the workspace and check its files; no cluster and no state is asked.
+
+        Args:
+            folder: The folder of `reconciler.yaml`. By default the nearest one upwards from the working folder.
+            environment: The overlay and its state, as `-e`.
+            variables: Values of variables, as `--var`.
+            var_files: Files with values of variables, as `--var-file`.
+            environ: The environment variables, for `${env:NAME}` and credentials. By default those of the process.
+
+        Raises:
+            UsageError: The folder is no workspace.
+            UserError: There is no workspace, or its files have problems.
+        """
+        given = invocation(None if folder is None else Path(folder), warn=_LOG.warning, environ=environ)
+        select = Select(
+            environment=environment,
+            variables=tuple(f"{name}={value}" for name, value in (variables or {}).items()),
+            var_files=tuple(given.cwd / path for path in var_files),
+        )
+        load_files(given, select)
+        return cls(workspace_folder(given).resolve(), select, None if environ is None else dict(environ))
+
+    def plan(
+        self,
+        *,
+        targets: Iterable[str] = (),
+        excludes: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        changed_since: str | None = None,
+        allow: Iterable[str] = (),
+    ) -> WorkspacePlan:
+        """Compare files, state and clusters, and return what an apply would do. Changes nothing and takes no lock.
+
+        Args:
+            targets: Addresses or patterns: only these, and what they depend on.
+            excludes: Addresses or patterns that are left alone.
+            labels: Only resources with these labels.
+            changed_since: Only what changed in the files since this git revision.
+            allow: What guards would block, as `delete:topic/west/shop:orders`.
+
+        Raises:
+            UserError: The files have problems, or the state is damaged or of another workspace.
+            RetryableError: A cluster does not answer.
+        """
+        from reconciler.operations.plan import plan  # noqa: PLC0415 - who opens a workspace may only read topics
+
+        select = self._selected(targets, excludes, labels, changed_since, allow)
+        return WorkspacePlan(plan(self._invocation(), select))
+
+    def apply(
+        self,
+        plan: WorkspacePlan,
+        *,
+        allow: Iterable[str] = (),
+        approved_by: Iterable[str] = (),
+        lock_timeout_s: float = 600.0,
+    ) -> ApplyResult:
+        """Do a plan: the same or less, under the lease. Asks no question. An interrupt stops after the current action.
+
+        Args:
+            plan: What `plan` returned.
+            allow: What guards block in it, as `delete:topic/west/shop:orders`.
+            approved_by: Names of the people who approved it, for `guards.approvals`.
+            lock_timeout_s: How long to wait for the lease, in seconds.
+
+        Raises:
+            BlockedError: A guard refuses an action; nothing was done.
+            StalePlanError: The clusters, the files or the state no longer match the plan; nothing was done.
+            UserError: The plan has errors; nothing was done.
+            LeaseError: Another run holds the lease.
+            PartialError: Some actions failed, the others are done.
+            IncompleteError: Work is left; the next apply goes on with it.
+            RetryableError: A cluster does not answer; nothing was done.
+        """
+        from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned  # noqa: PLC0415 - as in `plan`
+        from reconciler.operations.steps.runner import Stop  # noqa: PLC0415 - as in `plan`
+
+        options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
+        stop = Stop()
+        hooks, planned = Hooks(lambda _planned: True, _note, stop), plan._planned  # noqa: SLF001 - its own
+        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in the thread of its cells
+            running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
+            try:
+                applied = running.result()
+            except KeyboardInterrupt:
+                stop.request()
+                applied = running.result()
+        if applied.verdict is not None:
+            raise applied.verdict
+        done = applied.result.done if applied.result else ()
+        actions = [action for action in applied.planned.plan.actions if action.id in done]
+        return ApplyResult(done, applied.skipped, did_of(actions) or "nothing")
+
+    def drift(
+        self,
+        *,
+        targets: Iterable[str] = (),
+        excludes: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        changed_since: str | None = None,
+    ) -> tuple[DriftItem, ...]:
+        """Return where clusters and files differ, as `reconciler drift` lists it. Changes nothing.
+
+        The parameters are those of `plan`.
+
+        Raises:
+            UserError: The files have problems, or something could not be compared.
+            RetryableError: A cluster does not answer.
+        """
+        from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
+
+        drifted = drift(self._invocation(), self._selected(targets, excludes, labels, changed_since, ()))
+        if drifted.verdict is not None and not isinstance(drifted.verdict, DriftError):
+            raise drifted.verdict
+        return drifted.findings
+
+    def _selected(
+        self,
+        targets: Iterable[str],
+        excludes: Iterable[str],
+        labels: Mapping[str, str] | None,
+        changed_since: str | None,
+        allow: Iterable[str],
+    ) -> Select:
+        return Select(
+            environment=self._select.environment,
+            variables=self._select.variables,
+            var_files=self._select.var_files,
+            targets=tuple(targets),
+            excludes=tuple(excludes),
+            labels=tuple(f"{name}={value}" for name, value in (labels or {}).items()),
+            changed_since=changed_since,
+            allow=tuple(allow),
+        )
+
+    def _invocation(self) -> Invocation:
+        return invocation(self.folder, warn=_LOG.warning, environ=self._environ)
+
+
+def _note(event: Event) -> None:
+    _LOG.debug("%s", event)
+
+
+def register_topics(session: Session, workspace: Workspace) -> None:
+    """Make the format `topic-log` read and write the topics of a workspace's clusters, as frames and as streams.
+
+    The environment variables travel inside the pickled source and show in no plan, option or log.
+
+    Args:
+        session: The Spark session.
+        workspace: Its options `cluster` and `topic` name a topic of this workspace.
+    """
+    from reconciler.operations.clusters.notebook import register_opener  # noqa: PLC0415 - only Spark needs it
+
+    given = workspace._invocation()  # noqa: SLF001 - its own
+    register_opener(session, workspace.folder, environ=given.environ, select=workspace._select)  # noqa: SLF001 - its own
