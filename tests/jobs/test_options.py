@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reconciler import Workspace, register_topics
 from reconciler.errors import UserError
+from reconciler.operations.clusters.notebook import register_opener
+from reconciler.operations.steps.invocation import Select
 from tests.jobs.test_topic_stream import Registry
 
 SCHEMA = StructType([StructField("offset", LongType())])
@@ -19,9 +20,8 @@ SCHEMA = StructType([StructField("offset", LongType())])
 
 def source(workspace: Path, **options: str) -> Any:
     """Return the data source of a workspace as Spark gets it."""
-    (workspace / "reconciler.yaml").write_text("apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n")
     registry = Registry()
-    register_topics(registry, Workspace.open(workspace, environ={}))  # type: ignore[arg-type]  # all that is asked of a session
+    register_opener(registry, workspace, environ={}, select=Select())  # type: ignore[arg-type]  # all that is asked of a session
     return registry.found(CaseInsensitiveDict(options))
 
 
