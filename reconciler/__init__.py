@@ -11,39 +11,7 @@ from reconciler.version import __home__, __site__, __version__
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import AclEntry
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.errors import (
-        BlockedError,
-        BrokenInvariantError,
-        DamagedObjectError,
-        DriftError,
-        IncompleteError,
-        InterruptedRunError,
-        InvalidNamespaceError,
-        LeaseError,
-        LostRaceError,
-        MendFirstError,
-        MissingObjectError,
-        MissingRecordsError,
-        MissingSparkError,
-        NewerFormatError,
-        NotAuthorizedError,
-        NotFoundError,
-        OutOfOrderSequenceError,
-        OwnershipLostError,
-        PartialError,
-        PendingError,
-        ProducerFencedError,
-        QuotaExceededError,
-        ReconcilerError,
-        RetryableError,
-        SourceChangedError,
-        StalePlanError,
-        StoppedError,
-        StoreRefusedError,
-        UnansweredError,
-        UsageError,
-        UserError,
-    )
+    from reconciler.errors import *
     from reconciler.jobs.session import check_java
     from reconciler.jobs.source import register
     from reconciler.objectstore.directory import DirectoryStore

@@ -1,18 +1,25 @@
-"""The process that runs this: its clock, ids, user, environment variables and git."""
+"""The process that runs this: its clock, ids, user and environment variables, and what git says of its folders."""
 
 from __future__ import annotations
 
+import atexit
 import getpass
+import json
 import os
+import re
+import shutil
 import socket
+import subprocess
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Final, NamedTuple
 
-from reconciler import git
 from reconciler.errors import UsageError, UserError
-from reconciler.operations.steps.invocation import Invocation
+from reconciler.operations.steps.invocation import Base, Invocation
 from reconciler.runtime.text import in_utf8
 from reconciler.version import __version__
 
@@ -41,12 +48,12 @@ def invocation(
         tool=__version__,
         who=_who(environ),
         ci_url=_ci_url(environ),
-        git_commit=lambda folder: git.commit_of(folder, environ),
-        fork_point=lambda folder, revision: git.fork_point(folder, environ, revision),
-        is_ancestor=lambda folder, commit, of: git.is_ancestor(folder, environ, commit, of),
-        changed_files=lambda folder, beside, revision: git.changed_since(folder, environ, revision, beside),
-        base_files=lambda folder: git.base_files(folder, environ),
-        read_limit=lambda folder: git.limit_of(folder, environ),
+        git_commit=lambda folder: commit_of(folder, environ),
+        fork_point=lambda folder, revision: fork_point(folder, environ, revision),
+        is_ancestor=lambda folder, commit, of: is_ancestor(folder, environ, commit, of),
+        changed_files=lambda folder, beside, revision: changed_since(folder, environ, revision, beside),
+        base_files=lambda folder: base_files(folder, environ),
+        read_limit=lambda folder: limit_of(folder, environ),
         workspace=workspace,
         principal=principal,
         host=host or "*",
@@ -102,3 +109,285 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
         return in_utf8(f"{server}/{repository}/actions/runs/{run}")
     page = environ.get("CI_JOB_URL") or environ.get("BUILD_URL")
     return page and in_utf8(page)
+
+
+# What git says of a folder.
+
+
+_SECONDS: Final = 30
+_MAX_BYTES: Final = 32 * 2**20
+"""Of one file of a base: no manifest is longer."""
+_LINK: Final = "120000"
+_SAFE: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
+"""A commit can hold the files of a repository in a folder; git would take it for one, and run what it configures."""
+_GIT: Final = "Install git."
+_FETCH: Final = (
+    "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
+)
+
+
+def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
+    """Return the commit a folder is at; `None` outside a repository, in an empty one and without git."""
+    try:
+        return _git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
+    """Return the way from the root of its repository to a folder, as `topics/`; nothing outside a repository."""
+    try:
+        return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+class Forge(NamedTuple):
+    """Where a forge shows the files of a folder, before their path, and commits, before their id."""
+
+    files: str
+    commits: str
+
+
+_SERVER: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?")
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
+
+
+def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
+    """Return where the forge of a pipeline shows a folder at its commit; `None` outside of pipelines that say so.
+
+    GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
+    https://docs.gitlab.com/ci/variables/predefined_variables.
+    """
+    from urllib.parse import quote
+
+    if project := environ.get("CI_PROJECT_URL"):
+        base, told, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
+    elif (server := environ.get("GITHUB_SERVER_URL")) and (name := environ.get("GITHUB_REPOSITORY")):
+        is_gitea = "GITEA_ACTIONS" in environ or "FORGEJO_ACTIONS" in environ
+        base, told = f"{server.rstrip('/')}/{quote(name)}", environ.get("GITHUB_SHA")
+        files, commits = "src/commit" if is_gitea else "blob", "commit"
+    else:
+        return None
+    commit = commit_of(folder, environ) or told or ""
+    if not _SERVER.fullmatch(base.rstrip("/")) or not _COMMIT.fullmatch(commit):
+        return None
+    root = base.rstrip("/")
+    prefix = quote(prefix_of(folder, environ), errors="surrogateescape")
+    return Forge(f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/")
+
+
+def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+    """Return the commit at which this branch left `revision`.
+
+    Raises:
+        UserError: There is no git, no repository, no such revision, or no common ancestor.
+    """
+    with _comparing(folder, revision):
+        _root(folder, environ)
+        return _git(folder, environ, "merge-base", "HEAD", _commit(folder, environ, revision)).strip()
+
+
+def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
+    """Tell whether a commit is an ancestor of another; `None`: git is missing, or lacks commits to compare the two.
+
+    A shallow clone shows that one is an ancestor of the other, but never that it is not.
+    """
+    try:
+        if not _git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
+            return True
+        is_shallow = _git(folder, environ, "rev-parse", "--is-shallow-repository").strip() == "true"
+        return None if is_shallow and _git(folder, environ, "rev-list", "-1", of, f"^{commit}") else False
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def changed_since(
+    folder: Path, environ: Mapping[str, str], revision: str, beside: Iterable[Path] = ()
+) -> tuple[str, ...]:
+    """Return the files of a workspace that differ from where this branch left `revision`.
+
+    Those below `folder` are named relative to it; of what lies `beside` it, files and folders, in full. What is not
+    committed yet counts as changed, files git does not know yet too.
+
+    Raises:
+        UserError: There is no git, no repository, no such revision, or no common ancestor.
+    """
+    base = fork_point(folder, environ, revision)
+    with _comparing(folder, revision):
+        root = _root(folder, environ)
+        places = {folder.resolve(): Path(), **{place.resolve(): place for place in beside}}
+        asked = [str(real) for real in places if real.is_relative_to(root)]
+        diff = ("-c", "diff.relative=false", "diff", "--name-only", "--no-renames", "-z", base, "--", *asked)
+        changed = _git(root, environ, "--literal-pathspecs", *diff)
+        listed = ("ls-files", "--others", "--exclude-standard", "-z", "--", *asked)
+        unknown = _git(root, environ, "--literal-pathspecs", *listed)
+    found = [root / path for path in (changed + unknown).split("\0") if path]
+    named = (
+        name / path.relative_to(real) for path in found for real, name in places.items() if path.is_relative_to(real)
+    )
+    return tuple(sorted({str(path) for path in named}))
+
+
+@contextmanager
+def _comparing(folder: Path, revision: str) -> Iterator[None]:
+    """Say what git could not tell."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError("--changed-since needs git, which is not installed", hint="Install git") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(
+            f"git cannot tell what changed since '{revision}' in {folder}",
+            hint="Name a commit, branch or tag of this repository that HEAD has an ancestor in common with; "
+            "in a pipeline fetch the whole history (fetch-depth: 0)",
+        ) from error
+
+
+def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
+    """Return what the base of a pull request has: all below `folder`, and YAML anywhere; `None`: there is none.
+
+    The files go when this process ends. Attributes, filters and links have no say in them.
+
+    Raises:
+        UserError: The base is not known, or git does not have it.
+    """
+    revision = _base_of(environ)
+    if revision is None:
+        return None
+    try:
+        root = _root(folder, environ)
+        if _git(folder, environ, "rev-parse", "--show-superproject-working-tree").strip():
+            message = f"{folder} is a submodule, and its base is not the one of this pull request"
+            raise UserError(message, hint="Plan the workspace in its own repository.")
+        files = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
+        atexit.register(shutil.rmtree, files, ignore_errors=True)
+        _write_files(root, environ, _base_commit(folder, environ, revision), folder.resolve(), files)
+    except FileNotFoundError as error:
+        raise UserError("the base of this pull request is read with git, which is not installed", hint=_GIT) from error
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        message = f"git cannot read {revision}, the base of this pull request"
+        raise UserError(message, hint=_FETCH) from error
+    return Base(root, files.resolve())
+
+
+def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the repository of a pull request, outside of which none of its files may be; `None`: there is none."""
+    if not _is_pull_request(environ):
+        return None
+    try:
+        return _root(folder, environ)
+    except (OSError, subprocess.SubprocessError, UserError):
+        return folder.resolve()
+
+
+def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Path, into: Path) -> None:
+    """Write the files of a commit that a workspace in `folder` may name."""
+    listed = _git(root, environ, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    chosen: dict[str, list[tuple[str, Path]]] = {}
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        mode, kind, sha, size = about.split()
+        is_wanted = (root / path).is_relative_to(folder) or path.endswith((".yaml", ".yml"))
+        if kind == "blob" and is_wanted and int(size) <= _MAX_BYTES:
+            chosen.setdefault(sha, []).append((mode, into / path))
+    with tempfile.TemporaryFile() as found:
+        asked = "".join(f"{sha}\n" for sha in chosen).encode()
+        _run(root, environ, "cat-file", "--batch", asks=asked, into=found)
+        found.seek(0)
+        for sha, content in _contents(found):
+            for mode, place in chosen[sha]:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if mode == _LINK:
+                    place.symlink_to(content.decode("utf-8", "surrogateescape"))
+                else:
+                    place.write_bytes(content)
+
+
+def _contents(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield what `cat-file --batch` wrote: a line `SHA blob SIZE`, so many bytes, and the end of a line."""
+    while head := batch.readline():
+        sha, _, size = head.decode().split()
+        yield sha, batch.read(int(size))
+        batch.read(1)
+
+
+def _root(folder: Path, environ: Mapping[str, str]) -> Path:
+    """Return the folder of the repository that a folder is in.
+
+    Raises:
+        UserError: What git takes for the repository is a part of its files.
+    """
+    place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
+    if folder.resolve().is_relative_to(place):
+        message = f"{place} holds the files of a git repository, and is not one"
+        raise UserError(message, hint="Delete HEAD, objects and refs there. They are not trusted.")
+    return Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
+
+
+def _commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+    name = f"{revision}^{{commit}}"
+    return _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", name).strip()
+
+
+def _base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+    """Return the commit of a base; a branch comes before a tag of its name, which a pull request can bring."""
+    for prefix in ("refs/remotes/", "refs/remotes/origin/", "refs/heads/"):
+        try:
+            return _commit(folder, environ, f"{prefix}{revision}")
+        except subprocess.CalledProcessError:
+            continue
+    return _commit(folder, environ, revision)
+
+
+def _is_pull_request(environ: Mapping[str, str]) -> bool:
+    return _told(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
+
+
+def _told(environ: Mapping[str, str]) -> str | None:
+    """Return what the pipeline names as the base.
+
+    Raises:
+        UserError: It names nothing, in a variable that says that this is a pull request.
+    """
+    for name in ("RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA"):
+        if name in environ:
+            if not environ[name].strip():
+                message = f"{name} is set and empty, so the base of this pull request is not known"
+                raise UserError(
+                    message, hint=f"Set {name} to the base branch or commit, or unset it outside pull requests."
+                )
+            return environ[name]
+    return None
+
+
+def _base_of(environ: Mapping[str, str]) -> str | None:
+    """Return the commit or branch that a pull request is for, as the pipeline says it."""
+    if (told := _told(environ)) is not None or not _is_pull_request(environ):
+        return told
+    try:
+        event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_bytes())
+        return str(event["pull_request"]["base"]["sha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = "this is a pull request, and the file of its event does not say what it is for"
+        raise UserError(message, hint="Set RECONCILER_BASE to the branch or commit it is for.") from error
+
+
+def _git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
+    return _run(folder, environ, *arguments).decode("utf-8", "surrogateescape")
+
+
+def _run(
+    folder: Path, environ: Mapping[str, str], *arguments: str, asks: bytes = b"", into: IO[bytes] | None = None
+) -> bytes:
+    """Return what git writes; nothing where it goes `into` a file."""
+    done = subprocess.run(  # noqa: S603 - a list, no shell; the revision is behind --end-of-options
+        ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is found on the PATH, as everywhere
+        env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
+        input=asks,
+        stdout=subprocess.PIPE if into is None else into,
+        stderr=subprocess.PIPE,
+        check=True,
+        timeout=_SECONDS,
+    )
+    return done.stdout or b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -228,10 +228,8 @@ class Workspace:
         changed_since: str | None,
         allow: Iterable[str],
     ) -> Select:
-        return Select(
-            environment=self._select.environment,
-            variables=self._select.variables,
-            var_files=self._select.var_files,
+        return replace(
+            self._select,
             targets=tuple(targets),
             excludes=tuple(excludes),
             labels=tuple(f"{name}={value}" for name, value in (labels or {}).items()),

@@ -48,7 +48,7 @@ def warn_all(warnings: Iterable[str]) -> None:
 def show_page(report: Report, folder: Path) -> None:
     """Print a page whose links lead to the files of a workspace where a pipeline says where those are shown."""
     from reconciler.cli.html.report import page_bytes
-    from reconciler.git import forge_of
+    from reconciler.process import forge_of
 
     out().write_bytes(page_bytes(report, forge_of(folder, os.environ)))
 

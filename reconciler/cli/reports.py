@@ -65,7 +65,7 @@ def annotate(remarks: Remarks, folder: Path) -> None:
     """Let GitHub show remarks of the workspace in `folder` at their lines, beside the text that the log has."""
     if pipeline() == "github":
         from reconciler.cli.text.job_log import at_lines
-        from reconciler.git import prefix_of
+        from reconciler.process import prefix_of
 
         for each in at_lines(remarks, prefix_of(folder, os.environ)):
             err().command(each)
@@ -107,8 +107,8 @@ def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
         case "sarif":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
-            from reconciler.git import prefix_of
             from reconciler.operations.manifest_files import folder_of
+            from reconciler.process import prefix_of
 
             out().write_bytes(document_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
         case "html":

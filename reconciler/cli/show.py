@@ -112,7 +112,7 @@ def show_planned(planned: Planned, form: Form) -> None:
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.remarks import plan_remarks
-            from reconciler.git import prefix_of
+            from reconciler.process import prefix_of
 
             screen.write_bytes(
                 document_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
@@ -217,7 +217,7 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.cli.text.drift_text import drift_remarks
-            from reconciler.git import prefix_of
+            from reconciler.process import prefix_of
 
             prefix = prefix_of(drifted.planned.folder, os.environ)
             screen.write_bytes(document_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.git import changed_since, commit_of, is_ancestor
+from reconciler.process import changed_since, commit_of, is_ancestor
 from tests.cli.conftest import Call
 
 ENVIRON = {

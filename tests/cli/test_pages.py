@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.git import Forge, forge_of
+from reconciler.process import Forge, forge_of
 from reconciler.runtime.text import visible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import HOSTILE, _plan

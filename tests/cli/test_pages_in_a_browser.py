@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Error, Page, expect
 
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
-from reconciler.git import Forge
+from reconciler.process import Forge
 from reconciler.runtime.text import visible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import _plan

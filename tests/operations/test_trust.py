@@ -20,7 +20,6 @@ from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.remarks import junit, plan_remarks
 from reconciler.errors import BlockedError, ReconcilerError, UserError
-from reconciler.git import base_files, changed_since, commit_of, limit_of
 from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions
@@ -34,6 +33,7 @@ from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
 from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import after_of, digest
 from reconciler.planning.saved_plan import read_saved, saved_bytes, stored_action
+from reconciler.process import base_files, changed_since, commit_of, limit_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.inventory import RESOURCE

@@ -22,7 +22,7 @@ from reconciler.cli.text.lines import Tone
 from reconciler.runtime.text import count_text, visible
 
 if TYPE_CHECKING:
-    from reconciler.git import Forge
+    from reconciler.process import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]
 """One field: its path, then its value on each side; `None` where that side has none."""
