@@ -19,7 +19,19 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.same_or_less import Why
 from tests.embedded.samples import NOW
-from tests.operations.stage import BACK, MIRROR, ORDERS, give_roles, mirroring, opened, produce, status, upkeep, want
+from tests.operations.stage import (
+    BACK,
+    MIRROR,
+    ORDERS,
+    give_roles,
+    lose,
+    mirroring,
+    opened,
+    produce,
+    status,
+    upkeep,
+    want,
+)
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -74,10 +86,6 @@ def named(found: RoleCost) -> Named:
 def produce_late(shop: Bench, cluster: str, *amounts: int) -> None:
     for partition, amount in enumerate(amounts):
         produce(shop, cluster, *(f"late {partition}-{number}" for number in range(amount)), partition=partition)
-
-
-def lose(shop: Bench) -> None:
-    (shop.folder / ".clusters/west").rename(shop.folder / "lost")
 
 
 @pytest.mark.fact("F-C-065")

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.events import ActionDone, Event
+from reconciler.archives.location import TopicLocation
+from reconciler.cli.text.inventory_text import explain_text, show_text
+from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
-from reconciler.embedded.mounts.mounts import Mount
+from reconciler.embedded.mounts.mounts import Mount, release
+from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
+from reconciler.operations.clusters.topics import describe_topic
+from reconciler.operations.show import explain, show
 from reconciler.operations.state_edit import Surgery, state_mv
 from reconciler.operations.state_views import rollback_plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import Stop
+from reconciler.operations.steps.runner import SiteOptions, Stop
+from reconciler.planning.actions import Reason
 from reconciler.planning.plan_rows import moves_of
 from reconciler.providers.embedded.recovery import EmbeddedArchives
+from tests.embedded.samples import NOW
+from tests.embedded.tiered.tiered_cluster import BOTH
 from tests.operations.stage import MountShop, cluster, errors_of, ids_of, location_of, mounting, topic
 
 if TYPE_CHECKING:
@@ -305,3 +318,267 @@ def test_a_record_moves_by_hand_with_where_its_topic_lies(shop: MountShop) -> No
     shop.say(sleep=mounting("asleep", "west", "mounted", more=", as: orders"))
     planned = bench.plan()
     assert location_of(planned, "mount:mounting/west/shop:asleep") == location
+
+
+# Topics that were released while their cluster lived: what a plan says where they are still, and elsewhere.
+
+
+@pytest.fixture
+def released(bench: Bench) -> MountShop:
+    """Return two clusters, and a topic of west that was released and that west has still."""
+    released = MountShop(bench)
+    released.apply(west=cluster("west"), east=cluster("east"), orders=topic("orders", "west"))
+    with released.opened("west").producer() as producer:
+        producer.send("shop:orders", b"v", key=b"k")
+    released.opened("west").upkeep().upload()
+    location, owner = TopicLocation.parse(released.location()), released.opened("west").cluster_id
+    release(DirectoryStore(bench.folder / "bucket"), location, owner, now_ms=NOW)
+    return released
+
+
+def test_it_is_not_unmounted_where_it_is_still(released: MountShop) -> None:
+    released.say(sleep=mounting("orders", "west", "unmounted"))
+    (said,) = errors_of(released.bench.plan())
+    assert f"it is not cluster west's any more: {released.location()} was released" in said
+    assert "Delete it here, and what lies there stays" in said
+
+
+def test_it_is_mounted_elsewhere(released: MountShop) -> None:
+    location = released.location()
+    released.apply(wake=mounting("orders", "east", "mounted"))
+    assert released.location("shop:orders", "east") == location
+
+
+def test_deleting_it_keeps_what_lies_in_object_storage_and_advises_no_unmount(released: MountShop) -> None:
+    released.say(orders=None)
+    planned = released.bench.plan()
+    assert ids_of(planned) == ["delete:topic/west/shop:orders"]
+    (action,) = planned.plan.actions
+    assert Reason.REMOTE_KEPT in action.reasons
+    assert Reason.REMOTE_DELETED not in action.reasons
+    assert action.blocked is not None
+    assert action.blocked.instead is None
+
+
+# Mountings that were carried out long ago: a plan of a thousand of them asks their object storage nothing.
+
+
+MANY = 1000
+
+
+@pytest.fixture
+def asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what is asked of the directory that is the object storage, from here on."""
+    bucket, found = (bench.folder / "bucket").as_uri(), list[str]()
+    get, listed = DirectoryStore.get, DirectoryStore.list
+
+    def got(store: DirectoryStore, key: str) -> object:
+        if store.url == bucket:
+            found.append(key)
+        return get(store, key)
+
+    def seen(store: DirectoryStore, prefix: str) -> object:
+        if store.url == bucket:
+            found.append(f"{prefix}*")
+        return listed(store, prefix)
+
+    monkeypatch.setattr(DirectoryStore, "get", got)
+    monkeypatch.setattr(DirectoryStore, "list", seen)
+    return found
+
+
+@pytest.mark.thorough
+def test_a_plan_of_a_thousand_topics_that_are_mounted_asks_object_storage_nothing_about_them(
+    bench: Bench, asked: list[str]
+) -> None:
+    shop = MountShop(bench)
+    (bench.folder / "manifests" / "west.yaml").unlink()
+    names = [f"t{number:04}" for number in range(MANY)]
+    shop.apply(clusters=cluster("west"), topics="---\n".join(topic(name, "west", partitions=1) for name in names))
+    shop.apply(mountings="---\n".join(mounting(name, "west", "mounted") for name in names))
+    asked.clear()
+    assert ids_of(shop.bench.plan()) == []
+    assert [key for key in asked if key != "storage.json"] == []
+    assert len(asked) <= 1
+
+
+# A topic that lies detached: what is said of it where somebody looks for it, and how to have it back.
+
+
+ORDERS = "topic/west/shop:orders"
+
+
+@pytest.fixture
+def alone(bench: Bench) -> MountShop:
+    alone = MountShop(bench)
+    (bench.folder / "manifests" / "west.yaml").unlink()
+    alone.apply(clusters=cluster("west"), orders=topic("orders", "west"))
+    return alone
+
+
+def _consume(bench: Bench, address: str) -> None:
+    consume(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        ConsumeOptions(),
+        stdout=io.BytesIO(),
+        stop=bench.stop,
+    )
+
+
+def _produce(bench: Bench, address: str) -> None:
+    options = ProduceOptions(input_format="values")
+    produce(
+        SiteOptions(invocation=bench.invocation, select=Select()),
+        address,
+        options,
+        stdin=io.BytesIO(b"v\n"),
+        report=lambda *_: None,
+    )
+
+
+def _describe(bench: Bench, address: str) -> None:
+    describe_topic(SiteOptions(invocation=bench.invocation, select=Select()), address)
+
+
+LOOKING = pytest.mark.parametrize("look", [_consume, _produce, _describe])
+
+
+@LOOKING
+def test_who_looks_for_a_topic_that_sleeps_is_told_where_and_what_wakes_it(
+    alone: MountShop, look: Callable[[Bench, str], None]
+) -> None:
+    location = alone.location()
+    alone.apply(sleep=mounting("orders", "west", "unmounted"))
+    with pytest.raises(UserError) as raised:
+        look(alone.bench, ORDERS)
+    assert raised.value.message == f"{ORDERS} lies detached at {location} by mounting/west/shop:orders"
+    assert raised.value.hint == "To have it back: state: mounted in mounting/west/shop:orders, and reconciler apply"
+
+
+def test_who_looks_for_a_topic_that_somebody_unmounted_by_hand_is_told_the_same(alone: MountShop) -> None:
+    location, mounts = alone.location(), alone.opened("west").mounts
+    mounts.drive(mounts.unmount("shop:orders"))
+    with pytest.raises(UserError) as raised:
+        _consume(alone.bench, ORDERS)
+    assert raised.value.message == f"{ORDERS} lies detached at {location}"
+    assert raised.value.hint == (
+        f"To have it back: declare a Mounting of shop:orders on west with state: mounted and source: {location}, "
+        "and reconciler apply"
+    )
+
+
+def test_who_looks_for_a_topic_that_went_to_another_cluster_is_told_which_and_as_what(alone: MountShop) -> None:
+    location = alone.location()
+    alone.apply(
+        east=cluster("east"),
+        sleep=mounting("orders", "west", "unmounted"),
+        wake=mounting("orders", "east", "mounted", more=", as: bought"),
+    )
+    with pytest.raises(UserError) as raised:
+        _consume(alone.bench, ORDERS)
+    assert raised.value.message == (
+        f"{ORDERS} was unmounted to {location} by mounting/west/shop:orders, "
+        "and is mounted on cluster east as shop:bought"
+    )
+    assert raised.value.hint == "Look for it there: topic/east/shop:bought"
+
+
+def test_a_topic_that_sleeps_is_shown_as_lying_where_it_does_and_agrees_with_nothing(alone: MountShop) -> None:
+    location = alone.location()
+    alone.apply(sleep=mounting("orders", "west", "unmounted"))
+    alone.say(orders=topic("orders", "west", partitions=5))
+    there = f"unmounted to {location} by mounting/west/shop:orders; compared once it is mounted"
+    assert there in text_of(show_text(show(alone.bench.invocation, Select(), ORDERS), one=True))
+    text = text_of(explain_text(explain(alone.bench.invocation, Select(), ORDERS)))
+    assert there in text
+    assert "agree" not in text
+    assert text.splitlines()[-1] == "Nothing is planned: it is unmounted, and compared once it is mounted."
+
+
+def test_a_topic_that_is_there_is_shown_as_before(alone: MountShop) -> None:
+    alone.apply(sleep=mounting("orders", "west", "mounted"))
+    text = text_of(explain_text(explain(alone.bench.invocation, Select(), ORDERS)))
+    assert "unmounted" not in text
+    assert text.splitlines()[-1] == "Nothing is planned: files, state and cluster agree."
+
+
+def _taken(alone: MountShop, configs: dict[str, str]) -> None:
+    """Create another topic under the name of the unmounted one, with one record."""
+    west = alone.opened("west")
+    west.create_topic("shop:orders", partitions=1, configs=configs)
+    with west.producer() as producer:
+        producer.send("shop:orders", b"stray")
+
+
+@pytest.mark.parametrize("configs", [{}, BOTH], ids=["never tiered", "tiered"])
+def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_over(
+    alone: MountShop, configs: dict[str, str]
+) -> None:
+    location, before = alone.location(), alone.values()
+    alone.apply(sleep=mounting("orders", "west", "unmounted"))
+    _taken(alone, configs)
+    (warning,) = alone.bench.plan().plan.warnings
+    assert warning.message.startswith("another topic has its name on cluster west: 1 record, the newest of 20")
+    assert warning.hint.startswith(f"Its own topic is at {location}. The other one is neither archived nor deleted.")
+    alone.apply()  # Nothing is planned, and the state keeps the location.
+    text = text_of(explain_text(explain(alone.bench.invocation, Select(), ORDERS)))
+    assert f"unmounted to {location} by mounting/west/shop:orders; another topic has its name" in text
+    assert "agree" not in text
+    alone.say(sleep=mounting("orders", "west", "mounted"))
+    assert "the name is taken" in alone.bench.plan().plan.errors[0].message
+    assert alone.values() == [b"stray"]
+    alone.apply(orders=None, sleep=mounting("orders", "west", "mounted", more=", as: bought"))
+    assert alone.values("shop:bought") == before
+    assert alone.values() == [b"stray"]
+
+
+def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(alone: MountShop) -> None:
+    location, mounts = alone.location(), alone.opened("west").mounts
+    mounts.drive(mounts.unmount("shop:orders"))
+    _taken(alone, {})
+    (held,) = alone.bench.plan().plan.held
+    why = f"another topic has its name: it was unmounted, and no Mounting says so: it is detached at {location}"
+    assert held.message == why
+    alone.say(sleep=mounting("orders", "west", "unmounted"))
+    planned = alone.bench.plan().plan
+    assert planned.errors == ()
+    assert [action.id for action in planned.actions] == ["adopt:mounting/west/shop:orders"]
+    alone.apply()
+    alone.opened("west").delete_topic("shop:orders")
+    alone.apply(sleep=mounting("orders", "west", "mounted"))
+    assert alone.location() == location
+
+
+@pytest.mark.parametrize(
+    ("as_", "moved"),
+    [(", as: bought", ""), (", movedFrom: 'shop:orders'", "bought")],
+    ids=["its topic moves", "its mounting moves"],
+)
+def test_an_unmounted_topic_is_mounted_under_a_new_name_whatever_has_the_old_one(
+    alone: MountShop, as_: str, moved: str
+) -> None:
+    before = alone.values()
+    alone.apply(sleep=mounting("orders", "west", "unmounted"))
+    _taken(alone, {})
+    alone.apply(
+        orders=topic("bought", "west", more=', movedFrom: "shop:orders"'),
+        sleep=mounting(moved or "orders", "west", "mounted", more=as_),
+    )
+    assert alone.values("shop:bought") == before
+    assert alone.values() == [b"stray"]
+
+
+def test_an_unmounted_topic_moves_with_its_namespace_whatever_has_its_old_name(alone: MountShop) -> None:
+    alone.apply(sleep=mounting("orders", "west", "unmounted"))
+    _taken(alone, {})
+    alone.say(
+        clusters=cluster("west").replace("{name: shop, cluster: west}", "{name: store, cluster: west}")
+        + "spec: {movedFrom: shop}\n",
+        orders=topic("orders", "west").replace("namespace: shop", "namespace: store"),
+        sleep=mounting("orders", "west", "mounted", namespace="store"),
+    )
+    planned = alone.bench.plan()
+    assert "mount:mounting/west/store:orders" in ids_of(planned)
+    (stays,) = planned.plan.blocked
+    assert (stays.id, stays.blocked and stays.blocked.guard) == ("delete:namespace/west/shop", "not_empty")

@@ -1,4 +1,4 @@
-"""Transitions that commands began and did not end: what is said then, by them and by plans. Real processes."""
+"""Transitions and copies that die, stop, or lose their source at a step: what is said, and who goes on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import Recovered
+from reconciler.applying.events import ActionFailed, Recovered
+from reconciler.errors import PartialError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.state_views import rollback_plan, state_history
@@ -33,11 +34,10 @@ from tests.operations.stage import (
     waiting,
     want,
 )
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
-
-pytestmark = pytest.mark.thorough
 
 
 OLD = [f"a{number}" for number in range(5)]
@@ -56,6 +56,7 @@ def failing_over(shop: Bench, address: str) -> None:
     assert give_roles(shop.acting("mirror failover"), "failover", address).verdict is None
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-079")
 @pytest.mark.parametrize(("step", "left"), [("join", "PENDING_SETUP_FOR_RESTORE"), ("truncate", "PENDING_RESTORE")])
 @pytest.mark.parametrize("by", ["files", "command"])
@@ -76,6 +77,7 @@ def test_a_restore_by_command_that_died_is_waited_for_whatever_the_files_say(
     assert values(shop, "west") == values(shop, "east")
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-074")
 @pytest.mark.parametrize("by", ["files", "command"])
 def test_a_reversal_that_a_failover_broke_off_is_told_with_the_way_out(shop: Bench, by: str) -> None:
@@ -113,6 +115,7 @@ STOPS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-074", "F-C-079")
 @pytest.mark.parametrize("how", [pytest.param("command", marks=pytest.mark.soak), "without state", "apply"])
 @pytest.mark.parametrize(("step", "verb", "address", "told"), STOPS)
@@ -140,6 +143,7 @@ def test_what_is_stopped_half_way_says_what_stands_and_what_goes_on_with_it(
     assert status(shop, "west") == ("" if verb == "promote" else "ACTIVE")
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-075")
 def test_what_a_stopped_reversal_says_opens_the_source_does(shop: Bench) -> None:
     asked(shop, signal.SIGINT, "join", "after", "mirror", "reverse", MIRROR, "--yes")
@@ -158,6 +162,7 @@ PROMOTIONS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step", "when", "left"), PROMOTIONS)
 def test_a_promotion_that_died_is_resumed_with_the_topic_it_frees(shop: Bench, step: str, when: str, left: str) -> None:
     want(shop, "promoted")
@@ -170,6 +175,7 @@ def test_a_promotion_that_died_is_resumed_with_the_topic_it_frees(shop: Bench, s
     produce(shop, "east", "its own")
 
 
+@pytest.mark.thorough
 def test_a_promotion_that_died_is_waited_for_and_ended_by_run(shop: Bench) -> None:
     want(shop, "promoted")
     shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
@@ -183,6 +189,7 @@ def test_a_promotion_that_died_is_waited_for_and_ended_by_run(shop: Bench) -> No
     assert waiting(shop) == []
 
 
+@pytest.mark.thorough
 def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: Bench) -> None:
     want(shop, "promoted")
     shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
@@ -195,6 +202,7 @@ def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: 
     assert planned(shop) == []
 
 
+@pytest.mark.thorough
 def test_a_promotion_that_died_is_left_where_it_stands_by_an_apply_that_excludes_it(shop: Bench) -> None:
     want(shop, "promoted")
     die(shop, "aim", "after")
@@ -206,6 +214,7 @@ def test_a_promotion_that_died_is_left_where_it_stands_by_an_apply_that_excludes
     assert status(shop) == "STOPPED"
 
 
+@pytest.mark.thorough
 def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> None:
     want(shop, "reversed")
     die(shop, "join", "after")
@@ -219,6 +228,7 @@ def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> 
     produce(shop, "east", "its own")
 
 
+@pytest.mark.thorough
 def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_first(shop: Bench) -> None:
     want(shop, "failed-over")
     assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
@@ -239,6 +249,7 @@ REVERSALS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-074")
 @pytest.mark.parametrize(("step", "when", "east", "west"), REVERSALS)
 def test_a_reversal_that_died_is_resumed_and_loses_nothing(
@@ -259,6 +270,7 @@ def test_a_reversal_that_died_is_resumed_and_loses_nothing(
 RESTORES = [("join", "after"), ("truncate", "after")]
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-079")
 @pytest.mark.parametrize(("step", "when"), RESTORES)
 def test_a_restore_that_died_cuts_once_and_is_ended_by_run(shop: Bench, step: str, when: str) -> None:
@@ -277,6 +289,7 @@ def test_a_restore_that_died_cuts_once_and_is_ended_by_run(shop: Bench, step: st
     assert planned(shop) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.fact("F-C-041")
 def test_a_failover_that_died_before_its_heads_were_opened_is_whole_after_the_next_apply(shop: Bench) -> None:
     want(shop, "failed-over")
@@ -288,3 +301,128 @@ def test_a_failover_that_died_before_its_heads_were_opened_is_whole_after_the_ne
     assert planned(shop) == []
     produce(shop, "east", "its own")
     assert values(shop, "east") == [*OLD, "its own"]
+
+
+# The source's store goes away in the middle of things: what is said, that nothing is lost, and that all goes on. Real
+
+
+LOSING = """
+import importlib, os, sys, time, uuid
+from pathlib import Path
+from reconciler.applying.events import ActionFailed
+from reconciler.operations.apply import ApplyOptions, Hooks, apply
+from reconciler.operations.steps.invocation import Invocation, Select
+from reconciler.operations.run import run_once
+from reconciler.operations.steps.runner import SiteOptions, Stop
+
+folder, command, module, kind, step, *allow = sys.argv[1:]
+owner = getattr(importlib.import_module(module), kind)
+whole = getattr(owner, step)
+
+def losing(*given, **named):
+    source = Path(folder, ".clusters/west")
+    if source.exists():
+        source.rename(Path(folder, "lost"))
+    return whole(*given, **named)
+
+setattr(owner, step, losing)
+
+def report(event):
+    if isinstance(event, ActionFailed):
+        print(event.id, event.error, event.hint, sep=" | ")
+
+here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
+    new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="bob@laptop")
+if command == "run":
+    reach = SiteOptions(invocation=here, select=Select())
+    verdict = run_once(reach, only=("mirror",), report=report, stop=Stop()).verdict
+else:
+    select = Select(allow=tuple(allow))
+    verdict = apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, report, Stop())).verdict
+sys.exit(0 if verdict is None else verdict.exit_code)
+"""
+LINKING = ("reconciler.embedded.link_side", "Linking")
+
+
+def losing(shop: Bench, command: str, module: str, kind: str, step: str, *allow: str) -> tuple[int, str]:
+    """Do something in a process of its own that loses the source right before a step."""
+    done = ran(LOSING, str(shop.folder), command, module, kind, step, *allow)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert (shop.folder / "lost").exists()
+    return done.returncode, done.stdout
+
+
+def find(shop: Bench) -> None:
+    (shop.folder / "lost").rename(shop.folder / ".clusters/west")
+
+
+@pytest.mark.fact("F-C-069")
+def test_during_a_copy(shop: Bench) -> None:
+    code, said = losing(shop, "run", "reconciler.jobs.flows", "Following", "pieces")
+    assert code == PartialError.exit_code
+    assert said.startswith(f"mirror:{MIRROR} | ")
+    assert values(shop, "east") == OLD
+    again = upkeep(shop, "mirror")
+    assert again.verdict is not None
+    find(shop)
+    upkeep(shop, "mirror")
+    assert values(shop, "east") == [*OLD, "late"]
+    assert status(shop) == "ACTIVE"
+    assert planned(shop) == []
+
+
+@pytest.mark.fact("F-C-064")
+def test_while_a_mirror_catches_up_nothing_is_promoted(shop: Bench) -> None:
+    want(shop, "promoted")
+    code, said = losing(shop, "apply", "reconciler.jobs.flows", "Following", "pieces")
+    assert code == PartialError.exit_code
+    assert said.startswith(f"catch-up:{MIRROR} | ")
+    assert status(shop) == "ACTIVE"
+    with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
+        produce(shop, "east", "its own")
+    find(shop)
+    assert shop.apply().verdict is None
+    assert values(shop, "east") == [*OLD, "late"]
+    assert planned(shop) == []
+
+
+@pytest.mark.fact("F-C-064", "F-C-082")
+def test_during_a_promotion_it_stays_pending_and_ends_when_the_source_is_back(shop: Bench) -> None:
+    want(shop, "promoted")
+    code, said = losing(shop, "apply", *LINKING, "aim")
+    assert code == PartialError.exit_code
+    assert said.startswith(f"promote:{MIRROR} | ")
+    assert status(shop) == "PENDING_STOPPED"
+    passed = upkeep(shop, "mirror")
+    assert passed.verdict is not None
+    assert any(isinstance(event, ActionFailed) for event in shop.events)
+    assert status(shop) == "PENDING_STOPPED"
+    with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
+        produce(shop, "east", "its own")
+    find(shop)
+    assert waiting(shop) == [(MIRROR, "PENDING_STOPPED")]
+    assert upkeep(shop, "mirror").verdict is None
+    assert (status(shop), values(shop, "east")) == ("STOPPED", [*OLD, "late"])
+    assert shop.apply().verdict is None
+    assert planned(shop) == []
+
+
+@pytest.mark.fact("F-C-066")
+def test_a_promotion_that_lost_its_source_is_failed_over_instead(shop: Bench) -> None:
+    want(shop, "promoted")
+    losing(shop, "apply", *LINKING, "aim")
+    want(shop, "failed-over")
+    assert shop.apply(Select(allow=(f"failover:{MIRROR}",)), ApplyOptions(yes=True)).verdict is None
+    assert status(shop) == "STOPPED"
+    produce(shop, "east", "its own")
+    assert planned(shop) == []
+
+
+@pytest.mark.fact("F-C-065")
+def test_during_a_failover_it_is_no_matter(shop: Bench) -> None:
+    want(shop, "failed-over")
+    code, said = losing(shop, "apply", *LINKING, "open_heads", f"failover:{MIRROR}")
+    assert (code, said) == (0, "")
+    assert (status(shop), values(shop, "east")) == ("STOPPED", OLD)
+    produce(shop, "east", "its own")
+    assert planned(shop) == []
