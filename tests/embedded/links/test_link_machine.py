@@ -11,13 +11,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.errors import ReconcilerError
-from tests.embedded.links import test_late_drivers as latecomers
-from tests.embedded.links import test_transitions as crashes
-from tests.embedded.links import test_transitions as producers
-from tests.embedded.links import test_transitions as races
+from tests.embedded.links import test_transitions as transitions
 from tests.embedded.links.link_machine import VARIANTS, LinkMachine, one_after_the_other
-from tests.embedded.links.linked import mirrored
-from tests.operations import test_mirror_roles as driving
 
 
 @pytest.fixture(autouse=True)
@@ -59,30 +54,32 @@ def test_in_memory_for_long(number: int) -> None:
 Play = Callable[..., object]
 
 
-_OVERTAKEN: Final = producers.test_what_a_producer_is_told_whom_a_transition_overtakes_before_any_write_is_so
+_OVERTAKEN: Final = transitions.test_what_a_producer_is_told_whom_a_transition_overtakes_before_any_write_is_so
 PLAYS: Final[Mapping[str, Play]] = {
-    "promote died": crashes.test_a_promotion_that_died_at_any_write_is_finished_by_the_next,
-    "promote fails over": races.test_a_failover_before_any_write_of_a_promotion_is_the_end_of_it,
-    "failover died": crashes.test_a_failover_that_died_at_any_write_holds_groups_to_what_was_fetched,
+    "promote died": transitions.test_a_promotion_that_died_at_any_write_is_finished_by_the_next,
+    "promote fails over": transitions.test_a_failover_before_any_write_of_a_promotion_is_the_end_of_it,
+    "failover died": transitions.test_a_failover_that_died_at_any_write_holds_groups_to_what_was_fetched,
     "reverse died": partial(
-        crashes.test_a_reversal_that_died_at_any_write_is_finished_by_the_next, is_paused=False, ends="ACTIVE"
+        transitions.test_a_reversal_that_died_at_any_write_is_finished_by_the_next, is_paused=False, ends="ACTIVE"
     ),
-    "restore died": crashes.test_a_restore_that_died_at_any_write_is_finished_by_the_next,
-    "fails back": crashes.test_failing_back_may_die_at_any_write,
-    "restore rescued": races.test_a_failover_before_any_write_of_a_restore_makes_its_topic_writable_for_good,
-    "west rescued": partial(races.test_a_failover_before_any_write_of_a_reversal_rescues_its_side, sides=("west",)),
+    "restore died": transitions.test_a_restore_that_died_at_any_write_is_finished_by_the_next,
+    "fails back": transitions.test_failing_back_may_die_at_any_write,
+    "restore rescued": transitions.test_a_failover_before_any_write_of_a_restore_makes_its_topic_writable_for_good,
+    "west rescued": partial(
+        transitions.test_a_failover_before_any_write_of_a_reversal_rescues_its_side, sides=("west",)
+    ),
     "append": partial(
-        producers.test_what_a_producer_was_told_before_any_write_of_a_transition_is_so, "reverse", "plain", 0
+        transitions.test_what_a_producer_was_told_before_any_write_of_a_transition_is_so, "reverse", "plain", 0
     ),
-    "first append": partial(_OVERTAKEN, "reverse", "plain", producers.NEVER, 2),
-    "overtaken first append": partial(_OVERTAKEN, "reverse", "plain", producers.NEVER, None),
+    "first append": partial(_OVERTAKEN, "reverse", "plain", transitions.NEVER, 2),
+    "overtaken first append": partial(_OVERTAKEN, "reverse", "plain", transitions.NEVER, None),
     "overtaken append": partial(_OVERTAKEN, "reverse", "plain", 0, None),
-    "just swapped": latecomers.test_roles_that_were_just_swapped_are_known_to_be_equal,
+    "just swapped": transitions.test_roles_that_were_just_swapped_are_known_to_be_equal,
     "late join": partial(
-        latecomers.test_what_was_failed_over_is_not_begun_again_by_a_driver_that_knew_it_before, "reverse-and-start"
+        transitions.test_what_was_failed_over_is_not_begun_again_by_a_driver_that_knew_it_before, "reverse-and-start"
     ),
-    "waits": lambda: driving.test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on(mirrored()),
-    "late copy": latecomers.test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the_mirror,
+    "waits": transitions.test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on,
+    "late copy": transitions.test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the_mirror,
 }
 
 

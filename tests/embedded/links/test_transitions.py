@@ -677,6 +677,24 @@ def test_what_was_failed_over_is_not_begun_again_by_a_driver_that_knew_it_before
     linked.produce("west", "again")
 
 
+@pytest.mark.fact("F-C-063")
+def test_a_promotion_waits_for_what_it_cannot_fetch_yet_and_then_goes_on() -> None:
+    linked = mirrored()
+    open_one = linked.west.producer("checkout")
+    open_one.init_transactions()
+    open_one.begin()
+    open_one.send(ORDERS, "undecided", partition=0)
+    open_one.flush()
+    with pytest.raises(IncompleteError, match="partition 0 of mirror shop:orders lacks 1 records"):
+        linked.driver().promote("east", ORDERS)
+    assert linked.status("east") == "PENDING_STOPPED"
+    assert linked.seen("east").trouble is not None
+    assert not takes_records(linked, "east")
+    open_one.commit()
+    assert linked.driver().promote("east", ORDERS).status == "STOPPED"
+    assert linked.read("east") == linked.read("west")
+
+
 @pytest.mark.fact("F-C-079")
 def test_roles_that_were_just_swapped_are_known_to_be_equal() -> None:
     linked = mirrored()
