@@ -492,16 +492,18 @@ from reconciler.embedded.link_side import Linking
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.runner import Stop
+from reconciler.providers.models import MirrorBook
 
 folder, step, when, *allow = sys.argv[1:]
-whole = getattr(Linking, step)
+owner = Linking if hasattr(Linking, step) else MirrorBook
+whole = getattr(owner, step)
 
 def dying(*given, **named):
     if when == "after":
         whole(*given, **named)
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(Linking, step, dying)
+setattr(owner, step, dying)
 here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
 select = Select(allow=tuple(allow))
@@ -522,9 +524,11 @@ from queue import SimpleQueue
 from reconciler.cli.main import main
 from reconciler.embedded.link_side import Linking
 from reconciler.operations.steps.runner import Stop
+from reconciler.providers.models import MirrorBook
 
 step, when, number, *typed = sys.argv[1:]
-whole, request = getattr(Linking, step), Stop.request
+owner = Linking if hasattr(Linking, step) else MirrorBook
+whole, request = getattr(owner, step), Stop.request
 heard = SimpleQueue()
 
 def requested(stop):
@@ -535,13 +539,13 @@ def requested(stop):
 Stop.request = requested
 
 def dying(*given, **named):
-    setattr(Linking, step, whole)
+    setattr(owner, step, whole)
     done = whole(*given, **named) if when == "after" else None
     os.kill(os.getpid(), int(number))
     heard.get(timeout=30)  # handlers run in another thread: nothing goes on before they have
     return done if when == "after" else whole(*given, **named)
 
-setattr(Linking, step, dying)
+setattr(owner, step, dying)
 sys.exit(main(typed))
 """
 

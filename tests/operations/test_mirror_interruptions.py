@@ -342,6 +342,7 @@ else:
 sys.exit(0 if verdict is None else verdict.exit_code)
 """
 LINKING = ("reconciler.embedded.link_side", "Linking")
+BOOK = ("reconciler.providers.models", "MirrorBook")
 
 
 def losing(shop: Bench, command: str, module: str, kind: str, step: str, *allow: str) -> tuple[int, str]:
@@ -389,7 +390,7 @@ def test_while_a_mirror_catches_up_nothing_is_promoted(shop: Bench) -> None:
 @pytest.mark.fact("F-C-064", "F-C-082")
 def test_during_a_promotion_it_stays_pending_and_ends_when_the_source_is_back(shop: Bench) -> None:
     want(shop, "promoted")
-    code, said = losing(shop, "apply", *LINKING, "aim")
+    code, said = losing(shop, "apply", *BOOK, "aim")
     assert code == PartialError.exit_code
     assert said.startswith(f"promote:{MIRROR} | ")
     assert status(shop) == "PENDING_STOPPED"
@@ -410,7 +411,7 @@ def test_during_a_promotion_it_stays_pending_and_ends_when_the_source_is_back(sh
 @pytest.mark.fact("F-C-066")
 def test_a_promotion_that_lost_its_source_is_failed_over_instead(shop: Bench) -> None:
     want(shop, "promoted")
-    losing(shop, "apply", *LINKING, "aim")
+    losing(shop, "apply", *BOOK, "aim")
     want(shop, "failed-over")
     assert shop.apply(Select(allow=(f"failover:{MIRROR}",)), ApplyOptions(yes=True)).verdict is None
     assert status(shop) == "STOPPED"

@@ -402,6 +402,7 @@ setattr(owner, step, signalled)
 sys.exit(main(sys.argv[5:]))
 """
 LINKING = ("reconciler.embedded.link_side", "Linking")
+BOOK = ("reconciler.providers.models", "MirrorBook")
 DRIVER = ("reconciler.operations.steps.transitions", "Driver")
 
 
@@ -429,7 +430,7 @@ def clicked(shop: Bench) -> list[str]:
     return [(one.value or b"").decode() for one in opened(shop, "east").consume(CLICKS)]
 
 
-STEPS = [(*LINKING, "aim"), (*LINKING, "advance"), (*DRIVER, "drive")]
+STEPS = [(*BOOK, "aim"), (*LINKING, "advance"), (*DRIVER, "drive")]
 
 
 @pytest.mark.thorough
