@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 127_410,
-    "lines of the tests": 119_330,
+    "lines of the package": 127_584,
+    "lines of the tests": 118_545,
     "actions made outside planning": 0,
     "methods of platforms": 60,
     "methods of platforms by jobs": 55,
@@ -27,12 +27,12 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 34,
-    "words of prose": 235_900,
-    "idioms per 1,000 words": 11.1,
-    "vague locals": 2_778,
-    "vague parameters": 661,
-    "classes that are a participle": 180,
-    "modules with three or more sections": 100,
+    "words of prose": 234_230,
+    "idioms per 1,000 words": 10.5,
+    "vague locals": 2_731,
+    "vague parameters": 644,
+    "classes that are a participle": 177,
+    "modules with three or more sections": 97,
 }
 TRACED: Final[Mapping[str, float]] = {
     "functions that hand actions to a platform": 1,

@@ -65,7 +65,7 @@ def document(name: str, record: type, *items: Item, about: str = "") -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a form, taken akey."""
+    """One key of a form, its path split into names."""
 
     name: str
     path: tuple[str, ...]
