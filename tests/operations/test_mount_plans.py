@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone, Event
+from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.cli.text.inventory_text import explain_text, show_text
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
-from reconciler.embedded.mounts.mounts import Mount, release
+from reconciler.embedded.mounts.mounts import Mount
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
