@@ -357,7 +357,7 @@ def test_ten_thousand_actions_cost_no_more_each_than_a_thousand() -> None:
     seconds(100)
     small = min(seconds(1_000) for _ in range(3))
     # A cost that grows with the square would be a hundredfold; generous, so that a busy machine passes.
-    assert seconds(10_000) < 40 * small
+    assert min(seconds(10_000) for _ in range(3)) < 40 * small
 
 
 @pytest.mark.parametrize("seed", range(10))

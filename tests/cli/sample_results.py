@@ -7,16 +7,6 @@ from functools import cache
 from typing import Final
 
 from reconciler.errors import UserError
-from reconciler.jobs.profile import (
-    Counts,
-    Gap,
-    KeyCounts,
-    KeyProfile,
-    PartitionProfile,
-    Profile,
-    Sizes,
-    Timeline,
-)
 from reconciler.operations.clusters.topics import ProfiledTopic, Storages
 from reconciler.operations.state_edit import Repaired
 from reconciler.operations.state_views import StateDiff, StateDifference
@@ -47,6 +37,16 @@ from reconciler.resources.mirrors import Stretch
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.resources.topic_profile import (
+    Counts,
+    Gap,
+    KeyCounts,
+    KeyProfile,
+    PartitionProfile,
+    Profile,
+    Sizes,
+    Timeline,
+)
 from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun, StatePointer
 from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked
 from reconciler.state.snapshots import Snapshot

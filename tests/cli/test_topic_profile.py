@@ -14,7 +14,7 @@ from reconciler.cli.json.base import document_bytes
 from reconciler.cli.json.clusters_json import TOPIC_PROFILE, key_text
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.topics_text import profile_text
-from reconciler.jobs.profile import KEY_PREFIX, KeyProfile
+from reconciler.resources.topic_profile import KEY_PREFIX, KeyProfile
 from tests.cli import sample_results
 from tests.cli.conftest import COMMAND, Call, environment
 

@@ -51,7 +51,15 @@ def run(folder: Path, *commands: str) -> Finished:
 
 
 def test_the_way_from_init_to_an_empty_plan_and_drift_needs_neither(tmp_path: Path) -> None:
-    looks = ("drift", "show", "topic list --sizes", f"topic describe {TOPIC}", "group list west", "state history")
+    looks = (
+        "drift",
+        "show",
+        "topic list --sizes",
+        f"topic describe {TOPIC}",
+        "group list west",
+        "state history",
+        "schema",
+    )
     done = run(tmp_path, "init", "validate", "plan", "apply --yes", "plan", *looks)
     assert (done.returncode, done.stderr) == (0, "")
     assert "nothing to do" in done.stdout

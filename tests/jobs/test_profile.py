@@ -13,8 +13,9 @@ import pytest
 from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.errors import UserError
 from reconciler.jobs import profile as steps
-from reconciler.jobs.profile import Counts, Gap, KeyCounts, KeyProfile, Sizes, Timeline, profile
+from reconciler.jobs.profile import profile
 from reconciler.records.log import OffsetRange
+from reconciler.resources.topic_profile import Counts, Gap, KeyCounts, KeyProfile, Sizes, Timeline
 from tests.embedded.samples import numbered, read
 from tests.engines import no_spark
 from tests.jobs.doubles import TOPIC, fill

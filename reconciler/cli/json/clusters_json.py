@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from reconciler.cli.json.base import Form, document
-from reconciler.jobs.profile import Counts, KeyCounts, KeyProfile, PartitionProfile, Profile
 from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
 from reconciler.operations.clusters.namespaces import NamespaceRow, QuotaUsage
 from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
@@ -17,6 +16,7 @@ from reconciler.resources.groups import ConsumerGroup, GroupOffset
 from reconciler.resources.inventory import Following, TopicShown
 from reconciler.resources.measures import PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
 from reconciler.resources.mount import Migration
+from reconciler.resources.topic_profile import Counts, KeyCounts, KeyProfile, PartitionProfile, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

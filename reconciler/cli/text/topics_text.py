@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.check.check import Checked
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.errors import ReconcilerError
-    from reconciler.jobs.profile import Counts, Gap, KeyProfile, PartitionProfile, Profile, Timeline
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
     from reconciler.operations.clusters.namespaces import NamespaceRow
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.effective import AclRow, ConfigRow
     from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove
     from reconciler.resources.inventory import TopicShown
+    from reconciler.resources.topic_profile import Counts, Gap, KeyProfile, PartitionProfile, Profile, Timeline
 
 
 # Consumer groups as text.

@@ -33,9 +33,9 @@ from reconciler.runtime.text import did_you_mean, nearest
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from reconciler.jobs.profile import Profile
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.measures import Measure, TopicStorage
+    from reconciler.resources.topic_profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

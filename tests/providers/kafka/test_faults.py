@@ -8,14 +8,22 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from kafka import errors as theirs
 
-from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import (
+    NotAuthorizedError,
+    NotFoundError,
+    ProducerFencedError,
+    ReconcilerError,
+    RetryableError,
+    UserError,
+)
 from reconciler.providers.kafka.faults import of_code, translated
 
 TRANSIENT: Final = (5, 6, 7, 13, 14, 15, 16, 41, 56, 60, 89)
 KINDS: Final[dict[type[ReconcilerError], tuple[int, ...]]] = {
     RetryableError: (*TRANSIENT, KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN),
     NotAuthorizedError: (29, 30, 31, 53, 58, KafkaError._AUTHENTICATION),
-    UserError: (3, 17, 36, 37, 38, 39, 40, 42, 44, 54, 69, 87, 91, 100, 999, KafkaError._SSL),
+    NotFoundError: (3, 69, 91, 100),
+    UserError: (17, 36, 37, 38, 39, 40, 42, 44, 54, 87, 999, KafkaError._SSL),
     ProducerFencedError: (47, 90, KafkaError._FENCED),
 }
 CASES: Final = [(code, kind) for kind, codes in KINDS.items() for code in codes]
