@@ -32,22 +32,11 @@ if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > 8 << 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file on one worker, and all that share a Spark session or a Kafka broker: they start slowly.
 
-    These groups take longest, so they begin first: a worker that begins one at the end keeps the others waiting.
     A test that gets its broker in a way that cannot be seen here is marked `xdist_group("kafka")`.
     """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
-    items.sort(key=_rank)
-
-
-_LONGEST = ("kafka-links", "kafka-records", "kafka", "spark")
-
-
-def _rank(item: pytest.Item) -> int:
-    marker = item.get_closest_marker("xdist_group")
-    group = marker.args[0] if marker is not None and marker.args else None
-    return _LONGEST.index(group) if group in _LONGEST else len(_LONGEST)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

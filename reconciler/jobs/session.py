@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from reconciler.resources.workspace import SparkSpec
 
+_PACKAGE: Final = Path(__file__).parents[1]
+
 
 # Is there a Java that can run Spark? Asked before Spark is started, because Spark's own answer is a page long.
 
@@ -144,9 +146,8 @@ def ship(session: SparkSession, folder: Path) -> None:
     session.addArtifacts(str(packed(folder)), pyfile=True)
 
 
-def packed(folder: Path) -> Path:
+def packed(folder: Path, source: Path = _PACKAGE) -> Path:
     """Write the package's sources into a zip file that Python can import from, and return where it is."""
-    source = Path(__file__).parents[1]
     target = folder / "reconciler.zip"
     # Files of some installations are of 1970, as those of Nix: a zip file begins with 1980.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:

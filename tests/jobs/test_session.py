@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-import reconciler
 from reconciler.errors import UserError
 from reconciler.jobs.progress import refused
 from reconciler.jobs.session import check_java, check_ready, packed, start_session
@@ -233,13 +232,12 @@ def test_a_session_is_refused_before_anything_is_started(tmp_path: Path) -> None
 # A Spark Connect server that is not there is said at once: Spark's own client would try for minutes.
 
 
-def test_a_package_whose_files_are_of_1970_is_sent_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_whose_files_are_of_1970_is_sent_too(tmp_path: Path) -> None:
     module = tmp_path / "reconciler" / "jobs.py"
     module.parent.mkdir()
     module.write_text("IT = 1\n")
     os.utime(module, (1, 1))
-    monkeypatch.setattr(reconciler, "__path__", [str(module.parent)])
-    assert zipfile.ZipFile(packed(tmp_path)).namelist() == ["reconciler/jobs.py"]
+    assert zipfile.ZipFile(packed(tmp_path, module.parent)).namelist() == ["reconciler/jobs.py"]
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:

@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 127_584,
-    "lines of the tests": 118_545,
+    "lines of the package": 127_603,
+    "lines of the tests": 118_548,
     "actions made outside planning": 0,
     "methods of platforms": 60,
     "methods of platforms by jobs": 55,
@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 34,
-    "words of prose": 234_230,
+    "words of prose": 234_221,
     "idioms per 1,000 words": 10.5,
     "vague locals": 2_731,
     "vague parameters": 644,

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from reconciler.archives import ownership
+from reconciler.archives import archive, ownership
 from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Handing
@@ -24,7 +24,7 @@ from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients import topic_log
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.mounts import inbound, mounts, outbound
+from reconciler.embedded.mounts import inbound, outbound
 from reconciler.embedded.mounts.inbound import Inbound
 from reconciler.embedded.mounts.outbound import Flush, Outbound
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
@@ -675,9 +675,9 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "a release seizes nothing": Broken(
         "release",
         (
-            (mounts, "seize_topic", _nothing),
+            (archive, "seize_topic", _nothing),
             (ownership, "check_seized", _nothing),
-            (mounts, "check_seized", _nothing),
+            (archive, "check_seized", _nothing),
         ),
     ),
     "groups stay behind": Broken("unmount died", ((Outbound, "_groups", lambda _self, _topic: {}),)),
