@@ -231,7 +231,6 @@ def changed_since(
 
 @contextmanager
 def _comparing(folder: Path, revision: str) -> Iterator[None]:
-    """Say what git could not tell."""
     try:
         yield
     except FileNotFoundError as error:

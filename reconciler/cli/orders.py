@@ -16,7 +16,7 @@ from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.planning.actions import Risk, Transition, Update, addresses_of
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted, json_shown
+from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderResult
@@ -104,7 +104,7 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
     if form == "json":
         from reconciler.planning.plan_rows import plan_bytes
 
-        out().write_bytes(json_shown(plan_bytes(plan)) + b"\n")
+        out().write_bytes(plan_bytes(plan))
     else:
         out().show(_plan_lines(plan))
 

@@ -43,7 +43,9 @@ from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.transitions import halted_of
 from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
-from reconciler.planning.plan import PlanOptions
+from reconciler.planning.allowances import allowances
+from reconciler.planning.checks.guards import lifted_by
+from reconciler.planning.plan import PlanOptions, Selection
 from reconciler.planning.record import clusters_to_tell
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
@@ -60,6 +62,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
+from reconciler.resources.workspace import Guards
 
 if TYPE_CHECKING:
     from reconciler.forges.environment import Asked
@@ -158,16 +161,12 @@ def apply_planned(
     if planned.plan.errors:
         raise errors_of(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
+    allowed = allowances(Guards(), Selection(allow=tuple(allow)))
     actions = tuple(
-        replace(action, blocked=None) if _is_lifted(action, allow) else action for action in planned.plan.actions
+        replace(action, blocked=None) if action.blocked and lifted_by(action, action.blocked, allowed) else action
+        for action in planned.plan.actions
     )
     return _apply_approved(invocation, select, Approved(replace(planned.plan, actions=actions)), options, hooks)
-
-
-def _is_lifted(action: Action, allow: Sequence[str]) -> bool:
-    asked = (action.blocked.allow or "").partition(":")[0] if action.blocked else ""
-    pairs = (text.partition(":") for text in allow)
-    return any(verb == asked and matches(pattern, action.address) for verb, _, pattern in pairs)
 
 
 def _apply_approved(

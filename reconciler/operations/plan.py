@@ -40,7 +40,7 @@ from reconciler.planning.plan_rows import plan_bytes
 from reconciler.planning.resolve.cluster_values import given_up
 from reconciler.planning.saved_plan import saved_bytes
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted, first_few, json_shown
+from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
@@ -200,7 +200,7 @@ class Planned:
 
     def to_json(self) -> bytes:
         """Return the plan as JSON that is printed: what cannot be seen is an escape."""
-        return json_shown(plan_bytes(self.plan)) + b"\n"
+        return plan_bytes(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
         """Return what the exit code says, the gravest first."""

@@ -25,7 +25,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted, plain
+from reconciler.runtime.text import count_text, counted, json_shown, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -145,7 +145,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def plan_bytes(plan: Plan) -> bytes:
     """Return the JSON that `plan --format json` prints: the same bytes for the same plan."""
-    return canonical(plan_document(plan))
+    return json_shown(canonical(plan_document(plan))) + b"\n"
 
 
 def action_row(action: Action) -> dict[str, Any]:

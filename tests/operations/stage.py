@@ -69,6 +69,8 @@ apiVersion: reconciler/v1
 kind: Namespace
 metadata: {name: shop, cluster: NAME}
 """
+STORED_CLUSTER = CLUSTER.replace("---\n", '  objectStorage: "file://bucket"\n---\n')
+"""The same, with object storage that clusters share."""
 TOPIC = """\
 apiVersion: reconciler/v1
 kind: Topic

@@ -21,7 +21,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from tests.embedded.mounts.recovered_topics import TOPIC, fill
 from tests.embedded.samples import NOW, ids
-from tests.operations.stage import delete_namespace
+from tests.operations.stage import STORED_CLUSTER, delete_namespace
 from tests.processes import ran
 
 if TYPE_CHECKING:
@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
 
 
-CLUSTER = """\
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {name: NAME}
-spec:
-  embedded: {root: "file://.clusters/NAME"}
-  objectStorage: "file://bucket"
----
-apiVersion: reconciler/v1
-kind: Namespace
-metadata: {name: shop, cluster: NAME}
-"""
 ORDERS = """\
 apiVersion: reconciler/v1
 kind: Topic
@@ -112,8 +100,8 @@ class Shop:
 
 @pytest.fixture
 def shop(bench: Bench) -> Shop:
-    bench.write("manifests/west.yaml", CLUSTER.replace("NAME", "west"))
-    bench.write("manifests/east.yaml", CLUSTER.replace("NAME", "east"))
+    bench.write("manifests/west.yaml", STORED_CLUSTER.replace("NAME", "west"))
+    bench.write("manifests/east.yaml", STORED_CLUSTER.replace("NAME", "east"))
     bench.write("manifests/orders.yaml", ORDERS)
     bench.apply()
     shop = Shop(bench)
@@ -225,7 +213,7 @@ def values(bench: Bench, name: str, topic: str) -> list[bytes | None]:
 def two(bench: Bench) -> Bench:
     """Two clusters on one object storage; on `west` a topic with records."""
     for name in ("west", "east"):
-        bench.write(f"manifests/{name}.yaml", CLUSTER.replace("NAME", name))
+        bench.write(f"manifests/{name}.yaml", STORED_CLUSTER.replace("NAME", name))
     bench.write("manifests/orders.yaml", ORDERS)
     assert bench.apply().verdict is None
     west = opened(bench, "west")
@@ -301,7 +289,7 @@ def test_what_is_offered_in_place_of_a_blocked_delete_can_be_written_as_it_stand
 
 def test_a_namespace_goes_after_what_is_unmounted_in_it(two: Bench) -> None:
     (two.folder / "manifests/orders.yaml").unlink()
-    cluster, _, _ = CLUSTER.replace("NAME", "west").partition("---\n")
+    cluster, _, _ = STORED_CLUSTER.replace("NAME", "west").partition("---\n")
     two.write("manifests/west.yaml", cluster)
     two.write("manifests/together.yaml", TOGETHER.partition("---\n")[0])
     plan = two.plan().plan

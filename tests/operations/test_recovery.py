@@ -25,23 +25,12 @@ from reconciler.state.snapshots import read_snapshot
 from tests.embedded.mounts.recovered_topics import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import archive
+from tests.operations.stage import STORED_CLUSTER
 from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-CLUSTER = """\
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {name: NAME}
-spec:
-  embedded: {root: "file://.clusters/NAME"}
-  objectStorage: "file://bucket"
----
-apiVersion: reconciler/v1
-kind: Namespace
-metadata: {name: shop, cluster: NAME}
-"""
 ORDERS = """\
 apiVersion: reconciler/v1
 kind: Topic
@@ -65,7 +54,7 @@ def opened(bench: Bench, name: str) -> EmbeddedCluster:
 @pytest.fixture
 def location(bench: Bench) -> str:
     """A cluster `west` with a topic that lies in object storage, and a cluster `east` that is declared."""
-    bench.write("manifests/west.yaml", CLUSTER.replace("NAME", "west"))
+    bench.write("manifests/west.yaml", STORED_CLUSTER.replace("NAME", "west"))
     bench.write("manifests/orders.yaml", ORDERS)
     bench.apply()
     west = opened(bench, "west")
@@ -73,7 +62,7 @@ def location(bench: Bench) -> str:
         fill(west, 3, partition=partition)
         archive(west, TOPIC, partition)
     say(west)
-    bench.write("manifests/east.yaml", CLUSTER.replace("NAME", "east"))
+    bench.write("manifests/east.yaml", STORED_CLUSTER.replace("NAME", "east"))
     return f"{TOPIC}/{west.cluster_id}/1"
 
 
@@ -149,7 +138,7 @@ def test_a_location_that_is_none_is_refused_by_validate(bench: Bench, location: 
 
 def test_without_object_storage_nothing_is_recovered(bench: Bench, location: str) -> None:
     bench.write(
-        "manifests/east.yaml", CLUSTER.replace("NAME", "east").replace('  objectStorage: "file://bucket"\n', "")
+        "manifests/east.yaml", STORED_CLUSTER.replace("NAME", "east").replace('  objectStorage: "file://bucket"\n', "")
     )
     declare(bench, location)
     assert [found.message for found in bench.plan().plan.errors] == ["recoverFrom: cluster east has no object storage"]

@@ -201,14 +201,18 @@ def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowe
         block = refuses(action, situation)
         if block is None:
             continue
-        if block.guard == OWNER:
-            found = next((each.origin for each in allowed if each.takes(action.address)), None)
-        else:
-            found = granted_by(replace(action, owner=None), allowed) if block.allow else None
-        if found is None:
+        origin = lifted_by(action, block, allowed)
+        if origin is None:
             return replace(action, blocked=block)
-        grant = grant or found
+        grant = grant or origin
     return replace(action, granted_by=grant) if grant else action
+
+
+def lifted_by(action: Action, block: Block, allowed: Sequence[Allowed]) -> str | None:
+    """Return what lifts a block of an action, if anything does."""
+    if block.guard == OWNER:
+        return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
+    return granted_by(replace(action, owner=None), allowed) if block.allow else None
 
 
 def _protected(action: Action, situation: Situation) -> Block | None:

@@ -608,7 +608,6 @@ def _left_to_chance(address: Address, wanted: WantedResource) -> Finding:
 
 
 def _by_default(keys: tuple[str, ...], own: Mapping[str, str], capabilities: Capabilities) -> str:
-    """Say which of the values nobody wrote."""
     unwritten = [key for key in keys if key not in own and (key in capabilities.defaults or key in _JUDGED)]
     return f" ({', '.join(unwritten)} by the brokers' defaults)" if unwritten else ""
 
