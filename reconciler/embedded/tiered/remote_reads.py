@@ -401,7 +401,7 @@ class Piece:
 
 
 def _is_open(_head: Head | None) -> None:
-    pass
+    """Accept any head."""
 
 
 @dataclass(frozen=True, slots=True)
