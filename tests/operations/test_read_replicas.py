@@ -23,7 +23,8 @@ from reconciler.resources.topic import FOLLOWING, SOURCE_GONE
 from tests.embedded.mounts.recovered_topics import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
 from tests.embedded.tiered.tiered_cluster import archive
-from tests.operations.test_recovery import CLUSTER, ORDERS
+from tests.operations.stage import STORED_CLUSTER
+from tests.operations.test_recovery import ORDERS
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -46,13 +47,13 @@ def opened(bench: Bench, name: str) -> EmbeddedCluster:
 @pytest.fixture
 def location(bench: Bench) -> str:
     """A cluster `west` with a topic that lies in object storage, and a cluster `east` that is declared."""
-    bench.write("manifests/west.yaml", CLUSTER.replace("NAME", "west"))
+    bench.write("manifests/west.yaml", STORED_CLUSTER.replace("NAME", "west"))
     bench.write("manifests/orders.yaml", ORDERS)
     bench.apply()
     west = opened(bench, "west")
     upload(west, 0)
     say(west)
-    bench.write("manifests/east.yaml", CLUSTER.replace("NAME", "east"))
+    bench.write("manifests/east.yaml", STORED_CLUSTER.replace("NAME", "east"))
     return f"{TOPIC}/{west.cluster_id}/1"
 
 
@@ -181,7 +182,7 @@ def test_export_says_it_again_and_the_next_plan_finds_nothing(bench: Bench, loca
     assert "User:audit" in text
     assert ADDRESS in found.addresses
     (bench.folder / "manifests" / "replica.yaml").write_text(text)
-    bench.write("manifests/east.yaml", CLUSTER.replace("NAME", "east").split("---")[0])
+    bench.write("manifests/east.yaml", STORED_CLUSTER.replace("NAME", "east").split("---")[0])
     assert bench.plan().plan.is_empty
 
 
