@@ -32,11 +32,25 @@ if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > 8 << 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file on one worker, and all that share a Spark session or a Kafka broker: they start slowly.
 
+    These groups take longest, so they begin early: one that begins last keeps the other workers waiting. Examples go
+    before them, since their commands start a Spark of their own, and a process has only one.
     A test that gets its broker in a way that cannot be seen here is marked `xdist_group("kafka")`.
     """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
+    items.sort(key=_rank)
+
+
+_LONGEST = ("kafka-links", "kafka-records", "kafka", "spark")
+
+
+def _rank(item: pytest.Item) -> int:
+    if item.nodeid.startswith("tests/examples/"):
+        return -1
+    marker = item.get_closest_marker("xdist_group")
+    group = marker.args[0] if marker is not None and marker.args else None
+    return _LONGEST.index(group) if group in _LONGEST else len(_LONGEST)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
