@@ -113,7 +113,7 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
         given = replace(given, stored=replace(stored, recoveries=recoveries))
         inventory = as_lost(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
-    draft = planner.decide(work.loaded.desired, record, inventory, given=given)
+    draft = planner.decide(work.loaded.desired, record, inventory, request=given)
     asked = planner.to_measure(draft)
     measures: Measures = {}
     if asked:

@@ -75,9 +75,9 @@ def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
 
 def warnings_of_unused(review: Review) -> Iterator[Finding]:
     """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
-    given, applied = review.situation.given, review.situation.given.source.applied
-    is_selected = given.options.is_only_drift or is_partial(given.selection)
-    for allowance in allowances(given.guards, given.selection):
+    request, applied = review.situation.request, review.situation.request.source.applied
+    is_selected = request.options.is_only_drift or is_partial(request.selection)
+    for allowance in allowances(request.guards, request.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
         if applied and applied.is_newer and allowance.goes_back_to(applied.files or ""):
@@ -91,18 +91,18 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
             )
 
 
-def commit_applied(given: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
+def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
     """Return the commit that was applied last, with the allowance that older files need unless the plan is empty."""
-    applied = given.source.applied
+    applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
-    is_allowed = any(each.goes_back_to(applied.files) for each in allowances(given.guards, given.selection))
+    is_allowed = any(each.goes_back_to(applied.files) for each in allowances(request.guards, request.selection))
     return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
 
 
 def warnings_of_commit(review: Review) -> Iterator[Finding]:
     """Yield that the files are older than what was applied last, or that git cannot tell; nothing for an empty plan."""
-    applied = commit_applied(review.situation.given, review.actions)
+    applied = commit_applied(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
         yield Finding(None, None, *applied.told(), is_of_approval=applied.allow is not None)
 

@@ -58,21 +58,21 @@ class Draft:
         return tuple(self.decision.actions)
 
 
-def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: PlanInput) -> Draft:
+def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
     Only what is in `recorded`, and mirrors that its links made, may be deleted: all else is left alone.
     """
-    if given.orders:
-        return _decide_ordered(desired, recorded, observed, given)
-    situation, findings = _look(desired, recorded, observed, given)
+    if request.orders:
+        return _decide_ordered(desired, recorded, observed, request)
+    situation, findings = _look(desired, recorded, observed, request)
     decision = Decision(errors=findings, held=[*held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
     decide_automatic(situation, decision)
     take_back(situation, decision)
     say_under_way(situation, decision)
-    if given.options.is_only_drift:
+    if request.options.is_only_drift:
         only_drift(decision, situation)
     return Draft(desired, situation, decision)
 
@@ -105,22 +105,22 @@ def judge(draft: Draft, measures: Measures) -> Plan:
 
     Where a finding is among `errors`, nothing of the plan may be applied.
     """
-    situation, decision, given = draft.situation, draft.decision, draft.situation.given
-    if given.orders:
+    situation, decision, request = draft.situation, draft.decision, draft.situation.request
+    if request.orders:
         return _judge_ordered(draft, measures)
     impact = Impact(situation, measures, draft.actions)
-    allowed = allowances(given.guards, given.selection)
+    allowed = allowances(request.guards, request.selection)
     guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = in_order(guarded.actions, situation)
     review = _review(draft, actions, impact)
     strangers = unmanaged(situation)
     owners = ((address, situation.other_owner(address, situation.observed[address].resource)) for address in strangers)
     return Plan(
-        workspace=given.workspace,
-        environment=given.source.environment,
-        base=given.base,
-        tool=given.source.tool,
-        git_commit=given.source.git_commit,
+        workspace=request.workspace,
+        environment=request.source.environment,
+        base=request.base,
+        tool=request.source.tool,
+        git_commit=request.source.git_commit,
         actions=actions,
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         held=tuple(sorted(decision.held, key=lambda held: rank(held.address))),
@@ -136,9 +136,9 @@ def judge(draft: Draft, measures: Measures) -> Plan:
                 *_walk(WARNINGS, review),
             ]
         ),
-        back_to=given.back_to,
+        back_to=request.back_to,
         digest=digest(actions),
-        applied=commit_applied(given, actions),
+        applied=commit_applied(request, actions),
     )
 
 
@@ -146,17 +146,17 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     """Return the plan of orders: naming an address and confirming it allows what that costs."""
     from reconciler.planning.diff.mount_orders import joined  # noqa: PLC0415 - few plans need it
 
-    situation, decision, given = draft.situation, draft.decision, draft.situation.given
+    situation, decision, request = draft.situation, draft.decision, draft.situation.request
     impact = Impact(situation, measures, draft.actions)
-    allowed = allowances(given.guards, given.selection)
+    allowed = allowances(request.guards, request.selection)
     actions = joined(guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed))
     review = _review(draft, actions, impact)
     return Plan(
-        workspace=given.workspace,
-        environment=given.source.environment,
-        base=given.base,
-        tool=given.source.tool,
-        git_commit=given.source.git_commit,
+        workspace=request.workspace,
+        environment=request.source.environment,
+        base=request.base,
+        tool=request.source.tool,
+        git_commit=request.source.git_commit,
         actions=actions,
         errors=_in_order([*decision.errors, *check_restores(review)]),
         warnings=_in_order(
@@ -171,26 +171,28 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     )
 
 
-def _look(desired: Desired, recorded: Record, observed: Inventory, given: PlanInput) -> tuple[Situation, list[Finding]]:
+def _look(
+    desired: Desired, recorded: Record, observed: Inventory, request: PlanInput
+) -> tuple[Situation, list[Finding]]:
     """Gather what there is to look at, and what of it is wrong already."""
-    findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
-    trusted = trusted_clusters(desired, given, tuple(findings))
+    findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
+    trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)
     observed = addressed(observed, desired, sorted(desired) + sorted(recorded), clusters)
-    wanted, unclear = ({}, []) if given.options.is_destroy else effective(desired, given, observed)
+    wanted, unclear = ({}, []) if request.options.is_destroy else effective(desired, request, observed)
     wanted = with_implied_moves(with_held_roles(wanted, recorded, observed), recorded, observed)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,
         observed=observed,
-        given=given,
+        request=request,
         clusters=clusters,
         trusted=trusted,
-        ignored=ignoring(given.guards, given.today),
+        ignored=ignoring(request.guards, request.today),
     )
-    if is_partial(given.selection):
-        roles = changed_by_roles(situation) if given.selection.targets or given.selection.excludes else {}
-        chosen_by = chooser(given, desired, wanted, recorded, observed, roles)
+    if is_partial(request.selection):
+        roles = changed_by_roles(situation) if request.selection.targets or request.selection.excludes else {}
+        chosen_by = chooser(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
     chosen = list(_once(chosen))

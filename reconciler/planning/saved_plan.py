@@ -307,13 +307,13 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     Raises:
         UserError: It is none, or is not what its id says.
     """
-    given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
+    fields_given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
-        action = _reader(stored["action"]).validate_python(given, context=KEPT)
+        action = _reader(stored["action"]).validate_python(fields_given, context=KEPT)
     except (KeyError, TypeError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error
-    unknown = given.keys() - _usual(stored["action"]).keys()
+    unknown = fields_given.keys() - _usual(stored["action"]).keys()
     if unknown:
         message = f"a stored action cannot be read: {', '.join(sorted(unknown))} means nothing to this version"
         raise UserError(message, hint="A newer version wrote it: pip install --upgrade stream-reconciler.")

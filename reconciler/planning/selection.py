@@ -71,7 +71,7 @@ def is_partial(selection: Selection) -> bool:
 
 
 def chooser(
-    given: PlanInput,
+    request: PlanInput,
     desired: Desired,
     wanted: Mapping[Address, WantedResource],
     recorded: Record,
@@ -84,7 +84,7 @@ def chooser(
     of a mirror, what its role changes. An entry is left out where one of these is excluded, and is a target where one
     of these mirrors is: that is the address at which a plan shows the change.
     """
-    selection = given.selection
+    selection = request.selection
     if not is_partial(selection):
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
@@ -97,7 +97,7 @@ def chooser(
         named = {address for address in everything if _is_named(address, selection, wanted, recorded, roles)}
         named = named if changed is None else named & changed
         named |= _others(named, ends)
-        chosen = named | set(_leaned_on(named, wanted, recorded, _mounted(given, wanted)))
+        chosen = named | set(_leaned_on(named, wanted, recorded, _mounted(request, wanted)))
         chosen |= _others(chosen, ends)
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
     excluded |= _others(excluded, ends)
@@ -198,20 +198,20 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
 
     A typing error must not look like nothing to do.
     """
-    selection = situation.given.selection
+    selection = situation.request.selection
     yield from _nothing_named(situation, "--target", selection.targets)
-    if situation.given.options.is_destroy:
+    if situation.request.options.is_destroy:
         yield from _nothing_named(situation, "--exclude", selection.excludes)
 
 
 def check_left_out(situation: Situation) -> Iterator[Finding]:
     """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
-    if not situation.given.selection.excludes or situation.given.options.is_comparison:
+    if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
         if address in situation.observed or not situation.is_decidable(address):
             continue
-        if situation.given.options.is_only_drift and address not in situation.recorded:
+        if situation.request.options.is_only_drift and address not in situation.recorded:
             continue  # only what is gone is made again
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
             continue  # it is left out itself
@@ -239,8 +239,8 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
         return False
     cluster = cluster_of(address) or ""
     if kind_of(address) == "cluster":
-        return cluster in situation.given.identities and situation.given.identities[cluster] is None
-    is_there = address in situation.observed or address in situation.given.hidden
+        return cluster in situation.request.identities and situation.request.identities[cluster] is None
+    is_there = address in situation.observed or address in situation.request.hidden
     is_rule = kind_of(address) == "namespace" and situation.capabilities(cluster).namespaces_are_rules
     return not is_there and not is_rule
 
@@ -256,8 +256,8 @@ def way_in(addresses: Collection[Address], selection: Selection) -> str:
 
 def warnings_of_selection(review: Review) -> Iterator[Finding]:
     """Yield each exclusion and label that says nothing of anything: it may be a typing error."""
-    situation, selection = review.situation, review.situation.given.selection
-    if not situation.given.options.is_destroy:
+    situation, selection = review.situation, review.situation.request.selection
+    if not situation.request.options.is_destroy:
         yield from _nothing_named(situation, "--exclude", selection.excludes)
     yield from _roles_left_out(situation)
     if not selection.labels:
@@ -275,7 +275,7 @@ def warnings_of_selection(review: Review) -> Iterator[Finding]:
 
 def _roles_left_out(situation: Situation) -> Iterator[Finding]:
     """Yield each role that changes a target, and that is not among the targets itself."""
-    targets, excludes = situation.given.selection.targets, situation.given.selection.excludes
+    targets, excludes = situation.request.selection.targets, situation.request.selection.excludes
     for entry, changed in sorted(situation.changed_by_roles.items()):
         topics = sorted(address for address in changed if _any_matches(targets, [address]))
         if not topics or situation.is_chosen(entry) or _any_matches(excludes, [entry, *changed]):
@@ -332,13 +332,13 @@ def labels_of(resource: Resource) -> Mapping[str, str]:
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
-def _mounted(given: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
+def _mounted(request: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
     """Return what a topic needs that is mounted, and a mounting whose topic is detached elsewhere first."""
     found: dict[Address, tuple[Address, ...]] = {}
     for address, item in wanted.items():
         mounting = item.resource
         if isinstance(mounting, Mounting) and mounting.spec.state == "mounted":
-            source = given.stored.mounts.get(address)
+            source = request.stored.mounts.get(address)
             found[mounted_by(mounting)] = (address,)
             if isinstance(source, MountSource) and source.unmounts is not None:
                 found[address] = (source.unmounts,)

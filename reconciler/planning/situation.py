@@ -84,7 +84,7 @@ class Situation:
     wanted: Mapping[Address, WantedResource]
     recorded: Record
     observed: Inventory
-    given: PlanInput
+    request: PlanInput
     clusters: Mapping[str, Cluster]
     """The declared clusters by name."""
     trusted: frozenset[str]
@@ -97,7 +97,7 @@ class Situation:
 
     def capabilities(self, cluster: str) -> Capabilities:
         """Return the limits of a trusted cluster."""
-        return self.given.capabilities[cluster]
+        return self.request.capabilities[cluster]
 
     def is_decidable(self, address: Address) -> bool:
         """Tell whether anything may be decided about an address: it was selected and its cluster was read."""
@@ -111,7 +111,7 @@ class Situation:
     def has_namespace(self, cluster: str, namespace: str) -> bool:
         """Tell whether a namespace is declared, implied by a declared one, or there; the default one always is."""
         address = address_of("namespace", cluster, namespace)
-        is_there = address in self.observed or address in self.given.hidden
+        is_there = address in self.observed or address in self.request.hidden
         return not namespace or address in self.wanted or is_there
 
     def nearest(self, cluster: str, namespace: str) -> tuple[Address, ...]:
@@ -121,8 +121,8 @@ class Situation:
     @cached_property
     def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
         """Return what other workspaces own, by cluster and key: mostly nothing."""
-        me = self.given.me
-        if not self.given.has_state:  # Then no process can tell which of them is this workspace.
+        me = self.request.me
+        if not self.request.has_state:  # Then no process can tell which of them is this workspace.
             return {}
         found: dict[str, Mapping[str, ResourceOwner]] = {}
         for cluster in self.trusted:
@@ -223,7 +223,7 @@ class Situation:
     @cached_property
     def unmounted(self) -> Mapping[Address, str]:
         """Return where records lie that no cluster has: of topics unmounted, and of the mountings that did it."""
-        found = dict(self.given.stored.detached)
+        found = dict(self.request.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
             if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted" and last.physical_name:

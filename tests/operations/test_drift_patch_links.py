@@ -93,7 +93,7 @@ class Two:
 
     @property
     def plan(self) -> Plan:
-        return judge(decide(self.loaded.desired, self.recorded, self.observed, given=self.given), {})
+        return judge(decide(self.loaded.desired, self.recorded, self.observed, request=self.given), {})
 
     def see(self, item: dict[str, Any]) -> None:
         """Let a cluster say something else."""

@@ -66,7 +66,7 @@ class World:
     measures: Measures = field(default_factory=dict)
 
     def draft(self) -> Draft:
-        return decide(self.desired, self.recorded, self.observed, given=self.given)
+        return decide(self.desired, self.recorded, self.observed, request=self.given)
 
     def plan(self) -> Plan:
         return judge(self.draft(), self.measures)

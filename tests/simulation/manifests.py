@@ -100,7 +100,7 @@ def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) ->
         identities=identities,
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256),
     )
-    draft = planner.decide(FILES[files], snapshot.record, observed, given=given)  # type: ignore[arg-type] # they are observed
+    draft = planner.decide(FILES[files], snapshot.record, observed, request=given)  # type: ignore[arg-type] # they are observed
     found = planner.judge(draft, {address: Measure(0, 0) for address in planner.to_measure(draft)})
     if found.errors:
         raise UserError("; ".join(error.message for error in found.errors), hint="Mend the files.")

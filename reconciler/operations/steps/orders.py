@@ -88,7 +88,7 @@ def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: 
     Raises:
         UserError: An order is refused.
     """
-    return require_executable(planner.judge(planner.decide({}, record, {}, given=_given(invocation, orders, {})), {}))
+    return require_executable(planner.judge(planner.decide({}, record, {}, request=_given(invocation, orders, {})), {}))
 
 
 def plan_orders(
@@ -120,7 +120,7 @@ def plan_orders(
     desired: dict[Address, Declared] = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
     if isinstance(site, Work):  # The files say what is protected, also if the state is not read.
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
-    draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, given=given)
+    draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, request=given)
     cuts = planner.to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
         return planner.judge(*_measured_roles(site, draft, cuts, read.optional))
@@ -149,9 +149,9 @@ def _measured_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[s
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
     _refuse_unreadable(draft, unreadable)
     if late:
-        lost = {**situation.given.lost, **{cluster: why_lost(cluster, error) for cluster, error in late.items()}}
-        given = replace(situation.given, lost=lost)
-        draft = replace(draft, situation=replace(situation, given=given, trusted=situation.trusted - late.keys()))
+        lost = {**situation.request.lost, **{cluster: why_lost(cluster, error) for cluster, error in late.items()}}
+        given = replace(situation.request, lost=lost)
+        draft = replace(draft, situation=replace(situation, request=given, trusted=situation.trusted - late.keys()))
     return draft, with_diverged(site.providers, draft.actions, measures) if cut else measures
 
 

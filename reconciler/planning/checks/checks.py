@@ -184,7 +184,7 @@ def _told_above(topic: Topic, wanted: WantedResource, situation: Situation) -> f
 
 
 def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
-    is_unknown = not situation.given.has_state and situation.capabilities(cluster).namespaces_are_rules
+    is_unknown = not situation.request.has_state and situation.capabilities(cluster).namespaces_are_rules
     if is_unknown or situation.has_namespace(cluster, namespace):  # A prefix of names that only a state knows.
         return
     prefix = f"namespace/{cluster}/"

@@ -43,23 +43,23 @@ def declared_clusters(desired: Desired) -> dict[str, Cluster]:
     return {resource.metadata.name: resource for resource in found if isinstance(resource, Cluster)}
 
 
-def trusted_clusters(desired: Desired, given: PlanInput, refused: tuple[Finding, ...]) -> frozenset[str]:
+def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[Finding, ...]) -> frozenset[str]:
     """Return the clusters about which anything may be decided: declared, read, and not refused."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name
         for name in declared_clusters(desired)
-        if name in given.identities and name in given.capabilities and name not in wrong
+        if name in request.identities and name in request.capabilities and name not in wrong
     )
 
 
-def check_clusters(desired: Desired, recorded: Record, given: PlanInput) -> Iterator[Finding]:
+def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[Finding]:
     """Yield what is wrong with the clusters themselves."""
     clusters = declared_clusters(desired)
     for name in sorted(clusters):
-        if name in given.identities:
+        if name in request.identities:
             address = cluster_address(name)
-            yield from _check_one(desired[address], recorded.get(address), given.identities[name], given)
+            yield from _check_one(desired[address], recorded.get(address), request.identities[name], request)
     yield from _check_apart(desired)
     yield from check_undeclared(desired)
 
@@ -82,7 +82,7 @@ def _check_apart(desired: Desired) -> Iterator[Finding]:
 
 
 def _check_one(
-    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, given: PlanInput
+    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, request: PlanInput
 ) -> Iterator[Finding]:
     cluster = declared.resource
     if not isinstance(cluster, Cluster):
@@ -90,7 +90,7 @@ def _check_one(
     name = cluster.metadata.name
     found: tuple[str, str] | None = None
     if identity is None:
-        capabilities = given.capabilities.get(name)
+        capabilities = request.capabilities.get(name)
         if last is not None:
             found = (
                 f"cluster {name} is recorded as {last.incarnation or 'there'}, but nothing is there now",
@@ -242,21 +242,21 @@ def _access(cluster: Cluster) -> Iterator[Said]:
     """Yield what is wrong with how the object storage is to be reached."""
     properties, storage = cluster.spec.properties, cluster.spec.object_storage
     for first, second, scheme in _PAIRS:
-        given = [name for name in (first, second) if name in properties]
+        set_names = [name for name in (first, second) if name in properties]
         url = None if storage is None else storage.url
-        if given and url is None:
+        if set_names and url is None:
             yield (
-                f"{given[0]} is set, and there is no object storage",
+                f"{set_names[0]} is set, and there is no object storage",
                 "Declare objectStorage, or remove it.",
-                (given[0],),
+                (set_names[0],),
             )
-        elif given and url is not None and not url.startswith(f"{scheme}://"):
-            message = f"{given[0]} is for {scheme}:// locations, and objectStorage is {url}"
+        elif set_names and url is not None and not url.startswith(f"{scheme}://"):
+            message = f"{set_names[0]} is for {scheme}:// locations, and objectStorage is {url}"
             hint = "Remove it: keys of this storage are looked for where the tools of its cloud look."
-            yield message, hint, (given[0],)
-        elif len(given) == 1:
-            other = second if given[0] == first else first
-            yield f"{given[0]} is set without {other}", "Set both, or none.", (given[0],)
+            yield message, hint, (set_names[0],)
+        elif len(set_names) == 1:
+            other = second if set_names[0] == first else first
+            yield f"{set_names[0]} is set without {other}", "Set both, or none.", (set_names[0],)
 
 
 def _mark(wanted: WantedResource, name: str) -> Mark:

@@ -150,7 +150,7 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
 
     What nothing lifts comes first, so that nobody is told to allow what stays refused.
     """
-    is_emptied = not situation.given.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
+    is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
@@ -223,7 +223,7 @@ def _protected(action: Action, situation: Situation) -> Block | None:
 
 
 def _only(action: Action, situation: Situation) -> Block | None:
-    patterns = situation.given.guards.only
+    patterns = situation.request.guards.only
     is_of_record = isinstance(action, Adopt | Forget) and kind_of(action.address) == "cluster"
     if not patterns or is_of_record:
         return None
@@ -291,7 +291,7 @@ def _data_bearing(action: Action, situation: Situation) -> Block | None:
     if (
         not isinstance(action, Delete)
         or kind_of(action.address) not in DATA_BEARING
-        or situation.given.options.is_destroy
+        or situation.request.options.is_destroy
     ):
         return None
     message = "it may hold records that nothing brings back" if Reason.HOLDS_DATA in action.reasons else _EMPTY
@@ -340,12 +340,12 @@ def _data_loss(action: Action, _situation: Situation) -> Block | None:
 
 
 def _rules(action: Action, situation: Situation) -> Block | None:
-    if situation.given.options.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
+    if situation.request.options.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
         return None
-    wanted = None if situation.given.options.is_only_drift else situation.wanted.get(action.address)
+    wanted = None if situation.request.options.is_only_drift else situation.wanted.get(action.address)
     # What is owned or moved as it is may be changed to what is wanted by the action after it.
     resource = action.after if wanted is None else judged_by_rules(wanted)
-    broken = violations(action.address, resource, situation.given.guards)
+    broken = violations(action.address, resource, situation.request.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 
@@ -379,7 +379,7 @@ def _over_limit(actions: Iterable[Action], situation: Situation, allowed: Sequen
 
     A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
     """
-    if situation.given.options.is_destroy:
+    if situation.request.options.is_destroy:
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]
     unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
@@ -389,7 +389,7 @@ def _over_limit(actions: Iterable[Action], situation: Situation, allowed: Sequen
 def warnings_of_deletes(review: Review) -> Iterator[Finding]:
     """Yield what lifts the limit of deletes: patterns do not."""
     situation = review.situation
-    over = _over_limit(review.actions, situation, allowances(situation.given.guards, situation.given.selection))
+    over = _over_limit(review.actions, situation, allowances(situation.request.guards, situation.request.selection))
     if over:
         message = f"{len(over)} deletes are more than the {_limit(situation)} of guards.maxDeletes"
         hint = "Name each of them with --allow, without a pattern; or raise guards.maxDeletes in reconciler.yaml."
@@ -397,7 +397,7 @@ def warnings_of_deletes(review: Review) -> Iterator[Finding]:
 
 
 def _limit(situation: Situation) -> int:
-    limit = situation.given.guards.max_deletes
+    limit = situation.request.guards.max_deletes
     if isinstance(limit, str):
         return len(situation.recorded) * int(limit.removesuffix("%")) // 100
     return limit
@@ -464,7 +464,7 @@ _ASKING: Final[tuple[_Asking, ...]] = get_args(_Asking)
 
 def warnings_of_approvals(review: Review) -> Iterator[Finding]:
     """Yield how many approvers an apply will ask for."""
-    most, names = approvers_asked(review.actions, review.situation.given.guards)
+    most, names = approvers_asked(review.actions, review.situation.request.guards)
     if most:
         yield Finding(
             None,
@@ -481,7 +481,7 @@ def warnings_of_approvals(review: Review) -> Iterator[Finding]:
 
 def warnings_of_return(review: Review) -> Iterator[Finding]:
     """Yield what a plan back to a state cannot do; nothing for a plan that leads to the files."""
-    back_to = review.situation.given.back_to
+    back_to = review.situation.request.back_to
     if back_to is None:
         return
     empty = [action.address for action in review.actions if isinstance(action, Create) and _held_records(action)]
@@ -507,7 +507,7 @@ _TYPED: Final = 20
 
 def warnings_of_owners(review: Review) -> Iterator[Finding]:
     """Yield, for each workspace that took over what is recorded here, what that is; and where nobody can tell."""
-    situation, given = review.situation, review.situation.given
+    situation, request = review.situation, review.situation.request
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
         if seen is not None and seen.cluster.owners is not None and seen.cluster.owners.unknown is not None:
@@ -517,7 +517,7 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
     told = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
     told |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
-    found = taken_over(situation.recorded, situation.observed, given.me) if situation.others else ()
+    found = taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
     for address, owner in found:
         if address not in told and situation.is_decidable(address):
             taken.setdefault(owner, []).append(address)

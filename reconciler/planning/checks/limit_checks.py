@@ -179,7 +179,7 @@ def warnings_of_quotas(review: Review) -> Iterator[Finding]:
 
 def _judged(review: Review) -> Judged:
     situation, judged = review.situation, Judged()
-    limits = {} if situation.given.options.is_destroy else _limits(situation)
+    limits = {} if situation.request.options.is_destroy else _limits(situation)
     if not limits:
         return judged
     for address, held in sorted(_held(situation, review.actions, limits).items()):

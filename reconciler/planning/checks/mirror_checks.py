@@ -381,7 +381,7 @@ def _left_by_default(
 
 
 def _of_groups(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
-    syncing, known = link.spec.consumer_offset_sync, situation.given.groups.get(link.spec.source)
+    syncing, known = link.spec.consumer_offset_sync, situation.request.groups.get(link.spec.source)
     if syncing is not None and syncing.enabled and known is not None:
         what = f"no group of cluster {link.spec.source}"
         yield from _unmatched((address, wanted), _GROUPS, syncing.filters, known, what)
@@ -452,7 +452,7 @@ def check_links(situation: Situation) -> Iterator[Finding]:
 
 
 def _check_ends(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
-    here, there = (situation.given.identities.get(name) for name in (link.cluster, link.spec.source))
+    here, there = (situation.request.identities.get(name) for name in (link.cluster, link.spec.source))
     if here is None or there is None:
         return
     if (wrong := between(link, here, there)) is not None:
@@ -498,7 +498,7 @@ def _check_prefix(
         return
     for other in sorted({*situation.observed, *situation.wanted}):
         item = situation.wanted.get(other) or situation.observed[other]
-        is_gone = not situation.given.orders and other not in situation.wanted and other in situation.recorded
+        is_gone = not situation.request.orders and other not in situation.wanted and other in situation.recorded
         if other == address or is_gone or not isinstance(item.resource, MirrorLink):
             continue
         if (item.resource.cluster, item.resource.spec.prefix) != (link.cluster, link.spec.prefix):

@@ -85,7 +85,7 @@ def _with_engine(action: Migrating, situation: Situation) -> Migrating:
     """Return a mount or unmount with where its records are copied; where none are, as it is."""
     if action.parameters.get("by") != BY_JOBS:
         return action
-    engine = situation.given.spark.engine_for(action.estimate.bytes)
+    engine = situation.request.spark.engine_for(action.estimate.bytes)
     return replace(action, estimate=replace(action.estimate, engine=engine))
 
 
@@ -125,7 +125,7 @@ def brought_by(topic: Address, situation: Situation) -> MountSource | None:
     mounting = situation.mountings.get(topic)
     if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
         return None
-    source = situation.given.stored.mounts.get(mounting.address)
+    source = situation.request.stored.mounts.get(mounting.address)
     return source if isinstance(source, MountSource) else None
 
 
@@ -154,7 +154,7 @@ def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]
 
 
 def _mount(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
-    source = situation.given.stored.mounts.get(mounting)
+    source = situation.request.stored.mounts.get(mounting)
     if not isinstance(source, MountSource):
         return Estimate()
     leaving = _left_by(source, situation)
@@ -202,7 +202,7 @@ def warnings_of_strangers(review: Review) -> Iterator[Finding]:
             yield _stranger(address, topic, "Look at its records before you delete it.", review)
         elif address in recreated:
             yield _stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
-    for topic, location in sorted(situation.given.stored.detached.items()):
+    for topic, location in sorted(situation.request.stored.detached.items()):
         if topic in situation.observed:
             yield _stranger(topic, topic, _away(topic, location, situation), review)
 
@@ -226,7 +226,7 @@ def _away(topic: Address, location: str | None, situation: Situation) -> str:
 
 
 def _found_at(mounting: Address, situation: Situation) -> str | None:
-    source = situation.given.stored.mounts.get(mounting)
+    source = situation.request.stored.mounts.get(mounting)
     return source.location if isinstance(source, MountSource) else None
 
 
@@ -237,7 +237,7 @@ def _utc(ms: int) -> str:
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Refuse to take a topic for the one that is to be mounted, because it has its name."""
     there, meant = location_of(seen), meant_by(mounting, situation)
-    lying = situation.given.stored.mounts.get(mounting.address)
+    lying = situation.request.stored.mounts.get(mounting.address)
     if there is not None and is_at(there, meant):
         if not isinstance(lying, MountSource) or is_explicit(meant) or is_same_place(lying.location, there):
             return
@@ -280,7 +280,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
     if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
         return
-    hidden = situation.given.hidden.get(topic) or situation.given.hidden.get(mirror_at(topic))
+    hidden = situation.request.hidden.get(topic) or situation.request.hidden.get(mirror_at(topic))
     if hidden is not None:
         yield hidden.message, hidden.hint
     elif mounting.spec.state == "mounted":
@@ -325,7 +325,7 @@ def _rival(what: str, one: WantedResource, other: WantedResource, situation: Sit
 
 def _location_of(mounting: Mounting, situation: Situation) -> str | None:
     """Return what a mounting takes from object storage by this plan."""
-    source = situation.given.stored.mounts.get(mounting.address)
+    source = situation.request.stored.mounts.get(mounting.address)
     is_mount = mounting.spec.state == "mounted" and isinstance(source, MountSource)
     return source.location if is_mount and isinstance(source, MountSource) else None
 
@@ -344,7 +344,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
     if _has_other_name(mounting, situation):
         return  # said, or seen to be no mount, when it is decided about
-    source = situation.given.stored.mounts.get(mounting.address)
+    source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
             yield "object storage was not looked at", "Plan again."
@@ -372,7 +372,7 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
         return
     if not _has_storage(mounting, situation):
         yield _no_storage(mounting)
-    found = situation.given.stored.mounts.get(mounting.address)
+    found = situation.request.stored.mounts.get(mounting.address)
     if isinstance(found, UserError):
         yield found.message, found.hint
 

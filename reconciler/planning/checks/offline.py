@@ -90,14 +90,14 @@ def _configs(resource: Resource) -> Mapping[str, str] | None:
 def warnings_of_rules(review: Review) -> Iterator[Finding]:
     """Yield a warning for what breaks a rule and is not changed by this plan; what is changed is blocked instead."""
     situation = review.situation
-    if not situation.given.guards.rules or situation.given.options.is_destroy:
+    if not situation.request.guards.rules or situation.request.options.is_destroy:
         return
     changed = {action.address for action in review.actions}
     for address in sorted(situation.wanted):
         if address in changed or not situation.is_decidable(address):
             continue
         wanted = situation.wanted[address]
-        for broken in violations(address, judged_by_rules(wanted), situation.given.guards):
+        for broken in violations(address, judged_by_rules(wanted), situation.request.guards):
             yield Finding(
                 address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
             )

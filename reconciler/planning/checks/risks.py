@@ -168,7 +168,7 @@ class Impact:
         if not will.is_stricter_than(was):
             return action
         measured = self._measured_for(old, will)
-        found = loss(was, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)
+        found = loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
         if found.risk is not Risk.DATA_LOSS:
             return action
         lowered = (Reason.RETENTION_LOWERED,) if found.expires else ()
@@ -259,11 +259,11 @@ class Impact:
         if not will.is_stricter_than(was):
             return Loss()
         measured = self._measured_for(address, will)
-        return loss(was, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)
+        return loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _measured_for(self, address: Address, will: Keeping) -> Measure | None:
         """Return what was measured of a topic, and ask how much of it is older than what will be kept."""
-        place, cut = self._lies_at(address), will.expired_before(self._situation.given.now_ms)
+        place, cut = self._lies_at(address), will.expired_before(self._situation.request.now_ms)
         if cut is not None:
             self._cuts.setdefault(place, set()).add(cut)
         return self.measure(place)
@@ -286,7 +286,7 @@ class Impact:
         measured = self._measured_for(address, will)
         if measured is not None:
             measured = measured.newest(measured.local_only_bytes)
-        return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.given.now_ms)
+        return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _side(self, address: Address, topic: Topic, planned: Planned = MappingProxyType({})) -> Side:
         """Return what a topic and its tiers say, with what is planned of them."""
@@ -391,7 +391,7 @@ class Impact:
         if measure is None:
             return action
         size, records = (0, 0) if self._begins_at_end(action) else (measure.bytes, measure.records)
-        seconds, engine = max(1, size // BYTES_A_SECOND), self._situation.given.spark.engine_for(size)
+        seconds, engine = max(1, size // BYTES_A_SECOND), self._situation.request.spark.engine_for(size)
         return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
 
     def _begins_at_end(self, action: RunJob) -> bool:

@@ -692,7 +692,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return
-    identity = situation.given.identities[cluster.metadata.name]
+    identity = situation.request.identities[cluster.metadata.name]
     if identity is None:
         decision.actions.append(
             Create(

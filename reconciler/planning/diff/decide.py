@@ -191,9 +191,9 @@ def _decide_topic(
         recover(sides, topic, situation, decision)
     elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
         decide_freed(sides, there, situation, decision)
-    elif sides.address in situation.given.stored.detached:
+    elif sides.address in situation.request.stored.detached:
         hold_detached(sides, situation, decision)
-    elif sides.address in situation.given.stored.mounted_elsewhere:
+    elif sides.address in situation.request.stored.mounted_elsewhere:
         hold_elsewhere(sides, situation, decision)
     elif mirrors := copies_left(sides.address, situation):
         keep_copies(sides, mirrors, decision)
@@ -227,9 +227,9 @@ def _speakers(situation: Situation) -> frozenset[Address]:
 
 def unmanaged(situation: Situation) -> tuple[Address, ...]:
     """Return the observed addresses that are neither declared nor recorded, and that this workspace is for."""
-    if situation.given.options.is_destroy:
+    if situation.request.options.is_destroy:
         return ()
-    patterns, moved = situation.given.guards.only, frozenset(situation.moved_away.values())
+    patterns, moved = situation.request.guards.only, frozenset(situation.moved_away.values())
     found = (
         address
         for address, seen in situation.observed.items()
@@ -274,11 +274,11 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def take_back(situation: Situation, decision: Decision) -> None:
     """Adopt again what another workspace took over, where nothing else is done about it and it is allowed by name."""
-    allowed = [each for each in allowances(situation.given.guards, situation.given.selection) if each.verb == ADOPT]
+    allowed = [each for each in allowances(situation.request.guards, situation.request.selection) if each.verb == ADOPT]
     if not allowed or not situation.others:
         return
     changed = {action.address for action in decision.actions}
-    for address, _ in taken_over(situation.recorded, situation.observed, situation.given.me):
+    for address, _ in taken_over(situation.recorded, situation.observed, situation.request.me):
         last, seen = situation.recorded[address], situation.observed.get(address)
         is_ours = address in situation.wanted and address not in changed and situation.is_decidable(address)
         if seen is not None and is_ours and any(each.takes(address) for each in allowed):

@@ -61,11 +61,11 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
     A rule whose fields have not drifted yet is none: it may be there for what is to come.
     """
     situation = review.situation
-    given = situation.given
-    if given.options.is_destroy:
+    request = situation.request
+    if request.options.is_destroy:
         return
-    for rule in given.guards.ignore_drift:
-        if rule.until < given.today:
+    for rule in request.guards.ignore_drift:
+        if rule.until < request.today:
             continue  # it has expired, and that is an error
         addresses = [address for address in _known(situation) if matches(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):

@@ -165,7 +165,7 @@ def _delete_link(
     if mirrors:
         what = counted(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
         decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
-    ordered = {other.link for other in situation.given.orders if isinstance(other, DeleteLinkOrder)}
+    ordered = {other.link for other in situation.request.orders if isinstance(other, DeleteLinkOrder)}
     if has_two_halves(link) and half_at(link) not in ordered:
         stays = f"its half on cluster {link.spec.source} stays"
         decision.warn(order.link, None, stays, f"To delete it too: reconciler link delete {half_at(link)}")

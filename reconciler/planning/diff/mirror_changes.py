@@ -125,7 +125,7 @@ def _is_deleted(address: Address, there: Observed, situation: Situation) -> bool
 def _left_out(address: Address, situation: Situation) -> str | None:
     """Return what to do about what has left the files and was not selected; `None`: that is not why it stays."""
     is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
-    way = way_in([address], situation.given.selection)
+    way = way_in([address], situation.request.selection)
     return f"Its delete is not part of this plan: {way}." if is_out else None
 
 
@@ -179,7 +179,10 @@ def _make_afresh(
     """A mirror that failed for good is deleted and made again, if somebody allowed that; nothing else mends it."""
     delete = deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
     legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
-    if sides.last is None or granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is None:
+    if (
+        sides.last is None
+        or granted_by(delete, allowances(situation.request.guards, situation.request.selection)) is None
+    ):
         owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
         hint = (
             f"{owned}It will not recover by itself: --allow delete:{sides.address} deletes it with its records, and "
@@ -406,7 +409,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
     if not isinstance(mirror, MirrorTopic) or seen.state in _OVER:
         return False
     at = link_of(mirror)
-    is_by_files = situation.is_decidable(at) and not situation.given.orders
+    is_by_files = situation.is_decidable(at) and not situation.request.orders
     link = situation.wanted.get(at) if is_by_files else situation.observed.get(at)
     if link is None or not isinstance(link.resource, MirrorLink):
         return False
@@ -422,7 +425,7 @@ def leave_to_link(address: Address, seen: Observed, situation: Situation, decisi
     source = wanted.source if wanted is not None else None
     delete = Delete(address=address, before=seen.resource)
     if isinstance(mirror, MirrorTopic) and granted_by(
-        delete, allowances(situation.given.guards, situation.given.selection)
+        delete, allowances(situation.request.guards, situation.request.selection)
     ):
         _refuse_taken(address, mirror, source, decision)
         return
@@ -447,7 +450,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
 
     A pattern lifts blocks, and orders no delete. The mirrors that could be deleted are named, once for each link.
     """
-    allowed = allowances(situation.given.guards, situation.given.selection)
+    allowed = allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
     excluded: dict[Address, list[Address]] = {}
     for address, mirror in sorted(situation.mirrors.items()):
@@ -490,7 +493,7 @@ def destroyed_as_mirror(topic: Address, last: Recorded, situation: Situation) ->
     """Return what is to be destroyed of a topic of ours that mirrors another one now: it is still that topic."""
     seen = situation.observed.get(mirror_at(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
-    return seen if situation.given.options.is_destroy and is_it and is_live(seen) else None
+    return seen if situation.request.options.is_destroy and is_it and is_live(seen) else None
 
 
 # Mirrors found half-way through a move that nothing of a plan is about: they take no records, and somebody is told.
@@ -502,7 +505,7 @@ _OTHERWISE: Final = frozenset({"failover", "promote"})
 
 def say_under_way(situation: Situation, decision: Decision) -> None:
     """Tell of restores and reversals under way, also those that no entry of the files waits for."""
-    if situation.given.options.is_destroy:
+    if situation.request.options.is_destroy:
         return
     told = _told(decision)
     for address, mirror in sorted(situation.mirrors.items()):
@@ -640,7 +643,7 @@ def _became_mirror(topic: Address, mirror: Observed, situation: Situation) -> bo
     """Tell whether a mirror that stays is the very topic that is recorded, made one by a command or an entry."""
     is_same = not is_another(situation.recorded[topic], mirror)
     is_staying = is_live(mirror) and not _is_deleted(mirror_at(topic), mirror, situation)
-    return is_same and is_staying and not situation.given.options.is_destroy
+    return is_same and is_staying and not situation.request.options.is_destroy
 
 
 def _say_mirrored(

@@ -294,7 +294,7 @@ def _named(order: RoleOrder | DeleteMirrorOrder, situation: Situation) -> tuple[
 
 def _no_mirror(address: Address, situation: Situation) -> UserError:
     for at in (address, _topic_at(address)):
-        if (hidden := situation.given.hidden.get(at)) is not None:
+        if (hidden := situation.request.hidden.get(at)) is not None:
             return UserError(hidden.message, hint=hidden.hint)
     cluster, name = cluster_of(address) or "", full_name_of(address)
     listing = f"See the mirrors with: reconciler mirror list {cluster}"
@@ -359,7 +359,7 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
     if source in situation.trusted:
         return
     way = "Try again then." if verb == RESTORE else "Fail over: reconciler mirror failover works without it."
-    is_unknown = source not in situation.given.lost or situation.given.lost[source].startswith("is not known")
+    is_unknown = source not in situation.request.lost or situation.request.lost[source].startswith("is not known")
     hint = f"Declare it as a Cluster. {way}" if is_unknown else way
     message = f"{address}: {verb} needs both clusters, and {source} {why_unread(source, situation)}"
     raise UserError(message, hint=hint)
@@ -486,7 +486,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
     spec = links[order.link]
     seen = observed.get(address)
-    if seen is None and any(at in observed or at in situation.given.hidden for at in (address, _topic_at(address))):
+    if seen is None and any(at in observed or at in situation.request.hidden for at in (address, _topic_at(address))):
         hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
     source = _checked_source(order, spec.prefix)
@@ -510,7 +510,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         message += why_unread(spec.source, situation)
         raise UserError(message, hint=f"Declare it as a Cluster, and create the mirror when {spec.source} answers.")
     if not {source_of(mirror), mirror_at(source_of(mirror))} & observed.keys():
-        hidden = situation.given.hidden.get(source_of(mirror))
+        hidden = situation.request.hidden.get(source_of(mirror))
         why = f"topic {source} does not exist" if hidden is None else hidden.message
         hint = f"List the topics with: reconciler topic list {spec.source}" if hidden is None else hidden.hint
         raise UserError(f"{address}: its source {source_of(mirror)}: {why}", hint=hint)
@@ -540,12 +540,12 @@ def _checked_source(order: CreateMirrorOrder, prefix: str) -> str:
     expected = _source_name(name, prefix)
     if expected is not None and order.source in {None, expected}:
         return expected
-    given = order.source or name
-    namespace, own = split_name(given)
+    source_name = order.source or name
+    namespace, own = split_name(source_name)
     rule = f"the prefix {prefix} and the name of its source" if prefix else "the name of its source"
     message = f"{order.mirror}: over link {order.link} a mirror has {rule}, in the same namespace"
     called = address_of("mirror", cluster_of(order.mirror) or "", join_name(namespace, prefix + own))
-    raise UserError(message, hint=f"That of {given} is called {called}.")
+    raise UserError(message, hint=f"That of {source_name} is called {called}.")
 
 
 def _checked_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:

@@ -56,7 +56,7 @@ MOUNTED_AS: Final = "mounted as "
 def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     """Decide what of a topic changes once it is mounted; without a mount, or while one is under way, nothing does."""
     under_way = situation.observed.get(mounting.address)
-    source = situation.given.stored.mounts.get(mounting.address)
+    source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
         return
     if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
@@ -73,7 +73,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
 
 def hold_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command unmounted: no empty topic takes its name."""
-    location = situation.given.stored.detached[sides.address]
+    location = situation.request.stored.detached[sides.address]
     other, new = named_now(sides)
     decision.hold(
         sides,
@@ -95,7 +95,7 @@ def named_now(sides: AddressView) -> tuple[str, str]:
 
 def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command mounted under another name or on another cluster."""
-    there = situation.given.stored.mounted_elsewhere[sides.address]
+    there = situation.request.stored.mounted_elsewhere[sides.address]
     back = mount_back(sides.address, there)
     keep = "" if there.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
     other, new = named_now(sides)
@@ -216,7 +216,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
 def _learns_place(sides: AddressView, situation: Situation) -> bool:
     """Tell whether object storage says where an unmounted topic lies and the record does not."""
     is_unknown = is_unmounted(sides.last) and sides.last is not None and sides.last.physical_name is None
-    return is_unknown and isinstance(situation.given.stored.mounts.get(sides.address), MountSource)
+    return is_unknown and isinstance(situation.request.stored.mounts.get(sides.address), MountSource)
 
 
 def is_migrating(seen: Observed | None) -> bool:
@@ -292,7 +292,7 @@ def _comes(topic: Address, situation: Situation) -> bool:
 
 
 def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    source = situation.given.stored.mounts.get(sides.address)
+    source = situation.request.stored.mounts.get(sides.address)
     if not isinstance(source, MountSource):
         return  # said by the checks
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
@@ -304,7 +304,7 @@ def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decisio
     if source.found is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
         configs = {key: (value, "") for key, value in {**source.found.configs, **own}.items()}
-        message = expiring_text(configs, source.found, situation.given.now_ms)
+        message = expiring_text(configs, source.found, situation.request.now_ms)
         if message is not None:
             decision.warn(sides.address, sides.wanted.source, message, _LONGER)
 
@@ -358,7 +358,7 @@ def _transition(
 
 def _remembered(sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
     """Return the action by which the record learns of a mounting that is as it should be, and where its topic lies."""
-    source = situation.given.stored.mounts.get(sides.address)
+    source = situation.request.stored.mounts.get(sides.address)
     location = source.location if isinstance(source, MountSource) else None
     if seen is not None:
         location = seen.topic.legacy.location if seen.topic.legacy is not None else None
@@ -452,7 +452,7 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
 
 def recover(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
     """Make a topic from what the plan found of it."""
-    found = situation.given.stored.recoveries.get(sides.address)
+    found = situation.request.stored.recoveries.get(sides.address)
     if not isinstance(found, Recoverable):
         return  # said by the checks
     partitions = topic.spec.partitions or found.partitions
@@ -464,7 +464,7 @@ def recover(sides: AddressView, topic: Topic, situation: Situation, decision: De
         decision.actions[-1] = replace(made, reasons=(*made.reasons, Reason.RECOVERED), estimate=estimate)
     configs = {key: (value, "") for key, value in {**found.configs, **topic.spec.configs}.items()}
     _warn_of_switches(sides, configs, decision)
-    _warn_of_age(sides, configs, found, situation.given.now_ms, decision)
+    _warn_of_age(sides, configs, found, situation.request.now_ms, decision)
     _warn_of_groups(sides, found, decision)
 
 
@@ -523,7 +523,7 @@ def is_replaced(topic: Topic, before: Observed) -> bool:
 
 def follow(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Make a read replica of what the plan found."""
-    found = situation.given.stored.recoveries.get(sides.address)
+    found = situation.request.stored.recoveries.get(sides.address)
     if isinstance(found, Recoverable):  # else the checks say why
         create(sides, decision, {READ_REPLICA: found.location, "partitions": found.partitions})
 
@@ -574,7 +574,7 @@ def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterat
         yield message, "Keep one of the two, or give the Mounting another name with `as`."
     if not is_new:
         return
-    match situation.given.stored.recoveries.get(topic.address):
+    match situation.request.stored.recoveries.get(topic.address):
         case None:
             yield f"{READ_REPLICA}: object storage was not looked at", "Plan again."
         case UserError() as error:
@@ -603,7 +603,7 @@ def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, st
     if cluster is not None and cluster.spec.object_storage is None:
         yield f"{word}: cluster {topic.cluster} has no object storage", "Declare objectStorage on the Cluster."
         return
-    match situation.given.stored.recoveries.get(topic.address):
+    match situation.request.stored.recoveries.get(topic.address):
         case None:
             yield f"{word}: object storage was not looked at", "Plan again."
         case UserError() as error:

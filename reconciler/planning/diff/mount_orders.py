@@ -126,7 +126,7 @@ def _warn(order: MountOrder, situation: Situation, decision: Decision) -> None:
     lying = order.source.found
     if lying is not None and order.phase != "finish":
         configs = {key: (value, "") for key, value in lying.configs.items()}
-        message = expiring_text(configs, lying, situation.given.now_ms)
+        message = expiring_text(configs, lying, situation.request.now_ms)
         if message is not None:
             hint = (
                 "If it is to stay, apply a longer retention.ms of the topic before that; a Mounting and a Topic in the "

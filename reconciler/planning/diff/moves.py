@@ -272,7 +272,7 @@ def moved_from(action: Action) -> Address | None:
 
 def _lies_detached(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Refuse to make a topic empty whose records lie where somebody unmounted them, under its old name."""
-    location, there = situation.given.stored.detached.get(old), situation.given.stored.mounted_elsewhere.get(old)
+    location, there = situation.request.stored.detached.get(old), situation.request.stored.mounted_elsewhere.get(old)
     if sides.before is not None or sides.address in situation.mountings:
         return False
     if there is not None:
@@ -515,7 +515,7 @@ class MountOrder:
     def _before_mounting(self, action: Transition, topic: Address) -> Iterator[str]:
         others = self._at.get(topic, ())
         if action.machine == MOUNT.name:
-            source = self._situation.given.stored.mounts.get(action.address)
+            source = self._situation.request.stored.mounts.get(action.address)
             if isinstance(source, MountSource) and source.unmounts is not None:
                 yield from self._of_mounting.get(source.unmounts, ())
             yield from self._unmounts.get(topic, ())

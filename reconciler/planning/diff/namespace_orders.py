@@ -111,7 +111,9 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
     """Delete a namespace with all that is in it; what is in a namespace goes before the namespace."""
     itself = _namespace(order.cluster, order.name)
     inside = {at for at in situation.observed if itself in holders_of(at)}
-    hidden = [error for at, error in sorted(situation.given.hidden.items()) if at == itself or itself in holders_of(at)]
+    hidden = [
+        error for at, error in sorted(situation.request.hidden.items()) if at == itself or itself in holders_of(at)
+    ]
     if hidden or itself not in situation.observed:
         why = (hidden[0].message, hidden[0].hint) if hidden else _unknown(order.name, order.cluster)
         decision.refuse(itself, None, *why)

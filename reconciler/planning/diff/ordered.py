@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 def decide_ordered(situation: Situation, decision: Decision) -> None:
     """Add the actions of every order, and an error for each order that is refused."""
     forgotten: dict[Address, None] = {}
-    for order in situation.given.orders:
+    for order in situation.request.orders:
         match order:
             case ForgetOrder() | ReaddressOrder():
                 _change_record(order, situation.recorded, forgotten, decision)

@@ -61,7 +61,7 @@ _NOT_ALL: Final = "the principal of reconciler is not shown every topic there"
 
 def check_hidden(situation: Situation) -> Iterator[Finding]:
     """Yield every wanted or recorded address that is there and hidden, or that may be."""
-    hidden = situation.given.hidden
+    hidden = situation.request.hidden
     if hidden:
         for address in sorted({*situation.wanted, *situation.recorded}, key=rank):
             why = hidden.get(address) or hidden.get(mirror_at(address))
@@ -91,7 +91,7 @@ def _unproven(situation: Situation) -> Iterator[Finding]:
     if not any(situation.capabilities(cluster).may_hide for cluster in situation.trusted):
         return
     for address in sorted(situation.recorded, key=rank):
-        if address in situation.given.hidden or not may_be_hidden(address, situation):
+        if address in situation.request.hidden or not may_be_hidden(address, situation):
             continue
         if situation.is_decidable(address):
             wanted, cluster = situation.wanted.get(address), cluster_of(address) or ""
@@ -114,14 +114,14 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
     undeclared: Counter[str] = Counter()
     for address in sorted(leaving, key=rank, reverse=True):
         cluster = cluster_of(address)
-        if not situation.is_chosen(address) or address in situation.given.hidden or may_be_hidden(address, situation):
+        if not situation.is_chosen(address) or address in situation.request.hidden or may_be_hidden(address, situation):
             continue
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
             undeclared[cluster or ""] += kind_of(address) in _LEFT_THERE
         elif cluster in situation.trusted and not (address in situation.observed and is_left(address, situation)):
             _leave(address, situation.recorded[address], situation, decision)
-    if situation.given.options.is_destroy:
+    if situation.request.options.is_destroy:
         for cluster, count in sorted(undeclared.items()):
             _warn_of_left(cluster, count, decision)
 
@@ -146,7 +146,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         if say_kept(address, situation, decision):
             return
         before = destroyed_as_mirror(address, last, situation)
-    reason = Reason.DESTROYED if situation.given.options.is_destroy else Reason.NO_LONGER_DECLARED
+    reason = Reason.DESTROYED if situation.request.options.is_destroy else Reason.NO_LONGER_DECLARED
     kept = Estimate(location=situation.unmounted.get(address))
     if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
         _say_under_way(address, before, before.resource, decision)
@@ -193,9 +193,9 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     if kind in {"cluster", "mounting", "policy"}:
         return True  # a cluster is never deleted, and forgetting a mounting neither mounts nor unmounts
     if (
-        situation.given.options.is_destroy
+        situation.request.options.is_destroy
         and last.ownership == "adopted"
-        and not situation.given.options.include_adopted
+        and not situation.request.options.include_adopted
     ):
         return True
     if kind == "mirror":
@@ -253,7 +253,7 @@ class Holding:
             return action
         if kind == "namespace" and staying and self._may_stay(action.address):
             ours = [each for each in staying if each in self._situation.recorded and each not in self._forgotten]
-            if ours and self._situation.given.options.is_destroy:
+            if ours and self._situation.request.options.is_destroy:
                 message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
                 self.warnings.append(Finding(action.address, action.source, message, "Destroy that too, or before it."))
                 return action
@@ -261,7 +261,7 @@ class Holding:
         if kind in {"topic", "mirror"}:
             message = f"{first_few(inside, grouping='')} mirrors it: promote or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
-        if kind == "link" and not self._situation.given.options.is_destroy:
+        if kind == "link" and not self._situation.request.options.is_destroy:
             self._refuse_link(action, inside)
             return action
         if staying:
@@ -273,7 +273,7 @@ class Holding:
     def _left_behind(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
         """Return what is ours, and was not selected, in a namespace that moves or was only implied: it goes later."""
         is_implied = (
-            IMPLIED in self._situation.recorded[namespace].origins and not self._situation.given.options.is_destroy
+            IMPLIED in self._situation.recorded[namespace].origins and not self._situation.request.options.is_destroy
         )
         if not is_implied and namespace not in self._moved_namespaces:
             return []
@@ -287,7 +287,7 @@ class Holding:
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
-        way = f"{way_in(left, self._situation.given.selection)}, and add " if left else ""
+        way = f"{way_in(left, self._situation.request.selection)}, and add " if left else ""
         message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
@@ -300,7 +300,7 @@ class Holding:
 
     def _may_stay(self, address: Address) -> bool:
         """Tell whether nobody asked for this namespace to go: it was only implied, or all that is ours goes."""
-        return IMPLIED in self._situation.recorded[address].origins or self._situation.given.options.is_destroy
+        return IMPLIED in self._situation.recorded[address].origins or self._situation.request.options.is_destroy
 
     def _inside(self) -> dict[Address, list[Address]]:
         """Return, by what is to be deleted, what in it stays: not deleted, or only blocked."""
@@ -326,10 +326,10 @@ class Holding:
 
     def _is_kept_by(self, holder: Address, address: Address) -> bool:
         """Tell whether something that stays keeps what it lies in: rules on a prefix are kept by what is ours alone."""
-        capabilities = self._situation.given.capabilities.get(cluster_of(holder) or "")
+        capabilities = self._situation.request.capabilities.get(cluster_of(holder) or "")
         if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
             return True
-        if self._situation.given.options.is_destroy:
+        if self._situation.request.options.is_destroy:
             return False
         is_ours = address in self._situation.recorded and address not in self._forgotten
         return is_ours or address in self._situation.wanted

@@ -62,7 +62,7 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
     if wanted is None or any(finding.address == order.topic for finding in decision.errors):
         return
     names = (order.topic, mirror_at(order.topic))
-    taken = next((at for at in names if at in situation.observed or at in situation.given.hidden), None)
+    taken = next((at for at in names if at in situation.observed or at in situation.request.hidden), None)
     if taken is not None:
         hint = f"Look at it: reconciler topic describe {order.topic}"
         decision.refuse(order.topic, None, f"{taken} exists already", hint)
@@ -73,7 +73,7 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
 
 def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> None:
     """Warn that a name is taken which an unmounted topic had."""
-    location = situation.given.stored.detached.get(topic)
+    location = situation.request.stored.detached.get(topic)
     if location is not None:
         message = f"a topic of that name is unmounted, with its records: it is in object storage at {location}"
         hint = f"To have that topic instead: reconciler topic mount {topic}. Once this one exists, mount it with --to."
@@ -248,7 +248,7 @@ def followers(topic: Address, situation: Situation) -> list[Address]:
 
 
 def _unknown(topic: Address, situation: Situation) -> tuple[str, str]:
-    observed, hidden = situation.observed, situation.given.hidden.get(topic)
+    observed, hidden = situation.observed, situation.request.hidden.get(topic)
     if hidden is not None:
         return hidden.message, hidden.hint
     if mirror_at(topic) in observed:

@@ -156,7 +156,7 @@ def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozens
 def warnings_of_lost(review: Review) -> Iterator[Finding]:
     """Yield, once for each, the clusters that could not be read and are done without."""
     situation = review.situation
-    for cluster, why in sorted(situation.given.lost.items()):
+    for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))
         yield Finding(
             cluster_address(cluster),

@@ -31,22 +31,22 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 
 
 def effective(
-    desired: Desired, given: PlanInput, observed: Inventory = NOTHING
+    desired: Desired, request: PlanInput, observed: Inventory = NOTHING
 ) -> tuple[dict[Address, WantedResource], list[Finding]]:
     """Return what each address is to be, and what of the files could not be understood.
 
     `observed` tells which topics are tiered: where a policy switches that off, only those need words for it.
     What lives on a cluster that was not read stays as it is declared: nothing is decided about it.
     """
-    return _Making(desired, given, observed).all()
+    return _Making(desired, request, observed).all()
 
 
 class _Making:
     """The desired resources in the making, one after the other."""
 
-    def __init__(self, desired: Desired, given: PlanInput, observed: Inventory) -> None:
+    def __init__(self, desired: Desired, request: PlanInput, observed: Inventory) -> None:
         self._desired = desired
-        self._given = given
+        self._request = request
         self._wanted: dict[Address, WantedResource] = {}
         self._findings: list[Finding] = []
         self._links: dict[Address, tuple[MirrorLink, Declared]] = {}
@@ -92,7 +92,7 @@ class _Making:
                 assert_never(resource)
 
     def _cluster(self, cluster: Cluster, declared: Declared) -> WantedResource:
-        capabilities = self._given.capabilities.get(cluster.metadata.name)
+        capabilities = self._request.capabilities.get(cluster.metadata.name)
         if capabilities is None or not capabilities.cluster_properties:
             return WantedResource(cluster, declared.source)
         wanted, findings = compiled_cluster(cluster, declared.source, capabilities.properties)
@@ -101,7 +101,7 @@ class _Making:
 
     def _topic(self, topic: Topic, declared: Declared) -> WantedResource:
         spec = topic.spec
-        capabilities = self._given.capabilities.get(topic.cluster)
+        capabilities = self._request.capabilities.get(topic.cluster)
         if capabilities is None:
             return WantedResource(topic, declared.source)
         moved = address_of("topic", topic.cluster, spec.moved_from) if spec.moved_from else None
@@ -116,7 +116,7 @@ class _Making:
 
     def _namespace(self, namespace: Namespace, declared: Declared) -> WantedResource:
         spec = namespace.spec
-        capabilities = self._given.capabilities.get(namespace.cluster)
+        capabilities = self._request.capabilities.get(namespace.cluster)
         if capabilities is None:
             return WantedResource(namespace, declared.source)
         moved = address_of("namespace", namespace.cluster, spec.moved_from) if spec.moved_from else None

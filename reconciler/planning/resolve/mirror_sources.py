@@ -751,7 +751,7 @@ def _partitions(source: Address, situation: Situation) -> int | None:
 def _comes(source: Address, situation: Situation) -> Recoverable | Mounting | None:
     """Return what a source is that this plan mounts: as it lies detached, or what detaches it in this plan."""
     mounting = situation.mountings.get(source)
-    found = situation.given.stored.mounts.get(mounting.address) if mounting is not None else None
+    found = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
     if not isinstance(found, MountSource) or source in situation.observed:
         return None
     leaving = situation.wanted.get(found.unmounts) if found.unmounts is not None else None
@@ -789,10 +789,10 @@ def _synced(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
 
 def why_unread(cluster: str, situation: Situation) -> str:
     """Return why a cluster was not read, as the rest of a sentence about it."""
-    why = situation.given.lost.get(cluster)
+    why = situation.request.lost.get(cluster)
     if why is None:
         return "was not read"
-    return why if situation.given.orders else "does not answer"
+    return why if situation.request.orders else "does not answer"
 
 
 def link_of(mirror: MirrorTopic) -> Address:
@@ -836,7 +836,7 @@ def with_held_roles(
 def is_left(address: Address, situation: Situation) -> bool:
     """Tell whether a mirror that no file names is left alone: a command made it, over a link that has not left them."""
     last = situation.recorded[address]
-    if situation.given.options.is_destroy or not isinstance(last.resource, MirrorTopic):
+    if situation.request.options.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
     link = link_of(last.resource)
     return is_made_by_command(last) and (link in situation.wanted or link not in situation.recorded)

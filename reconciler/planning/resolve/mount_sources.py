@@ -203,7 +203,7 @@ def is_unmounted(last: Recorded | None) -> bool:
 
 def is_away(mounting: Mounting, situation: Situation) -> bool:
     """Tell whether the topic of a mounting is in object storage, by the record or by its register."""
-    is_found = isinstance(situation.given.stored.mounts.get(mounting.address), MountSource)
+    is_found = isinstance(situation.request.stored.mounts.get(mounting.address), MountSource)
     return is_unmounted(last_of(mounting, situation)) or is_found
 
 
@@ -215,14 +215,14 @@ def held_place(mounting: Mounting, situation: Situation) -> str | None:
     is_moving = (under_way is not None and is_under_way(under_way.state)) or (seen and seen.state == MIGRATING)
     if is_moving or last is None or not isinstance(was, Mounting):
         return None
-    source = situation.given.stored.mounts.get(mounting.address)
+    source = situation.request.stored.mounts.get(mounting.address)
     lies_at = source.location if isinstance(source, MountSource) and source.unmounts is None else None
     is_same = was.spec.source == mounting.spec.source or lies_at in {last.physical_name} - {None}
     if not is_same or (was.spec.state, was.topic_name) != (mounting.spec.state, mounting.topic_name):
         return None
     if mounting.spec.state == "unmounted":
         return "mounted" if seen is not None and not is_stranger(mounting, seen, situation) else None
-    is_gone = seen is None and (lies_at is not None or topic in situation.given.stored.mounted_elsewhere)
+    is_gone = seen is None and (lies_at is not None or topic in situation.request.stored.mounted_elsewhere)
     return "unmounted" if is_gone else None
 
 

@@ -46,9 +46,9 @@ given = PlanInput(
     now_ms=1_767_225_600_000,
 )
 few = list(desired)[:100]  # what only the first plan of a process costs is paid by a small one
-judge(decide(*({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), given=given), {})
+judge(decide(*({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), request=given), {})
 began = time.perf_counter()
-planned = judge(decide(desired, recorded, observed, given=given), {})
+planned = judge(decide(desired, recorded, observed, request=given), {})
 took = time.perf_counter() - began
 if planned.errors or len(planned.actions) != count // 5:
     sys.exit(f"{len(planned.actions)} actions, errors {planned.errors[:3]}")
