@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
 
 
-_LOOKS: Final = 3
+_MAX_ROUNDS: Final = 3
 
-# Only who checks a cluster pays for what reads it.
+# Imported lazily: only this command needs them.
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCluster:
-    """What a cluster was found to be, and what a repair did; `checked` is how it is after that."""
+    """Result of a check; `checked` is the state after repairs."""
 
     address: Address
     url: str
@@ -45,17 +45,16 @@ class CheckedCluster:
 
 
 def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
-    """Check one cluster; with `repair`, mend what can be mended without loss, and check again.
+    """Check one embedded cluster; `repair` mends what can be mended without loss and checks again.
 
     Raises:
-        UserError: There is no such cluster, it is not an embedded one, or another one answers in its place.
-        RetryableError: It is recorded, and nothing is there.
+        RetryableError: The cluster is recorded, but its root is empty.
     """
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
     site = reach.site()
     try:
-        return _checked(site, name, repair=repair, deep=deep)
+        return _check_and_repair(site, name, repair=repair, deep=deep)
     except UserError as error:
         if MEND not in (error.hint or ""):
             raise
@@ -65,42 +64,40 @@ def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> Checked
         raise UserError(error.message, hint=hint) from error
 
 
-def _checked(site: Site, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
     from reconciler.embedded.check.check import check_cluster
 
-    store = _store(site, name)
-    snapshot = _state(site, is_needed=repair)
-    _check_there(store, name, snapshot)
+    store = _open_root(site, name)
+    snapshot = _read_state_if_possible(site, is_needed=repair)
+    _check_not_empty(store, name, snapshot)
     storage = object_storage(site.clusters[name], site.edge)
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[Mended, ...] = ()
     if repair:
         refuse_another = partial(refuse_another_cluster, site, name, snapshot)
         look = partial(check_cluster, store, deep=deep, storage=storage)
-        mended, checked = _put_back((store, storage), checked, look, refuse_another)
-        more = _mended(site, (store, storage), checked)
+        mended, checked = _restore_cut_off((store, storage), checked, look, refuse_another)
+        more = _repair(site, (store, storage), checked)
         mended, checked = (*mended, *more), look() if more else checked
-    return CheckedCluster(
-        cluster_address(name), store.url, checked, mended, _verdict(name, checked, is_repaired=repair)
-    )
+    return CheckedCluster(cluster_address(name), store.url, checked, mended, _judge(name, checked, is_repaired=repair))
 
 
-def _put_back(
+def _restore_cut_off(
     stores: tuple[ObjectStore, ObjectStore | None],
     checked: Checked,
     look: Callable[[], Checked],
     refuse_another: Callable[[], None],
 ) -> tuple[tuple[Mended, ...], Checked]:
-    """Put back what was cut off, until nothing of it is found: a catalog that can be read shows more."""
+    """Restore cut-off objects until none remain: a restored catalog can reveal more of them."""
     from reconciler.embedded.check.mend import put_back_cut_off
 
     store, storage = stores
     mended: tuple[Mended, ...] = ()
-    if checked.cluster_id is None:  # which cluster it is, nobody can tell before
+    if checked.cluster_id is None:  # the cluster is identified only after this restore
         mended = tuple(put_back_cut_off(store, None, checked))
         checked = look() if mended else checked
     refuse_another()
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_ROUNDS):
         more = put_back_cut_off(store, storage, checked)
         if not more:
             break
@@ -108,7 +105,7 @@ def _put_back(
     return mended, checked
 
 
-def _mended(site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
+def _repair(site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
     from reconciler.embedded.check.mend import mend
     from reconciler.embedded.cluster import EmbeddedCluster
 
@@ -121,7 +118,7 @@ def _mended(site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked:
     return tuple(mend(cluster, checked))
 
 
-def _store(site: Site, name: str) -> ObjectStore:
+def _open_root(site: Site, name: str) -> ObjectStore:
     declared = site.clusters.get(name)
     if declared is None:
         known = ", ".join(sorted(site.clusters)) or "none"
@@ -134,8 +131,8 @@ def _store(site: Site, name: str) -> ObjectStore:
     return open_store(settings_of(root, site.edge.folder))
 
 
-def _state(site: Site, *, is_needed: bool) -> Snapshot | None:
-    """Return the state; a check goes on without one that cannot be read, a repair does not."""
+def _read_state_if_possible(site: Site, *, is_needed: bool) -> Snapshot | None:
+    """Return the state; only a repair fails if it cannot be read."""
     try:
         return read_state(site)
     except ReconcilerError as error:
@@ -147,8 +144,8 @@ def _state(site: Site, *, is_needed: bool) -> Snapshot | None:
         return None
 
 
-def _check_there(store: ObjectStore, name: str, snapshot: Snapshot | None) -> None:
-    if next((each for each in store.list("") if each.key != CLUSTER or each.size), None) is not None:
+def _check_not_empty(store: ObjectStore, name: str, snapshot: Snapshot | None) -> None:
+    if next((stored for stored in store.list("") if stored.key != CLUSTER or stored.size), None) is not None:
         return
     if snapshot is not None and cluster_address(name) in snapshot.record:
         message = f"cluster {name} is recorded, but nothing is at {store.url}"
@@ -158,7 +155,7 @@ def _check_there(store: ObjectStore, name: str, snapshot: Snapshot | None) -> No
     raise UserError(f"there is no cluster at {store.url} yet", hint="Create it with: reconciler apply")
 
 
-def _verdict(name: str, checked: Checked, *, is_repaired: bool) -> ReconcilerError | None:
+def _judge(name: str, checked: Checked, *, is_repaired: bool) -> ReconcilerError | None:
     if not checked.errors:
         return None
     errors = counted(checked.errors, "error")

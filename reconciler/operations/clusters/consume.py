@@ -39,24 +39,17 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import SiteOptions, Stop
 
 
-# The file that `topic consume` writes: one reader at a time, and for a group it grows.
-
-
-_CHUNK: Final = 1 << 16
+_CHUNK_BYTES: Final = 1 << 16
 
 
 @contextmanager
 def opened(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[BinaryIO]:
-    """Open where records go, and keep every other reader out of it until the block ends.
-
-    Raises:
-        UserError: It cannot be written, another reader writes it, or what a group has read would go with it.
-    """
+    """Open the output, exclusively if it is a file."""
     if options.output is None:
         yield stdout
         return
     try:
-        stream = _file(cwd / options.output, options)
+        stream = _open_output(cwd / options.output, options)
     except OSError as error:
         raise UserError(
             f"cannot write {options.output}: {error.strerror or error}", hint="Name a file that can be written."
@@ -65,15 +58,15 @@ def opened(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[Bin
         with stream:
             yield stream
     except OSError as error:
-        # A write that fails, on a full disk say, does not name its file by itself.
+        # A failed write, for example on a full disk, does not name its file.
         error.filename = error.filename or str(options.output)
         raise
 
 
-def _file(path: Path, options: ConsumeOptions) -> BinaryIO:
+def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
     if path.exists() and not path.is_file():
-        return path.open("wb")  # a pipe or a device has no content that two could spoil
-    stream = _locked(path, options)
+        return path.open("wb")  # a pipe or a device needs no lock
+    stream = _open_locked(path, options)
     try:
         _prepare(stream, options)
     except BaseException:
@@ -82,8 +75,8 @@ def _file(path: Path, options: ConsumeOptions) -> BinaryIO:
     return stream
 
 
-def _locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """Open a file as it is and hold it until it is closed; the kernel lets go of it where a reader is killed."""
+def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
+    """Open a file without truncating it and lock it. The kernel releases the lock of a killed process."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -101,7 +94,7 @@ def _locked(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
-    """Make room for what comes; a group goes on where it left off, so what it wrote before stays."""
+    """Truncate the file; for a group, keep its whole lines and append."""
     if options.group is None:
         stream.truncate(0)
         return
@@ -110,76 +103,73 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
             f"{options.output} is there already, and what group {options.group} has read would go with it",
             hint="Name another file: a group does not read again what it has committed.",
         )
-    stream.truncate(_whole_lines(stream))
+    stream.truncate(_end_of_whole_lines(stream))
     stream.seek(0, 2)
 
 
-def _whole_lines(stream: BinaryIO) -> int:
-    """Return where the last whole line ends: what a run that died had begun behind it was never committed."""
+def _end_of_whole_lines(stream: BinaryIO) -> int:
+    """Return the end of the last whole line. A partial line of a crashed run was never committed."""
     at = stream.seek(0, 2)
     while at > 0:
-        start = max(0, at - _CHUNK)
+        start = max(0, at - _CHUNK_BYTES)
         stream.seek(start)
-        found = stream.read(at - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = stream.read(at - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         at = start
     return 0
 
 
-# Reading topics for `topic consume`: which they are, where each partition begins, and what a group has of them.
+_POLL_PAUSE_S: Final = 0.5
+_COMMIT_INTERVAL_MS: Final = 5_000
+"""Same as Kafka's `auto.commit.interval.ms`."""
+_IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
+"""A group that waits for records commits at this interval, or it would count as idle."""
 
+_NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
+"""Errors of `fsync` on pipes and terminals, which cannot be synced."""
 
-_BETWEEN_LOOKS_S: Final = 0.5
-_BETWEEN_COMMITS_MS: Final = 5_000
-"""As Kafka's `auto.commit.interval.ms`."""
-_STILL_READING_MS: Final = 3_600_000
-"""Who waits for records commits now and then what it has, for a group that does not is taken for idle."""
-
-_KEEPS_NOTHING: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
-"""A pipe or a terminal has nothing that could be synced."""
-
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """Full name of a topic, and partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """How logs are read: what of open transactions is seen, and who is told of offsets that are gone."""
+class ReadMode:
+    """Isolation of reads, and the callback for lost offsets."""
 
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
 
     def log(self, provider: Provider, topic: Address) -> TopicLog:
-        """Return the records of a topic, to be read so."""
+        """Return the log of a topic."""
         return provider.log(topic, isolation=self.isolation, on_missing=self.on_missing)
 
 
 @dataclass(frozen=True, slots=True)
-class OneTopic:
-    """A topic that was named."""
+class NamedTopic:
+    """A topic named by address."""
 
     provider: Provider
     address: Address
-    how: How
+    how: ReadMode
     is_one: bool = True
 
     def topics(self) -> dict[str, TopicLog]:
-        """Return it."""
+        """Return the topic's log."""
         return {full_name_of(self.address): self.how.log(self.provider, self.address)}
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
-    """All topics of a cluster whose full name matches a regular expression, as they are at each look."""
+class MatchingTopics:
+    """All topics of a cluster whose full name matches a regular expression; listed again at each poll."""
 
     provider: Provider
     cluster: str
     regex: str
-    how: How
+    how: ReadMode
     is_one: bool = False
     _logs: dict[tuple[str, str | None], TopicLog] = field(default_factory=dict)
-    """By full name and incarnation: one that is created again is another log."""
+    """By full name and incarnation: a recreated topic has another log."""
 
     @property
     def address(self) -> Address:
@@ -187,18 +177,14 @@ class Matching:
         return cluster_address(self.cluster)
 
     def topics(self) -> dict[str, TopicLog]:
-        """Return them by full name, sorted.
-
-        Raises:
-            UserError: It is not a regular expression.
-        """
+        """Return the matching topics by full name, sorted."""
         observed = self.provider.observe(Scope())
-        found = {
-            full_name_of(address): each.incarnation
-            for address, each in observed.items()
-            if kind_of(address) in {"topic", "mirror"} and not each.is_internal and each.hidden is None
+        incarnations = {
+            full_name_of(address): topic.incarnation
+            for address, topic in observed.items()
+            if kind_of(address) in {"topic", "mirror"} and not topic.is_internal and topic.hidden is None
         }
-        return {name: self._log(name, found[name]) for name in matching(self.regex, sorted(found))}
+        return {name: self._log(name, incarnations[name]) for name in matching(self.regex, sorted(incarnations))}
 
     def _log(self, full_name: str, incarnation: str | None) -> TopicLog:
         which = (full_name, incarnation)
@@ -208,11 +194,11 @@ class Matching:
         return self._logs[which]
 
 
-Source: TypeAlias = OneTopic | Matching
+Source: TypeAlias = NamedTopic | MatchingTopics
 
 
 class Progress:
-    """How far each partition was written, and what of that a group has committed; without a group nothing is."""
+    """Offsets written and committed by partition. Without a group, nothing is committed."""
 
     def __init__(
         self,
@@ -223,34 +209,34 @@ class Progress:
         *,
         is_whole: bool,
     ) -> None:
-        """Keep where commits go. `is_whole`: the output is worth nothing before it is complete."""
+        """Start with nothing written. `is_whole`: the output is usable, and committed, only when complete."""
         self._groups = groups
         self._group = group
         self._stream = stream
         self._now_ms = now_ms
         self._is_whole = is_whole
-        self._written: dict[Place, int] = {}
+        self._written: dict[TopicPartition, int] = {}
         self._is_new = False
         self._committed_ms = now_ms()
 
-    def committed(self, topic: str) -> Mapping[Place, int]:
-        """Return where the group goes on reading a topic."""
+    def committed(self, topic: str) -> Mapping[TopicPartition, int]:
+        """Return the committed offsets of a topic."""
         return {} if self._groups is None else self._groups.committed(self._group, [topic])
 
-    def wrote(self, place: Place, offset: int) -> None:
-        """Take note that everything below an offset has been handed to the output and flushed."""
+    def wrote(self, place: TopicPartition, offset: int) -> None:
+        """Store that all records below an offset were written and flushed; commit if it is time."""
         self._is_new = self._is_new or self._written.get(place) != offset
         self._written[place] = offset
         since_ms = self._now_ms() - self._committed_ms
-        if not self._is_whole and since_ms >= (_BETWEEN_COMMITS_MS if self._is_new else _STILL_READING_MS):
+        if not self._is_whole and since_ms >= (_COMMIT_INTERVAL_MS if self._is_new else _IDLE_COMMIT_INTERVAL_MS):
             self._commit()
 
     def forget(self, topics: Collection[str]) -> None:
-        """Commit nothing of topics that are gone, nor of those of the same name that were created since."""
+        """Drop topics that were deleted or recreated, so that their offsets are not committed."""
         self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
 
     def finish(self) -> None:
-        """Commit all that was written."""
+        """Commit all written offsets."""
         self._commit()
 
     def _commit(self) -> None:
@@ -262,8 +248,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One pass over topics, or an endless one."""
+class TopicReader:
+    """Records of a source, read once or followed."""
 
     source: Source
     options: ConsumeOptions
@@ -272,18 +258,18 @@ class Reading:
     warn: Callable[[str], None]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is asked for, at most as many records as asked for; of many topics, each record names its own."""
+        """Yield batches of up to `max_records` in total. With several topics, each record has a column `topic`."""
         left = self.options.max_records
-        for topic, partition, batch in self._all() if left != 0 else ():
+        for topic, partition, batch in self._read_all() if left != 0 else ():
             taken = batch if left is None else batch.slice(0, left)
-            yield taken if self.source.is_one else _named(topic, taken)
+            yield taken if self.source.is_one else _add_topic_column(topic, taken)
             self.progress.wrote((topic, partition), taken.column("offset")[-1].as_py() + 1)
             left = None if left is None else left - taken.num_rows
             if left == 0:
                 return
 
-    def _all(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-        at: dict[Place, int] = {}
+    def _read_all(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+        at: dict[TopicPartition, int] = {}
         ids: dict[str, str | None] = {}
         is_first = True
         while True:
@@ -294,17 +280,17 @@ class Reading:
             self.progress.forget(gone)
             for topic, log in logs.items():
                 bounds = self._bounds(log)
-                at.update(self._starts(topic, log, bounds, at, is_first=is_first))
-                for partition, found in sorted(bounds.items()):
-                    place, end = (topic, partition), found.readable_end(self.options.isolation)
+                at.update(self._first_offsets(topic, log, bounds, at, is_first=is_first))
+                for partition, offsets in sorted(bounds.items()):
+                    place, end = (topic, partition), offsets.readable_end(self.options.isolation)
                     for batch in log.read(partition, OffsetRange(at[place], end)):
                         if self.stop.is_requested:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    # A group that saw an open transaction is beyond the last stable offset, and stays there.
-                    self.progress.wrote(place, min(at[place], found.end))
-            if not self.options.follow or self.stop.wait(_BETWEEN_LOOKS_S):
+                    # A group that read an open transaction is past the last stable offset; do not move it back.
+                    self.progress.wrote(place, min(at[place], offsets.end))
+            if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
             is_first = False
 
@@ -321,72 +307,74 @@ class Reading:
             f"partition {wanted}: the topic does not have it", hint=f"Its partitions are 0 to {len(bounds) - 1}."
         )
 
-    def _starts(
-        self, topic: str, log: TopicLog, bounds: Mapping[int, Bounds], at: Mapping[Place, int], *, is_first: bool
-    ) -> dict[Place, int]:
-        """Return where partitions begin that were not read before; what joins later is read from its beginning."""
+    def _first_offsets(
+        self,
+        topic: str,
+        log: TopicLog,
+        bounds: Mapping[int, Bounds],
+        at: Mapping[TopicPartition, int],
+        *,
+        is_first: bool,
+    ) -> dict[TopicPartition, int]:
+        """Return the first offsets of new partitions: committed, else the option's; for later partitions, the start."""
         new = [partition for partition in bounds if (topic, partition) not in at]
         committed = self.progress.committed(topic) if new else {}
-        starts: dict[Place, int] = {}
+        starts: dict[TopicPartition, int] = {}
         for partition in new:
-            place, found = (topic, partition), bounds[partition]
+            place, offsets = (topic, partition), bounds[partition]
             wanted = committed.get(place)
             if wanted is None and is_first:
-                wanted = self._start(log, partition, found)
-            starts[place] = max(found.start, found.start if wanted is None else wanted)
+                wanted = self._start_offset(log, partition, offsets)
+            starts[place] = max(offsets.start, offsets.start if wanted is None else wanted)
             if wanted is not None:
-                self._check_there(place, wanted, found)
+                self._warn_out_of_range(place, wanted, offsets)
         return starts
 
-    def _check_there(self, place: Place, wanted: int, found: Bounds) -> None:
-        """Warn of an offset that the partition no longer has, or does not have yet."""
+    def _warn_out_of_range(self, place: TopicPartition, wanted: int, offsets: Bounds) -> None:
+        """Warn if the partition does not have an offset any more, or not yet."""
         where = f"partition {place[1]} of {place[0]}"
-        if wanted < found.start:
-            what = f"offsets {wanted} to {found.start - 1} are gone, by retention or by a delete"
-            self.warn(f"{where} begins at offset {found.start}: {what}")
-        elif wanted > found.end:
-            self.warn(f"{where} ends at offset {found.end}: there is no offset {wanted} yet")
+        if wanted < offsets.start:
+            what = f"offsets {wanted} to {offsets.start - 1} are gone, by retention or by a delete"
+            self.warn(f"{where} begins at offset {offsets.start}: {what}")
+        elif wanted > offsets.end:
+            self.warn(f"{where} ends at offset {offsets.end}: there is no offset {wanted} yet")
 
-    def _start(self, log: TopicLog, partition: int, bounds: Bounds) -> int:
+    def _start_offset(self, log: TopicLog, partition: int, bounds: Bounds) -> int:
         start, end = self.options.start, bounds.readable_end(self.options.isolation)
         if start == "earliest":
             return bounds.start
         if start == "latest":
             return end
         if start.isdecimal():
-            return _offset(start)
-        found = log.offset_for_time(partition, _time(start))
-        return end if found is None else found
+            return _parse_offset(start)
+        offset = log.offset_for_time(partition, _parse_time(start))
+        return end if offset is None else offset
 
 
 def check_start(text: str) -> None:
-    """Refuse where nothing can begin, before any output is touched.
-
-    Raises:
-        UsageError: It is neither `earliest`, `latest`, an offset, nor a time since 1970.
-    """
+    """Check the value of `--from` before the output is touched."""
     if text.isdecimal():
-        _offset(text)
+        _parse_offset(text)
     elif text not in {"earliest", "latest"}:
-        _time(text)
+        _parse_time(text)
 
 
 def _make_durable(stream: BinaryIO) -> None:
     stream.flush()
-    with suppress(UnsupportedOperation):  # no file at all
+    with suppress(UnsupportedOperation):  # not a file
         try:
             os.fsync(stream.fileno())
         except OSError as error:
-            if error.errno not in _KEEPS_NOTHING:
+            if error.errno not in _NOT_SYNCABLE:
                 raise
 
 
-def _named(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _add_topic_column(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     names = pa.repeat(pa.scalar(topic), batch.num_rows)
     return pa.RecordBatch.from_arrays([names, *batch.columns], ["topic", *batch.schema.names])
 
 
-def _offset(text: str) -> int:
+def _parse_offset(text: str) -> int:
     digits = text.lstrip("0")
     offset = int(digits or "0") if len(digits) <= len(str(MAX_OFFSET)) else None
     if offset is None or offset > MAX_OFFSET:
@@ -394,9 +382,9 @@ def _offset(text: str) -> int:
     return offset
 
 
-def _time(text: str) -> int:
+def _parse_time(text: str) -> int:
     try:
-        found = to_milliseconds([text])[0].as_py()
+        milliseconds = to_milliseconds([text])[0].as_py()
     except BadTimeError as error:
         if error.is_early:
             raise UsageError(f"--from {text!r} is before 1970", hint="Times of records begin with 1970.") from error
@@ -404,70 +392,70 @@ def _time(text: str) -> int:
             f"--from {text!r} is neither earliest, latest, an offset, nor a time",
             hint="Write a time as 2013-01-01T05:00:00Z.",
         ) from error
-    return int(found)
+    return int(milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
-    """What was read, and from where."""
+class ConsumeResult:
+    """Number of records read, and the source."""
 
     where: str
     records: int
 
 
-def consume(reach: SiteOptions, address: str, options: ConsumeOptions, *, stdout: BinaryIO, stop: Stop) -> Consumed:
-    """Write records up to the end as it is now; with `follow` until somebody stops it.
+def consume(
+    reach: SiteOptions, address: str, options: ConsumeOptions, *, stdout: BinaryIO, stop: Stop
+) -> ConsumeResult:
+    """Write records up to the current end; with `follow`, until stopped.
 
-    With a group, offsets are committed after what lies before them is written and flushed: a crash repeats records
-    rather than lose them.
-
-    Raises:
-        UserError: The topic or partition is not there, another reader writes the file, or an option makes no sense.
+    Offsets of a group are committed after records are flushed: a crash repeats records but loses none.
     """
     check_start(options.start)
-    form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
+    form, options = _output_format(options), replace(options, isolation=isolation_of(options.isolation))
     site = reach.site()
-    source, where = _source(reach, site, address, options)
+    source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else told_unmounted(site, source.address)
     with named, opened(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
-        progress = _progress(reach, site, source, options, stream)
-        reading = Reading(source, options, progress, stop, site.invocation.warn)
+        progress = _open_progress(reach, site, source, options, stream)
+        reading = TopicReader(source, options, progress, stop, site.invocation.warn)
         records = write_output(reading.batches(), stream, form=form)
         progress.finish()
-    return Consumed(where, records)
+    return ConsumeResult(where, records)
 
 
-def _source(reach: SiteOptions, site: Site, address: str, options: ConsumeOptions) -> tuple[Source, str]:
+def _open_source(reach: SiteOptions, site: Site, address: str, options: ConsumeOptions) -> tuple[Source, str]:
     if options.regex is None:
         topic = topic_address(address)
         reach.check_answers(site, cluster_of(topic) or "")
-        return OneTopic(provider_of(site, topic), topic, _how(site, options)), topic
+        return NamedTopic(provider_of(site, topic), topic, _read_mode(site, options)), topic
     name = cluster_named(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
     reach.check_answers(site, name)
-    source = Matching(site.providers[name], name, options.regex, _how(site, options))
+    source = MatchingTopics(site.providers[name], name, options.regex, _read_mode(site, options))
     return source, f"{options.regex} on cluster {name}"
 
 
-def _how(site: Site, options: ConsumeOptions) -> How:
+def _read_mode(site: Site, options: ConsumeOptions) -> ReadMode:
     if not options.skip_missing:
-        return How(options.isolation)
-    return How(options.isolation, lambda lost: site.invocation.warn(str(lost)))
+        return ReadMode(options.isolation)
+    return ReadMode(options.isolation, lambda lost: site.invocation.warn(str(lost)))
 
 
-def _progress(reach: SiteOptions, site: Site, source: Source, options: ConsumeOptions, stream: BinaryIO) -> Progress:
+def _open_progress(
+    reach: SiteOptions, site: Site, source: Source, options: ConsumeOptions, stream: BinaryIO
+) -> Progress:
     if options.group is None:
         return Progress(None, "", stream, site.invocation.now_ms, is_whole=False)
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = groups_of(source.provider)
     group = groups.called(options.group)
-    groups.commit(group, {})  # a group that cannot be is told before anything is written
+    groups.commit(group, {})  # reject an invalid group before anything is written
     is_whole = options.output_format == "parquet"
     return Progress(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
 
 
-def _form(options: ConsumeOptions) -> OutputFormat:
+def _output_format(options: ConsumeOptions) -> OutputFormat:
     for form in OUTPUT_FORMATS:
         if form == options.output_format:
             if form == "parquet" and options.follow:
@@ -480,35 +468,29 @@ def _form(options: ConsumeOptions) -> OutputFormat:
     )
 
 
-# What is read, and where it goes.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """What is read and where it goes; `None` as `output` is standard output."""
+    """Options of `topic consume`. `output` `None`: standard output."""
 
     output: Path | None = None
     output_format: str = "records"
     partition: int | None = None
     start: str = "earliest"
-    """`earliest`, `latest`, an offset, or a time; with a group, of what it never committed."""
+    """`earliest`, `latest`, an offset, or a time; a group's committed offsets take precedence."""
     max_records: int | None = None
     isolation: Isolation = "read_committed"
     follow: bool = False
     group: str | None = None
-    """Where it left off is where reading begins; what was written is committed."""
+    """Start at this group's committed offsets and commit what was written."""
     regex: str | None = None
-    """Read all topics of a cluster whose full name matches, in place of one."""
+    """Read all matching topics of a cluster instead of one topic."""
     skip_missing: bool = False
-    """Go on after offsets whose object is gone, and say which they are; otherwise they are an error."""
-
-
-# `topic produce`: a file or standard input, streamed into a topic.
+    """Report offsets whose object is lost and continue; otherwise fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
-    """What is produced; `None` as `input` is standard input, as `input_format` whatever the name says."""
+    """Options of `topic produce`. `input` `None`: standard input; `input_format` `None`: by file name."""
 
     input: Path | None = None
     input_format: str | None = None
@@ -519,7 +501,7 @@ class ProduceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a topic gained."""
+    """Result of a produce."""
 
     address: Address
     records: int
@@ -535,19 +517,15 @@ def produce(
     stdin: BinaryIO,
     report: Callable[[int, int], None],
 ) -> Produced:
-    """Write every record of the input; `report` gets records and bytes so far.
-
-    Raises:
-        UserError: The topic is not there or is a mirror, or something in the input cannot be a record.
-    """
+    """Append every record of the input to a topic; `report` receives records and bytes so far."""
     site = reach.site()
     topic = topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0
     with told_unmounted(site, topic):
         producer = provider_of(site, topic).producer(topic)
-    with _opened(reach.invocation, options, stdin) as given:
-        for batch in read_input(given):
+    with _open_input(reach.invocation, options, stdin) as records_input:
+        for batch in read_input(records_input):
             producer.append(batch)
             records, size = records + batch.num_rows, size + batch.nbytes
             report(records, size)
@@ -556,13 +534,13 @@ def produce(
 
 
 @contextmanager
-def _opened(invocation: Invocation, options: ProduceOptions, stdin: BinaryIO) -> Iterator[Input]:
+def _open_input(invocation: Invocation, options: ProduceOptions, stdin: BinaryIO) -> Iterator[Input]:
     fields = Fields(options.key_field, options.timestamp_field)
     if options.input is None:
-        yield Input(stdin, "-", _input_form(options.input_format, "-"), fields, options.partition)
+        yield Input(stdin, "-", _choose_input_format(options.input_format, "-"), fields, options.partition)
         return
     name = str(options.input)
-    form = _input_form(options.input_format, name)
+    form = _choose_input_format(options.input_format, name)
     path = invocation.cwd / options.input
     try:
         stream = path.open("rb")
@@ -572,7 +550,7 @@ def _opened(invocation: Invocation, options: ProduceOptions, stdin: BinaryIO) ->
         yield Input(stream, name, form, fields, options.partition)
 
 
-def _input_form(wanted: str | None, name: str) -> InputFormat:
+def _choose_input_format(wanted: str | None, name: str) -> InputFormat:
     if wanted is None:
         return format_of(name)
     for form in INPUT_FORMATS:

@@ -49,7 +49,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """Which group is changed, and of what: by default all it has."""
+    """Group and topic partitions to change; by default all partitions."""
 
     cluster: str
     group: str
@@ -61,37 +61,33 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupReset:
-    """What a reset sets."""
+    """Result of a reset."""
 
     cluster: str
     group: str
     moves: tuple[OffsetMove, ...]
     shift: int = 0
-    """By how many offsets it was asked to move."""
+    """Number of offsets by which the reset shifts; zero if it sets absolute offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """What is forgotten: the offsets of one topic, or (`topic` is `None`) the group as a whole."""
+    """What is deleted: offsets of one topic, or the whole group."""
 
     cluster: str
     group: ConsumerGroup
     topic: str | None
-    """Null: the group as a whole."""
+    """Null: the whole group."""
 
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
-    """Return the groups of a cluster; none of them is opened."""
+    """Return the names of a cluster's groups, without reading them."""
     name = cluster_named(cluster)
     return GroupNames(name, tuple(_groups(reach, name).names()))
 
 
 def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGroup:
-    """Return what a group has committed, and its lag.
-
-    Raises:
-        UserError: There is no such group.
-    """
+    """Return the committed offsets of a group, and its lag."""
     name = cluster_named(cluster)
     return DescribedGroup(name, _groups(reach, name).describe(group))
 
@@ -99,11 +95,10 @@ def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGro
 def reset_group(
     reach: SiteOptions, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
 ) -> GroupReset:
-    """Set where a group goes on reading; `confirm` is asked where anything moves.
+    """Set the committed offsets of a group. `confirm` is called only if an offset changes.
 
     Raises:
-        UserError: There is no such group, topic or partition; or it was not confirmed.
-        BlockedError: The group is reading what would be reset.
+        BlockedError: The group reads the topics to reset.
     """
     reset, name, topic = reset_to(to), cluster_named(change.cluster), _topic(change)
     groups = _groups(reach, name, is_writing=True)
@@ -112,41 +107,38 @@ def reset_group(
     done = GroupReset(name, change.group, moves, reset.offsets if isinstance(reset, ByShift) else 0)
     if moves:
         if not change.force and any(move.before is not None for move in moves):
-            found = groups.describe(change.group)
-            _refuse_reading(found, found.topics_read(reach.invocation.now_ms()) & {move.topic for move in moves})
+            consumer_group = groups.describe(change.group)
+            _refuse_reading(
+                consumer_group, consumer_group.topics_read(reach.invocation.now_ms()) & {move.topic for move in moves}
+            )
         require_confirmation(confirm(done))
         groups.move(change.group, moves, force=change.force)
     return done
 
 
 def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
-    """Forget a group, or what it has of one topic.
+    """Delete a group, or its offsets of one topic.
 
     Raises:
-        UserError: There is no such group; or it was not confirmed.
         BlockedError: The group is reading.
     """
     name, topic = cluster_named(change.cluster), _topic(change)
     groups = _groups(reach, name, is_writing=True)
-    found = groups.describe(change.group)
-    deletion = GroupDeletion(name, found, topic)
-    if found.is_reading and found.last_commit_ms is None:
-        _refuse_members(found)
-    if not change.force and (topic is None and found.is_reading):
-        _refuse_reading(found, {offset.topic for offset in found.offsets})
+    consumer_group = groups.describe(change.group)
+    deletion = GroupDeletion(name, consumer_group, topic)
+    if consumer_group.is_reading and consumer_group.last_commit_ms is None:
+        _refuse_members(consumer_group)
+    if not change.force and (topic is None and consumer_group.is_reading):
+        _refuse_reading(consumer_group, {offset.topic for offset in consumer_group.offsets})
     if not change.force and topic is not None:
-        _refuse_reading(found, found.topics_read(reach.invocation.now_ms()) & {topic})
+        _refuse_reading(consumer_group, consumer_group.topics_read(reach.invocation.now_ms()) & {topic})
     require_confirmation(confirm(deletion))
     groups.delete(change.group, topic, force=change.force)
     return deletion
 
 
 def reset_to(text: str) -> Reset:
-    """Return what `--to` says: `earliest`, `latest`, an offset, a shift with its sign, or a time.
-
-    Raises:
-        UserError: It is none of them.
-    """
+    """Parse the value of `--to`: `earliest`, `latest`, an offset, a signed shift, or a time."""
     if text == "earliest":
         return ToEarliest()
     if text == "latest":
@@ -157,7 +149,7 @@ def reset_to(text: str) -> Reset:
         return ToOffset(int(text))
     if _SHIFT.fullmatch(text):
         return ByShift(int(text))
-    from reconciler.records.schema import BadTimeError, to_milliseconds  # noqa: PLC0415 - brings Arrow
+    from reconciler.records.schema import BadTimeError, to_milliseconds  # noqa: PLC0415 - imports Arrow
 
     try:
         return ToTime(int(to_milliseconds([text])[0].as_py()))
@@ -171,7 +163,7 @@ def reset_to(text: str) -> Reset:
 
 
 def cluster_named(text: str) -> str:
-    """Return the name of a cluster, given as it is or as its address."""
+    """Return the cluster name of a name or address."""
     return text.removeprefix("cluster/")
 
 
@@ -196,14 +188,14 @@ def _topic(change: GroupChange) -> str | None:
     return full_name_of(address)
 
 
-def _refuse_members(found: ConsumerGroup) -> None:
-    """Refuse what a platform that knows the members of a group takes from them alone, forced or not."""
-    raise BlockedError(f"group {found.name} is reading: it has members", hint="Stop its consumers first.")
+def _refuse_members(group: ConsumerGroup) -> None:
+    """A platform that knows the members rejects the request even with `--force`."""
+    raise BlockedError(f"group {group.name} is reading: it has members", hint="Stop its consumers first.")
 
 
-def _refuse_reading(found: ConsumerGroup, topics: frozenset[str] | set[str]) -> None:
+def _refuse_reading(group: ConsumerGroup, topics: frozenset[str] | set[str]) -> None:
     if topics:
         raise BlockedError(
-            f"group {found.name} is reading {', '.join(sorted(topics)[:5])}: it committed within the last 24 hours",
+            f"group {group.name} is reading {', '.join(sorted(topics)[:5])}: it committed within the last 24 hours",
             hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
         )

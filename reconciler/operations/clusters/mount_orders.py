@@ -1,4 +1,4 @@
-"""`topic mount` and `topic unmount`: which topics are meant, and the orders to mount or unmount them."""
+"""`topic mount` and `topic unmount`: select topics and build their orders."""
 
 from __future__ import annotations
 
@@ -36,35 +36,31 @@ if TYPE_CHECKING:
 MountVerb: TypeAlias = Literal["mount", "unmount"]
 
 _ANY: Final = "*"
-_HELD: Final = {
+_OWNED: Final = {
     "claimed": "it is being mounted on cluster {} as {}",
     "mounted": "it is mounted on cluster {} as {}",
 }
-"""Why a topic in object storage cannot be mounted, by the state of its register."""
+"""Why a topic cannot be mounted, by the state of its register."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountRequest:
-    """The topics to mount or unmount, as they were typed."""
+    """Arguments of `topic mount` or `topic unmount`."""
 
     verb: MountVerb
     texts: Sequence[str]
     """Addresses and patterns of topics."""
     to: str | None = None
-    """Another full name for the one topic that is mounted."""
+    """New full name for a single mounted topic."""
     phase: Phase = "whole"
 
     @property
     def direction(self) -> Direction:
-        """The direction of its migrations."""
+        """Direction of the migrations."""
         return "inbound" if self.verb == "mount" else "outbound"
 
     def check(self) -> None:
-        """Return if all that was typed may be topics.
-
-        Raises:
-            UsageError: It is not, or another name is given for several.
-        """
+        """Check that all arguments can be topics."""
         if not self.texts:
             hint = "For example topic/west/shop:eu:orders, or 'topic/west/shop:*'."
             raise UsageError("no topics were named", hint=hint)
@@ -78,7 +74,7 @@ class MountRequest:
         if self.to is None:
             return
         if len(self.texts) > 1 or _ANY in self.texts[0]:
-            raise _several_named()
+            raise _reject_rename_of_several()
         try:
             check_full_name(self.to)
         except ValueError as error:
@@ -92,13 +88,7 @@ def migrate_topics(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Mount or unmount topics now; one that is refused stops no other.
-
-    Raises:
-        UsageError: What was typed is no topic, or another name is given for several.
-        UserError: A cluster cannot do it, a pattern matches nothing, or it was not confirmed.
-        LeaseError: Someone else is applying.
-    """
+    """Mount or unmount topics now; a refused topic does not stop the others."""
     request.check()
     site = emergency.site()
     choice = _Choice(emergency, site, request)
@@ -113,35 +103,34 @@ def migrate_topics(
         is_dry_run=is_dry_run,
     ).carry_out()
     locations = {address: order.source.location for address, order in orders.items() if address not in result.failed}
-    failed = {address: choice.explained(orders.get(address), error) for address, error in result.failed.items()}
+    failed = {address: choice.explain(orders.get(address), error) for address, error in result.failed.items()}
     return replace(result, failed=failed, states={} if is_dry_run else locations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A topic that a text may name."""
+    """A topic that an argument may name."""
 
     address: Address
-    """Its address on the cluster, now or afterwards."""
+    """Address on the cluster, after a mount as well."""
     location: str
     register: Mountable | None = None
-    """Its register in object storage, of a topic to be mounted."""
+    """Register in object storage, for a topic to mount."""
     members: tuple[Address, ...] = ()
-    """Topics of the migration that is to be finished: they are finished together."""
+    """All topics of the migration to finish; they can only be finished together."""
 
     @property
     def is_free(self) -> bool:
         return self.register is None or self.register.state == "detached"
 
     def is_named_by(self, text: str) -> bool:
-        """Tell whether an address or pattern names it, or its location."""
         place = address_of("topic", cluster_of(self.address) or "", self.location)
         return matches(text, self.address) or matches(text, place)
 
 
 @dataclass
 class _Choice:
-    """The topics that a request means, and why some cannot be mounted or unmounted."""
+    """Topics selected by a request, and why others were refused."""
 
     emergency: Emergency
     site: Site
@@ -149,17 +138,15 @@ class _Choice:
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)
 
     def orders(self) -> dict[Address, MountOrder]:
-        """Return the orders, and refuse all that needs no plan for it.
+        """Return the orders, and refuse topics that fail without a plan.
 
         Raises:
-            UsageError: Another name is given for several topics.
-            UserError: A cluster does not exist or cannot do that, or a pattern matches nothing.
             RetryableError: A cluster cannot be reached.
         """
-        chosen = self._without_parts(self._chosen())
+        chosen = self._drop_partial_migrations(self._choose())
         if self.request.to is not None:
             if len(chosen) + len(self.refused) > 1:
-                raise _several_named()
+                raise _reject_rename_of_several()
             chosen = {
                 name: replace(candidate, address=name)
                 for address, candidate in chosen.items()
@@ -167,12 +154,12 @@ class _Choice:
             }
         orders: dict[Address, MountOrder] = {}
         for cluster in sorted({cluster_of(address) or "" for address in chosen}):
-            here = {address: each for address, each in chosen.items() if cluster_of(address) == cluster}
-            orders |= self._orders_on(cluster, here)
+            candidates = {address: candidate for address, candidate in chosen.items() if cluster_of(address) == cluster}
+            orders |= self._orders_on(cluster, candidates)
         return orders
 
-    def explained(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
-        """Return an error; if another cluster owns the topic, with the name of that, and how to cancel the mount."""
+    def explain(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
+        """Add the owner's name and a hint how to cancel to an error about lost ownership."""
         if order is None or not isinstance(error, OwnershipLostError):
             return error
         begun = self._mount_of(order.source.location, [cluster_of(order.topic) or ""])
@@ -181,20 +168,18 @@ class _Choice:
             hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
         return OwnershipLostError(name_clusters(self.site, error.message), hint=hint)
 
-    # Which topics the texts name.
-
-    def _chosen(self) -> dict[Address, _Candidate]:
+    def _choose(self) -> dict[Address, _Candidate]:
         chosen: dict[Address, dict[str, _Candidate]] = {}
         matched: set[str] = set()
-        for cluster in self._clusters():
-            candidates = self._candidates(cluster)
+        for cluster in self._check_clusters():
+            candidates = self._list_candidates(cluster)
             for text in self.request.texts:
                 named = [candidate for candidate in candidates if candidate.is_named_by(text)]
                 free = [candidate for candidate in named if candidate.is_free]
                 if _ANY in text and free:
                     matched.add(text)
                 elif _ANY not in text and cluster_of(Address(text)) == cluster and len(free) != 1:
-                    free = self._unclear(Address(text), free or named)
+                    free = self._refuse_ambiguous(Address(text), free or named)
                 for candidate in free:
                     chosen.setdefault(candidate.address, {})[candidate.location] = candidate
         for text in self.request.texts:
@@ -202,7 +187,9 @@ class _Choice:
                 hint = f"See what exists: reconciler {'mount list' if self.request.verb == 'mount' else 'topic list'}"
                 raise UserError(f"no topic matches {text}: nothing was done", hint=hint)
         several = {address: list(places.values()) for address, places in chosen.items() if len(places) > 1}
-        self.refused |= {address: self._not_one(address, candidates) for address, candidates in several.items()}
+        self.refused |= {
+            address: self._explain_ambiguous(address, candidates) for address, candidates in several.items()
+        }
         return {
             address: candidate
             for address, places in chosen.items()
@@ -210,15 +197,15 @@ class _Choice:
             for candidate in places.values()
         }
 
-    def _unclear(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
-        """Refuse an address that names no topic, or several; a topic to be unmounted is left to the plan."""
+    def _refuse_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        """Refuse an address that does not name exactly one topic. The plan refuses missing topics to unmount."""
         if self.request.verb == "unmount" and self.request.phase != "finish" and address not in self.refused:
             return [_Candidate(address=address, location="")]
-        self.refused.setdefault(address, self._not_one(address, candidates))
+        self.refused.setdefault(address, self._explain_ambiguous(address, candidates))
         return []
 
-    def _clusters(self) -> Iterator[str]:
-        """Yield the clusters that are meant, if they can mount; by a pattern only those with object storage."""
+    def _check_clusters(self) -> Iterator[str]:
+        """Yield the clusters that can mount. A pattern selects only clusters with object storage."""
         named = {cluster_of(Address(text)) for text in self.request.texts}
         for name in clusters_meant(self.site, self.request.texts):
             if name not in named and self.site.clusters[name].spec.object_storage is None:
@@ -233,11 +220,11 @@ class _Choice:
             storage_of(self.site, name)
             yield name
 
-    def _candidates(self, cluster: str) -> list[_Candidate]:
+    def _list_candidates(self, cluster: str) -> list[_Candidate]:
         if self.request.phase == "finish":
-            return list(self._under_way(cluster))
+            return list(self._unfinished(cluster))
         if self.request.verb == "unmount":
-            return list(self._attached(cluster))
+            return list(self._attached_topics(cluster))
         return [
             _Candidate(
                 address=address_of("topic", cluster, register.full_name), location=register.location, register=register
@@ -245,7 +232,7 @@ class _Choice:
             for register in archives_of(self.site.providers[cluster]).mountable()
         ]
 
-    def _under_way(self, cluster: str) -> Iterator[_Candidate]:
+    def _unfinished(self, cluster: str) -> Iterator[_Candidate]:
         for migration in migrations_of(self.site.providers[cluster]).under_way(is_measured=False):
             if migration.direction != self.request.direction or not is_under_way(migration.state):
                 continue
@@ -254,7 +241,7 @@ class _Choice:
                 if topic.mounting is None:
                     yield _Candidate(address=address, location=topic.location, members=members)
 
-    def _attached(self, cluster: str) -> Iterator[_Candidate]:
+    def _attached_topics(self, cluster: str) -> Iterator[_Candidate]:
         provider = self.site.providers[cluster]
         patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
         by_jobs = migrations_of(provider).by_jobs
@@ -269,9 +256,7 @@ class _Choice:
                 address=address, location=seen.topic.legacy.location if seen.topic.legacy is not None else place
             )
 
-    # Why topics cannot be mounted or unmounted.
-
-    def _without_parts(self, chosen: Mapping[Address, _Candidate]) -> dict[Address, _Candidate]:
+    def _drop_partial_migrations(self, chosen: Mapping[Address, _Candidate]) -> dict[Address, _Candidate]:
         """Refuse to finish a migration of which only some topics are named; return the others."""
         verb, whole = self.request.verb, dict(chosen)
         for address, candidate in chosen.items():
@@ -284,7 +269,7 @@ class _Choice:
         return whole
 
     def _orders_on(self, cluster: str, chosen: Mapping[Address, _Candidate]) -> dict[Address, MountOrder]:
-        """Return the orders for what the platform may mount or unmount as things are now."""
+        """Return orders for topics that the platform accepts now."""
         provider, request = self.site.providers[cluster], self.request
         sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
         if request.phase != "finish":
@@ -304,7 +289,7 @@ class _Choice:
             for address, source in sorted(sources.items())
         }
 
-    def _not_one(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
+    def _explain_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
         """Return why an address names no topic, or more than one (F-R-115)."""
         cluster = cluster_of(address) or ""
         if self.request.phase == "finish":
@@ -315,18 +300,19 @@ class _Choice:
             return UserError(message, hint="See what can: reconciler mount list")
         register = candidates[0].register
         if len(candidates) == 1 and register is not None and not candidates[0].is_free:
-            return self._held(address, register)
+            return self._explain_owner(address, register)
         places = ", ".join(candidate.location for candidate in candidates)
         place = address_of("topic", cluster, candidates[0].location)
         hint = f"Name the location of the one to mount: {place}. Mount others with --to, under another name."
         return UserError(f"{address}: several topics of that name can be mounted: {places}", hint=hint)
 
-    def _held(self, address: Address, register: Mountable) -> UserError:
-        """Return that a cluster has a topic or is mounting it, and how to end that."""
-        here = cluster_of(address) or ""
-        identity = self.site.providers[here].identify()
+    def _explain_owner(self, address: Address, register: Mountable) -> UserError:
+        cluster = cluster_of(address) or ""
+        identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
-        names = [here] if is_here else sorted(self.site.clusters)  # Others may be away, and waited for.
+        names = (
+            [cluster] if is_here else sorted(self.site.clusters)
+        )  # Other clusters may be down, and slow to time out.
         begun = self._mount_of(register.location, names) if register.state == "claimed" else None
         owner = cluster_ids(self.site, names).get(register.owner or "") if begun is None else begun.cluster
         if begun is not None:
@@ -343,11 +329,11 @@ class _Choice:
             hint = "It is on that cluster already: a topic is mounted once."
         else:
             hint = f"Unmount it there: reconciler topic unmount {address_of('topic', owner, register.name)}"
-        message = _HELD[register.state].format(owner or register.owner, register.name)
+        message = _OWNED[register.state].format(owner or register.owner, register.name)
         return UserError(f"{address}: {message}", hint=hint)
 
     def _mount_of(self, location: str, clusters: Iterable[str]) -> Underway | None:
-        """Return the migration under way that mounts a topic; `None`: no cluster that answers has one."""
+        """Return the migration that mounts a topic on one of these clusters, if any."""
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
         answers, _ = ask_each(names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False))
         for name in sorted(answers):
@@ -358,5 +344,5 @@ class _Choice:
         return None
 
 
-def _several_named() -> UsageError:
+def _reject_rename_of_several() -> UsageError:
     return UsageError("--to is of one topic", hint="Mount them one after the other, or each under its own name.")

@@ -42,32 +42,21 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Desired, Record
 
 
-# The clusters of which topics are mounted or unmounted: found by files or by a state alone, and asked side by side.
-
-
 A = TypeVar("A")
 
 
 def clusters_named(site: Site, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the clusters that were named, by default all that have object storage, sorted.
-
-    Raises:
-        UserError: One is not in this workspace.
-    """
+    """Return the names of these clusters, or of all with object storage, sorted."""
     if not names:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
-    given = tuple(sorted({name.removeprefix("cluster/") for name in names}))
-    for name in given:
-        site.providers[name]  # says which there are
-    return given
+    unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names}))
+    for name in unique_names:
+        site.providers[name]  # rejects an unknown name
+    return unique_names
 
 
 def storage_of(site: Site, cluster: str) -> str:
-    """Return where the object storage of a cluster is; clusters that say the same share it.
-
-    Raises:
-        UserError: It has none.
-    """
+    """Return the URL of a cluster's object storage."""
     declared = site.clusters[cluster].spec.object_storage
     if declared is None:
         hint = "Declare its objectStorage: topics are mounted from it."
@@ -76,13 +65,13 @@ def storage_of(site: Site, cluster: str) -> str:
 
 
 def ask_each(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
-    """Return what `call` says of each, and why it says nothing of the others; all at once."""
+    """Call for all names in parallel; return the answers and the errors by name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return settled({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
 def verdict_on(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
-    """Return the error to end with where some clusters said nothing."""
+    """Return the error to end with if some clusters could not be read."""
     if not lost:
         return None
     for name in sorted(lost):
@@ -91,37 +80,34 @@ def verdict_on(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
     return unreachable(lost, can_exclude=False)
 
 
-# `mount status`, `cancel` and `delete`: migrations under way, and what the table allows to be asked of them.
-
-
 MigrationVerb: TypeAlias = Literal["cancel", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """A migration of one cluster."""
+    """A recorded migration of one cluster."""
 
     cluster: str
     migration: Migration
 
     @property
     def state(self) -> MigrationState:
-        """Where it is."""
+        """State of the migration."""
         return MigrationState(self.migration.state)
 
     @property
     def table(self) -> Lifecycle[MigrationState]:
-        """The table of its direction."""
+        """Lifecycle of its direction."""
         return MOUNT if self.migration.direction == "inbound" else UNMOUNT
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The verbs that may be asked for in its state."""
+        """Verbs allowed in its state."""
         return self.table.legal(self.state)
 
     @property
     def goes_on(self) -> bool:
-        """Tell whether `run` brings it further."""
+        """Report whether the next `run` advances it."""
         if self.migration.by_jobs:
             return False
         if self.migration.is_automatic:
@@ -131,29 +117,25 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """The migrations there is a record of; one that is done has none."""
+    """Recorded migrations. A completed migration has no record."""
 
     migrations: tuple[Underway, ...]
     lost: Mapping[str, ReconcilerError]
-    """Clusters of which nothing is known, and why."""
+    """Why clusters could not be read, by name."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """The error to end with, where a cluster could not be read."""
+        """Error to end with if a cluster could not be read."""
         return verdict_on(self.lost)
 
 
 def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
-    """Return the migrations of the clusters there is a record of, or the one with an id.
-
-    Raises:
-        UserError: There is none with that id, or several clusters have one.
-    """
+    """Return the recorded migrations of the clusters, or the one with this id."""
     site = reach.site(is_reader=True)
-    found, lost = _under_way(reach, site, cluster)
+    migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
-        return MountStatus(found, lost)
-    return MountStatus((_the_one(found, lost, migration, clusters_named(site, _given(cluster))),), lost)
+        return MountStatus(migrations, lost)
+    return MountStatus((_find_migration(migrations, lost, migration, clusters_named(site, _as_names(cluster))),), lost)
 
 
 def ask_migration(
@@ -165,33 +147,32 @@ def ask_migration(
     confirm: Callable[[Underway], bool],
     stop: Stop,
 ) -> Underway:
-    """Cancel a migration, and bring it to its end, or delete its record; `confirm` is asked where that is legal.
+    """Cancel a migration and complete the cancellation, or delete its record.
 
     Raises:
-        UserError: There is none, that is not legal in its state, or it was not confirmed.
-        IncompleteError: It is cancelled, and not at its end: `run` goes on.
+        IncompleteError: It is cancelled but still in progress: `run` continues it.
     """
     site = reach.site()
-    found, lost = _under_way(reach, site, cluster)
+    migrations, lost = _read_migrations(reach, site, cluster)
     verdict = verdict_on(lost)
     if verdict is not None:
         verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, say whose: --cluster NAME"
         raise verdict
-    one = _the_one(found, lost, migration, clusters_named(site, _given(cluster)))
-    _check_legal(one, verb)
-    reach.check_writable(site, one.cluster)
-    require_confirmation(confirm(one))
+    chosen = _find_migration(migrations, lost, migration, clusters_named(site, _as_names(cluster)))
+    _check_legal(chosen, verb)
+    reach.check_writable(site, chosen.cluster)
+    require_confirmation(confirm(chosen))
 
     def go_on() -> None:
         if stop.is_requested:
             raise InterruptedRunError("Interrupted", hint="Nothing was started")
 
     with stop.ends(lambda: None):
-        after = migrations_of(site.providers[one.cluster]).ask(migration, verb, may_go_on=go_on)
-    return replace(one, migration=after)
+        after = migrations_of(site.providers[chosen.cluster]).ask(migration, verb, may_go_on=go_on)
+    return replace(chosen, migration=after)
 
 
-def _under_way(
+def _read_migrations(
     reach: SiteOptions, site: Site, cluster: str | None
 ) -> tuple[tuple[Underway, ...], Mapping[str, ReconcilerError]]:
     recorded = reach.recorded(site)
@@ -199,40 +180,46 @@ def _under_way(
     def look(name: str) -> list[Underway]:
         if not stands(site, name, recorded):
             return []
-        return [Underway(name, each) for each in migrations_of(site.providers[name]).under_way()]
+        return [Underway(name, migration) for migration in migrations_of(site.providers[name]).under_way()]
 
-    found, lost = ask_each(clusters_named(site, _given(cluster)), look)
-    return tuple(_with_names(site, each) for name in sorted(found) for each in found[name]), lost
+    migrations, lost = ask_each(clusters_named(site, _as_names(cluster)), look)
+    return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
 
 
-def _with_names(site: Site, underway: Underway) -> Underway:
-    waits = tuple(name_clusters(site, each) for each in underway.migration.waits)
+def _name_waits(site: Site, underway: Underway) -> Underway:
+    waits = tuple(name_clusters(site, wait) for wait in underway.migration.waits)
     return replace(underway, migration=replace(underway.migration, waits=waits))
 
 
-def _the_one(
-    found: tuple[Underway, ...], lost: Mapping[str, ReconcilerError], migration: int, asked: tuple[str, ...]
+def _find_migration(
+    migrations: tuple[Underway, ...], lost: Mapping[str, ReconcilerError], migration: int, clusters: tuple[str, ...]
 ) -> Underway:
-    ones = [each for each in found if each.migration.id == migration]
-    if len(ones) == 1:
-        return ones[0]
-    if ones:
-        names = ", ".join(each.cluster for each in ones)
+    matching = [underway for underway in migrations if underway.migration.id == migration]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(underway.cluster for underway in matching)
         message = f"migration {migration} is one of each of the clusters {names}: ids are counted by each cluster"
-        raise UserError(message, hint=f"Say whose: --cluster {ones[0].cluster}")
+        raise UserError(message, hint=f"Say whose: --cluster {matching[0].cluster}")
     verdict = verdict_on(lost)
     if verdict is not None:
         raise verdict
-    where = f" on cluster {asked[0]}" if len(asked) == 1 else f" on any of {', '.join(asked)}" if asked else ""
+    where = (
+        f" on cluster {clusters[0]}" if len(clusters) == 1 else f" on any of {', '.join(clusters)}" if clusters else ""
+    )
     message = f"migration {migration} has no record{where}: it is finished, its record was deleted, or there was none"
     raise UserError(message, hint="See where its topics are now: reconciler mount list")
 
 
-def _check_legal(one: Underway, verb: MigrationVerb) -> None:
-    one.table.step(one.state, verb, subject=f"migration {one.migration.id} of cluster {one.cluster} is {one.state}")
+def _check_legal(underway: Underway, verb: MigrationVerb) -> None:
+    underway.table.step(
+        underway.state,
+        verb,
+        subject=f"migration {underway.migration.id} of cluster {underway.cluster} is {underway.state}",
+    )
 
 
-def _given(cluster: str | None) -> tuple[str, ...]:
+def _as_names(cluster: str | None) -> tuple[str, ...]:
     return () if cluster is None else (cluster,)
 
 
@@ -245,34 +232,34 @@ _STATES: Final[Mapping[str, MountableState]] = {"detached": "mountable", "claime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountRow:
-    """One location. Sizes are those it had when it was detached last; `None`: it never was."""
+    """One location. Sizes are those at the last detach; null if it was never detached."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, for life."""
     name: str
-    """What its owner calls it; of a mountable one, the name it was made with."""
+    """Name on its owner. For a mountable topic, the name it was created with."""
     state: MountableState
     storage: str
     clusters: tuple[str, ...]
-    """Those of the workspace that share the object storage: it can be mounted on any of them."""
+    """Clusters of the workspace that share the object storage and can mount the topic."""
     owner: str | None = None
-    """Id of the cluster that owns it or is mounting it. Null: no cluster owns it."""
+    """Id of the cluster that owns it or is mounting it. Null: no owner."""
     owner_name: str | None = None
-    """What the workspace calls the owner. Null: it is not one of it."""
+    """Name of the owner in the workspace. Null: the owner is not in the workspace."""
     partitions: int | None = None
-    """Null: not known."""
+    """Null: unknown."""
     records: int | None = None
-    """When it was detached last. Null: it never was."""
+    """At the last detach. Null: never detached."""
     bytes: int | None = None
-    """When it was detached last. Null: it never was."""
+    """At the last detach. Null: never detached."""
     since_ms: int | None = None
-    """Null: since it was made."""
+    """Null: since its creation."""
     migrations: tuple[Underway, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """A register that does not say who owns a topic."""
+    """A register that cannot be read, so the owner of its topic is unknown."""
 
     storage: str
     key: str
@@ -281,19 +268,19 @@ class DamagedRegister:
 
 @dataclass(frozen=True, slots=True)
 class MountList:
-    """What can be mounted, is mounted, or is on its way, by location."""
+    """Topics that are mountable, mounted or migrating, by location."""
 
     rows: tuple[MountRow, ...]
     damaged: tuple[DamagedRegister, ...]
     lost: Mapping[str, ReconcilerError]
-    """Clusters of which nothing is known, and why."""
+    """Why clusters could not be read, by name."""
     storages: tuple[str, ...]
     states: tuple[str, ...] = ()
-    """Those that were asked for; none: all."""
+    """States to which the list is limited; empty: all."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """The error to end with, where something could not be read."""
+        """Error to end with if a register or a cluster could not be read."""
         if self.damaged:
             what = counted(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
@@ -302,21 +289,17 @@ class MountList:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cluster:
-    """What one cluster says of itself; no id: it was never made."""
+class _ClusterAnswer:
+    """Id and migrations of one cluster; id `None`: it was never created."""
 
     cluster_id: str | None
     migrations: tuple[Underway, ...] = ()
 
 
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
-    """Return what lies in the object storage of clusters, by default of all: one row for each location.
+    """Return the topics in the object storage of these clusters, by default of all.
 
-    `states`: only what is in one of these, or has a migration that is.
-
-    Raises:
-        UsageError: There is no such state.
-        UserError: One is not in this workspace, or has no object storage.
+    `states` limits the list to topics in one of these states or with a migration in one.
     """
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
@@ -330,87 +313,87 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         sharing.setdefault(storage_of(site, name), []).append(name)
     recorded = reach.recorded(site)
 
-    def look(name: str) -> _Cluster:
+    def look(name: str) -> _ClusterAnswer:
         if not stands(site, name, recorded):
-            return _Cluster(None)
+            return _ClusterAnswer(None)
         provider = site.providers[name]
         identity = provider.identify()
-        return _Cluster(
+        return _ClusterAnswer(
             None if identity is None else identity.cluster_id,
-            tuple(Underway(name, each) for each in migrations_of(provider).under_way(is_measured=False)),
+            tuple(Underway(name, migration) for migration in migrations_of(provider).under_way(is_measured=False)),
         )
 
-    found, lost = ask_each(names, look)
+    answers, lost = ask_each(names, look)
     listed, unlisted = ask_each(
         list(sharing), lambda url: list(migrations_of(site.providers[sharing[url][0]]).detached())
     )
     for url, error in unlisted.items():
         lost |= dict.fromkeys(sharing[url], error)
     owners = {cluster_id: name for name in site.clusters if (cluster_id := recorded.get(cluster_address(name)))}
-    owners |= {each.cluster_id: name for name, each in found.items() if each.cluster_id}
+    owners |= {answer.cluster_id: name for name, answer in answers.items() if answer.cluster_id}
     rows: list[MountRow] = []
     damaged: list[DamagedRegister] = []
-    for url, names_here in sharing.items():
-        registers, here = listed.get(url, []), tuple(names_here)
-        way = [each for name in here if name in found for each in found[name].migrations]
-        good = {each.location: each for _, each in registers if not isinstance(each, UserError)}
-        damaged += [DamagedRegister(url, key, each) for key, each in registers if isinstance(each, UserError)]
-        rows += [replace(row, storage=url, clusters=here) for row in _rows(good, way, owners, states)]
-    wanted = (row for row in _merged(rows) if not states or row.state in states or _is_in(row, states))
+    for url, sharing_names in sharing.items():
+        registers, sharers = listed.get(url, []), tuple(sharing_names)
+        migrations = [migration for name in sharers if name in answers for migration in answers[name].migrations]
+        good = {register.location: register for _, register in registers if not isinstance(register, UserError)}
+        damaged += [
+            DamagedRegister(url, key, register) for key, register in registers if isinstance(register, UserError)
+        ]
+        rows += [replace(row, storage=url, clusters=sharers) for row in _build_rows(good, migrations, owners, states)]
+    wanted = (row for row in _merge_rows(rows) if not states or row.state in states or _has_migration_in(row, states))
     return MountList(tuple(wanted), tuple(damaged), lost, tuple(sharing), tuple(states))
 
 
-def _is_in(row: MountRow, states: Sequence[str]) -> bool:
-    return any(each.state in states for each in row.migrations)
+def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
+    return any(migration.state in states for migration in row.migrations)
 
 
 def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return the names of the clusters that answer, by each id: their own, and the one that object storage has."""
+    """Return the names of the reachable clusters by id: their own, and that in object storage."""
 
     def look(name: str) -> set[str]:
         provider = site.providers[name]
         identity = provider.identify()
         return set() if identity is None else {identity.cluster_id, id_in_storage(provider, identity.cluster_id)}
 
-    found, _ = ask_each(list(names), look)
-    return {cluster_id: name for name, ids in found.items() for cluster_id in ids}
+    ids_by_name, _ = ask_each(list(names), look)
+    return {cluster_id: name for name, ids in ids_by_name.items() for cluster_id in ids}
 
 
 def name_clusters(site: Site, text: str) -> str:
-    """Return a text with the names of the workspace's clusters for their ids; a cluster that is away keeps its id."""
+    """Replace the ids of reachable clusters in a text by their names."""
     if not _CLUSTER_ID.search(text):
         return text
     names = cluster_ids(site, site.clusters)
     return _CLUSTER_ID.sub(lambda match: f"cluster {names.get(match[1], match[1])}", text)
 
 
-def _rows(
+def _build_rows(
     registers: Mapping[str, Mountable], recorded: Sequence[Underway], owners: Mapping[str, str], states: Sequence[str]
 ) -> Iterator[MountRow]:
-    """Yield the rows of one storage; migrations that ended are in them where their state is asked for."""
     moving: dict[str, list[Underway]] = {}
     ended: dict[str, list[Underway]] = {}
-    for each in recorded:
-        is_ended = each.state in _ENDED
-        if not is_ended or each.state in states:
-            for topic in each.migration.topics:
-                (ended if is_ended else moving).setdefault(topic.location, []).append(each)
+    for underway in recorded:
+        is_ended = underway.state in _ENDED
+        if not is_ended or underway.state in states:
+            for topic in underway.migration.topics:
+                (ended if is_ended else moving).setdefault(topic.location, []).append(underway)
     for location in sorted({*registers, *moving, *ended}):
         register, ways = registers.get(location), tuple(moving.get(location, ()))
-        row = _row(location, register, () if _is_had(register, ways, owners) else ways)
+        row = _build_row(location, register, () if _is_mounted_elsewhere(register, ways, owners) else ways)
         name = None if row.owner is None else owners.get(row.owner)
         yield replace(row, owner_name=name, migrations=(*ways, *ended.get(location, ())))
 
 
-def _is_had(register: Mountable | None, moving: Sequence[Underway], owners: Mapping[str, str]) -> bool:
-    """Tell whether a topic is mounted on another cluster of the workspace than those that move it."""
+def _is_mounted_elsewhere(register: Mountable | None, moving: Sequence[Underway], owners: Mapping[str, str]) -> bool:
     if register is None or register.state != "mounted":
         return False
     owner = owners.get(register.owner or "")
-    return owner is not None and owner not in {each.cluster for each in moving}
+    return owner is not None and owner not in {migration.cluster for migration in moving}
 
 
-def _row(location: str, register: Mountable | None, moving: tuple[Underway, ...]) -> MountRow:
+def _build_row(location: str, register: Mountable | None, moving: tuple[Underway, ...]) -> MountRow:
     full_name, cluster_id, _ = location.split("/")
     row = MountRow(location=location, name=full_name, state="mounted", storage="", clusters=(), owner=cluster_id)
     if register is not None:
@@ -439,25 +422,25 @@ def _row(location: str, register: Mountable | None, moving: tuple[Underway, ...]
     )
 
 
-def _merged(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
-    """Return one row for each location: a bucket may be written in two ways, and is the same one."""
+def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
+    """Merge the rows of one bucket that clusters declare with different URLs."""
     merged: dict[MountRow, MountRow] = {}
     for row in rows:
         alike = replace(row, storage="", clusters=(), migrations=())
-        there = merged.get(alike)
+        earlier = merged.get(alike)
         merged[alike] = (
             row
-            if there is None
+            if earlier is None
             else replace(
-                there,
-                clusters=(*there.clusters, *row.clusters),
-                migrations=(*there.migrations, *row.migrations),
+                earlier,
+                clusters=(*earlier.clusters, *row.clusters),
+                migrations=(*earlier.migrations, *row.migrations),
             )
         )
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
 
 
-# `mount release`: a topic is taken from an owner that will not come back, which nobody can tell but who says so.
+# `mount release` takes a topic from an owner that will not return; only the user can know that.
 
 
 _VERB: Final = "release"
@@ -465,12 +448,12 @@ _VERB: Final = "release"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseOf:
-    """What is to be released, and from whom."""
+    """The topic to release, and its owner."""
 
     location: str
     owner: str
     cluster: str | None = None
-    """By whose object storage; `None`: that of any cluster that has it."""
+    """Cluster whose object storage holds the topic; `None`: any."""
     allow: tuple[str, ...] = ()
 
 
@@ -480,80 +463,79 @@ class Release:
 
     topic: Mountable
     owner: str
-    """Id of the cluster that had it."""
+    """Id of the previous owner."""
     owner_name: str | None
-    """What the workspace calls the owner, where it is one of its clusters and answers: then it is not gone."""
+    """Name of the owner if it is a reachable cluster of the workspace, so not gone."""
     clusters: tuple[str, ...]
-    """Those of the workspace that share the object storage: it can be mounted on any of them."""
+    """Clusters of the workspace that share the object storage and can mount the topic."""
 
 
-def release_topic(reach: SiteOptions, asked: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
-    """Make a topic nobody's; `confirm` is asked where it is allowed.
+def release_topic(reach: SiteOptions, request: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
+    """Take a topic from its owner, so that any cluster can mount it.
 
     Raises:
-        UserError: There is no such topic, it has another owner or none, or it was not confirmed.
-        BlockedError: It is not allowed by name; says what is lost.
+        BlockedError: `allow` does not name the topic.
     """
     site = reach.site()
     sharing: dict[str, list[str]] = {}
-    for name in clusters_named(site, () if asked.cluster is None else (asked.cluster,)):
+    for name in clusters_named(site, () if request.cluster is None else (request.cluster,)):
         sharing.setdefault(storage_of(site, name), []).append(name)
     if not sharing:
         hint = "Declare objectStorage on a Cluster: it is taken by way of it."
         raise UserError("no cluster of this workspace has object storage", hint=hint)
-    name_of_owner = cluster_ids(site, site.clusters).get(asked.owner)
+    name_of_owner = cluster_ids(site, site.clusters).get(request.owner)
     if name_of_owner is not None:
-        asked = replace(asked, owner=id_in_storage(site.providers[name_of_owner], asked.owner))
-    here, topic = _found(site, sharing, asked)
-    release = Release(topic, asked.owner, name_of_owner, tuple(here))
-    if not any(_covers(text, topic.location) for text in asked.allow):
-        raise _blocked(release)
+        request = replace(request, owner=id_in_storage(site.providers[name_of_owner], request.owner))
+    sharers, topic = _find_releasable(site, sharing, request)
+    release = Release(topic, request.owner, name_of_owner, tuple(sharers))
+    if not any(_allows(text, topic.location) for text in request.allow):
+        raise _block_release(release)
     require_confirmation(confirm(release))
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
-    with stop.ends(lambda: None):  # It is short, and half of it would have to be done again.
-        released = migrations_of(site.providers[here[0]]).release(topic.location, asked.owner)
+    with stop.ends(lambda: None):  # An interrupted release would have to be repeated.
+        released = migrations_of(site.providers[sharers[0]]).release(topic.location, request.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
 
 
-def _found(site: Site, sharing: Mapping[str, Sequence[str]], asked: ReleaseOf) -> tuple[Sequence[str], Mountable]:
-    """Return the clusters in whose object storage a topic lies, and what it is."""
-
+def _find_releasable(
+    site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseOf
+) -> tuple[Sequence[str], Mountable]:
     def look(url: str) -> Mountable:
-        return migrations_of(site.providers[sharing[url][0]]).releasable(asked.location, asked.owner)
+        return migrations_of(site.providers[sharing[url][0]]).releasable(request.location, request.owner)
 
-    found, lost = ask_each(list(sharing), look)
-    if len(found) > 1:
-        named = ", ".join(sharing[url][0] for url in found)
-        message = f"{asked.location} lies in the object storage of each of the clusters {named}"
-        raise UserError(message, hint=f"Say in which: --cluster {sharing[next(iter(found))][0]}")
-    for url, topic in found.items():
+    topics, lost = ask_each(list(sharing), look)
+    if len(topics) > 1:
+        named = ", ".join(sharing[url][0] for url in topics)
+        message = f"{request.location} lies in the object storage of each of the clusters {named}"
+        raise UserError(message, hint=f"Say in which: --cluster {sharing[next(iter(topics))][0]}")
+    for url, topic in topics.items():
         return sharing[url], topic
-    raise _nowhere(lost)
+    raise _choose_error(lost)
 
 
-def _nowhere(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
+def _choose_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
     errors = list(lost.values())
     if len(errors) == 1 or isinstance(errors[0], NotAuthorizedError):
         return errors[0]
     if all(isinstance(error, UserError) for error in errors):
-        said = "; ".join(dict.fromkeys(error.message for error in errors))
-        return UserError(said, hint="See what there is, and whose: reconciler mount list")
+        messages = "; ".join(dict.fromkeys(error.message for error in errors))
+        return UserError(messages, hint="See what there is, and whose: reconciler mount list")
     return verdict_on(lost) or errors[0]
 
 
-def _covers(text: str, location: str) -> bool:
+def _allows(text: str, location: str) -> bool:
     verb, _, pattern = text.partition(":")
     return verb == _VERB and matches(pattern, Address(location))
 
 
-def _blocked(release: Release) -> BlockedError:
+def _block_release(release: Release) -> BlockedError:
     topic, owner = release.topic, release.owner
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
-    kept = f"{topic.records:,} records, {topic.bytes:,} bytes"
+    stored = f"{topic.records:,} records, {topic.bytes:,} bytes"
     message = (
         f"{topic.location} {has} on cluster {owner} as {topic.name}: to release it is data-loss. "
-        f"What that cluster has not uploaded is lost; {kept} in object storage are kept"
+        f"What that cluster has not uploaded is lost; {stored} in object storage are kept"
     )
     command = f"reconciler mount release {topic.location} --owner {owner} --allow {_VERB}:{topic.location}"
     if release.owner_name is not None:
@@ -562,100 +544,110 @@ def _blocked(release: Release) -> BlockedError:
     return BlockedError(message, hint=f"Where that cluster is gone for good, allow it once with: {command}")
 
 
-# Unmounted topics that a command asks for: where their records are, and how to mount them again.
+# Explain that a missing topic was unmounted: where its records are, and how to mount it again.
 
 
 @dataclass(frozen=True, slots=True)
 class UnmountedTopic:
-    """A topic that a mounting has unmounted, or shall."""
+    """A topic that a Mounting has unmounted or will unmount."""
 
     mounting: Address
     location: str | None
-    """Where it was when it was unmounted; `None`: that was not recorded."""
+    """Location at the unmount; `None`: not recorded."""
 
     @property
     def said(self) -> str:
-        """Say so; true as well where another cluster has mounted it since."""
+        """Text for users; also valid if another cluster has mounted the topic since."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
 def unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
-    """Return the topics that mountings have unmounted or shall, as the state and the files say it."""
-    declared = [each.resource for each in desired.values()]
-    wanted = [each for each in declared if isinstance(each, Mounting) and each.spec.state == "unmounted"]
-    found = {mounted_by(each): UnmountedTopic(each.address, None) for each in wanted}
+    """Return the topics that Mountings unmount, by the files and the state."""
+    declared = [declared_resource.resource for declared_resource in desired.values()]
+    wanted = [
+        mounting for mounting in declared if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
+    ]
+    topics = {mounted_by(mounting): UnmountedTopic(mounting.address, None) for mounting in wanted}
     for address, last in record.items():
         if isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted":
-            found[mounted_by(last.resource)] = UnmountedTopic(address, last.physical_name)
-    return found
+            topics[mounted_by(last.resource)] = UnmountedTopic(address, last.physical_name)
+    return topics
 
 
 @contextmanager
 def told_unmounted(site: Site, topic: Address) -> Iterator[None]:
-    """Say of a topic that is not there that it is unmounted, if it is, in place of that it does not exist."""
+    """Replace a "does not exist" error by the location of the topic if it was unmounted."""
     try:
         yield
     except NotAuthorizedError:
-        raise  # who may not see it is not told where it lies
+        raise  # the caller may not see the topic, so must not learn its location
     except UserError as error:
-        found = None if _is_there(site, topic) else _unmounted(site, topic)
-        if found is None:
+        explanation = None if _exists(site, topic) else _explain_absence(site, topic)
+        if explanation is None:
             raise
-        raise found from error
+        raise explanation from error
 
 
-def _is_there(site: Site, topic: Address) -> bool:
+def _exists(site: Site, topic: Address) -> bool:
     mirror = address_of("mirror", cluster_of(topic) or "", full_name_of(topic))
     provider = provider_of(site, topic)
     return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
 
 
-def _unmounted(site: Site, topic: Address) -> UserError | None:
-    desired, record = site.desired, _recorded(site)
+def _explain_absence(site: Site, topic: Address) -> UserError | None:
+    desired, record = site.desired, _read_record(site)
     known = unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
-        return None  # nobody speaks of it: a slip of the pen is not looked for in object storage
-    lying = _lying(site, topic, known)
-    location = lying.location if lying is not None else known.location if known is not None else None
-    if known is None and lying is None:
+        return None  # neither files nor state know it: do not search object storage for a typo
+    register = _find_in_storage(site, topic, known)
+    location = register.location if register is not None else known.location if known is not None else None
+    if known is None and register is None:
         return None
     by = "" if known is None else f" by {known.mounting}"
-    if lying is None or lying.state == "detached":
+    if register is None or register.state == "detached":
         place = f" at {location}" if location is not None else ""
         return UserError(f"{topic} lies detached{place}{by}", hint=_mount_hint(topic, known, location))
     clusters = {
-        each.incarnation: cluster_of(address) for address, each in record.items() if kind_of(address) == "cluster"
+        recorded.incarnation: cluster_of(address)
+        for address, recorded in record.items()
+        if kind_of(address) == "cluster"
     }
-    # Object storage has another id of what is no embedded cluster than the state: only those are asked for it.
-    asked = [name for name, each in site.clusters.items() if each.spec.object_storage and each.spec.root is None]
-    owner = clusters.get(lying.owner) or cluster_ids(site, asked).get(lying.owner or "")
-    word = "mounted" if lying.state == "mounted" else "being mounted"
+    # Only embedded clusters have the same id in object storage as in the state: query only the others.
+    other_clusters = [
+        name for name, cluster in site.clusters.items() if cluster.spec.object_storage and cluster.spec.root is None
+    ]
+    owner = clusters.get(register.owner) or cluster_ids(site, other_clusters).get(register.owner or "")
+    word = "mounted" if register.state == "mounted" else "being mounted"
     message = (
-        f"{topic} was unmounted to {location}{by}, and is {word} on cluster {owner or lying.owner} as {lying.name}"
+        f"{topic} was unmounted to {location}{by}, and is {word} on cluster {owner or register.owner} "
+        f"as {register.name}"
     )
-    there = f"Look for it there: {address_of('topic', owner, lying.name)}" if owner else "Look for it there."
-    return UserError(message, hint=there)
+    hint = f"Look for it there: {address_of('topic', owner, register.name)}" if owner else "Look for it there."
+    return UserError(message, hint=hint)
 
 
-def _recorded(site: Site) -> Record:
+def _read_record(site: Site) -> Record:
     try:
         snapshot = read_state(site)
     except ReconcilerError:
-        return {}  # the state cannot be read: what the files and the object storage say is left to tell
+        return {}  # without a state, use files and object storage only
     return snapshot.record if snapshot is not None else {}
 
 
-def _lying(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
-    """Return what object storage has of a topic; `None` where it has nothing, or cannot be asked."""
+def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
+    """Return the topic's register in object storage; `None`: it has none, or cannot be read."""
     provider = provider_of(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()
     except ReconcilerError:
-        return None  # that the topic is not there is the news, and stands as it was said
+        return None  # keep the original error: the topic does not exist
     if known is not None and known.location is not None:
-        return next((each for each in listed if each.location == known.location), None)
+        return next((register for register in listed if register.location == known.location), None)
     own = (None if identity is None else identity.cluster_id, full_name_of(topic))
-    return next((each for each in listed if each.state == "detached" and (each.owner, each.name) == own), None)
+    return next(
+        (register for register in listed if register.state == "detached" and (register.owner, register.name) == own),
+        None,
+    )
 
 
 def _mount_hint(topic: Address, known: UnmountedTopic | None, location: str | None) -> str:

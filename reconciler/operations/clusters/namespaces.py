@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Declared, Observed
 
 
-# `namespace create`, `alter`, `move` and `delete`: each is one order.
-
-
 NamespaceOrder: TypeAlias = CreateNamespaceOrder | AlterNamespaceOrder | DeleteNamespaceOrder | MoveTopicsOrder
 
 
@@ -50,14 +47,12 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out an order about a namespace: all of it or nothing. Configs are as they were typed.
+    """Carry out one order about a namespace, completely or not at all.
 
     `allow` lifts guards, as `VERB:ADDR`.
 
     Raises:
-        UserError: A name or config is not legal, another cluster answers, or it was not confirmed.
         NotAuthorizedError: The caller may not describe the namespace.
-        LeaseError: Someone else is applying.
     """
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
@@ -73,20 +68,20 @@ def change_namespace(
         case _:
             assert_never(order)
     if not isinstance(order, CreateNamespaceOrder):
-        for each in (name, order.target) if isinstance(order, MoveTopicsOrder) else (name,):
-            if each:
-                provider.check_shown(address_of("namespace", order.cluster, each))
+        for full_name in (name, order.target) if isinstance(order, MoveTopicsOrder) else (name,):
+            if full_name:
+                provider.check_shown(address_of("namespace", order.cluster, full_name))
     result = OrderRun(
         emergency=emergency,
         site=site,
         noun="namespaces",
         orders={namespace: order},
         allow=tuple(map(check_allowance, allow)),
-        confirm=None if confirm is None else lambda plan: confirm(_with_groups(plan, provider)),
+        confirm=None if confirm is None else lambda plan: confirm(_warn_of_groups(plan, provider)),
         is_dry_run=is_dry_run,
         names_parts=isinstance(order, CreateNamespaceOrder | MoveTopicsOrder),
     ).carry_out()
-    return replace(result, plan=_with_groups(result.plan, provider)) if is_dry_run else result
+    return replace(result, plan=_warn_of_groups(result.plan, provider)) if is_dry_run else result
 
 
 def _check_name(name: str) -> None:
@@ -99,11 +94,7 @@ def _check_name(name: str) -> None:
 
 
 def read_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
-    """Return the access rule that an option gives as YAML.
-
-    Raises:
-        UsageError: It is no rule.
-    """
+    """Parse the YAML of an option that gives an access rule."""
     try:
         typed = yaml.safe_load(text)
         return NamespaceAcl.model_validate({**(defaults or {}), **typed} if isinstance(typed, dict) else typed)
@@ -113,38 +104,35 @@ def read_rule(option: str, text: str, defaults: Mapping[str, object] | None = No
         raise UsageError(f"{option} {text}: {why}", hint=f"Write it as {option} {example}") from error
 
 
-_GROUPS: Final = 50
+_SHOWN_GROUPS: Final = 50
 
 
-def _with_groups(plan: Plan, provider: Provider) -> Plan:
-    """Return the plan with a warning about consumer groups whose names are in a deleted namespace: they stay."""
+def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
+    """Add a warning about consumer groups named in the deleted namespace: they are not deleted."""
     gone = next((action.address for action in reversed(plan.actions) if isinstance(action, Delete)), None)
     if gone is None or provider.capabilities.namespaces_are_rules or provider.groups is None:
         return plan
     groups = [name for name in provider.groups.names() if name.startswith(f"{full_name_of(gone)}:")]
     if not groups:
         return plan
-    message = f"{counted(len(groups), 'group')} named in it: {first_few(groups, _GROUPS, grouping='')}"
+    message = f"{counted(len(groups), 'group')} named in it: {first_few(groups, _SHOWN_GROUPS, grouping='')}"
     hint = f"Groups stay until they are deleted: reconciler group delete {cluster_of(gone)} {groups[0]}"
     return replace(plan, warnings=(*plan.warnings, Finding(gone, None, message, hint)))
 
 
-# `namespace list`: the hierarchy as it is on the clusters.
-
-
 class QuotaUsage(NamedTuple):
-    """A limit of a namespace, and how much of it is used with the namespaces below; `None`: not measured."""
+    """A limit of a namespace and its usage, including namespaces below."""
 
     quota: str
     limit: int
     used: int | None
-    """With the namespaces below. Null: not every topic tells it."""
+    """Includes namespaces below. Null: some topic was not measured."""
 
 
 def quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
-    """Return the limits of a namespace with their usage. `partitions`: of all topics of its cluster, by full name."""
+    """Return the limits of a namespace with their usage; `partitions` by full name, for all topics of the cluster."""
     limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
     cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
     inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
@@ -157,28 +145,28 @@ def quota_usage(
 
 
 def limits_of(item: Declared | Observed | None) -> Mapping[str, int | None]:
-    """Return the quotas of a namespace by name; none of anything else."""
+    """Return the quotas of a namespace by name; empty for other resources."""
     quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
     return quotas.to_json() if quotas is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """One namespace, how many topics lie in it itself, and what they inherit from it; and its quotas."""
+    """One namespace: its own topics, inheritable configs, and quotas."""
 
     address: Address
     topics: int
-    """Topics in it, not counting those of namespaces below."""
+    """Topics in it, without those of namespaces below."""
     configs: Mapping[str, str]
     quotas: tuple[QuotaUsage, ...] = ()
-    """Its own limits, without those that are unlimited."""
+    """Its own limits, without unlimited ones."""
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
-    """Return the namespaces of one cluster, or of all; `under`: only those below that one.
+    """Return the namespaces of one or all clusters; `under` limits them to those below a namespace.
 
     Raises:
-        InvalidNamespaceError: There is no such namespace on that cluster.
+        InvalidNamespaceError: `under` does not exist on that cluster.
     """
     site = reach.site()
     names = site.to_read if cluster is None else [cluster]

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from reconciler.records.log import AppendSink, TopicLog
 
 
-_NAMING: Final = (
+_OPTIONS_HINT: Final = (
     'Give .options(cluster="west", topic="orders"). In SQL use CREATE TEMPORARY VIEW orders USING `topic-log` '
     "OPTIONS (cluster 'west', topic 'orders'): of a table that CREATE TABLE made, Spark does not hand on the options."
 )
 
 
 def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
-    """Make `topic-log` open the topics of the workspace in a folder, as `select` reads its files.
+    """Make the format `topic-log` open topics of the workspace in a folder in your Spark session.
 
-    `environ` resolves secret references; it travels inside the pickled source and shows in no plan, option or log.
+    `environ` resolves secrets. It is part of the pickled source, but is not shown in plans, options or logs.
     """
     opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends)
@@ -37,20 +37,16 @@ def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str
 
 @dataclass(frozen=True)
 class _Opener:
-    """Opens what options name."""
-
     workspace: Path
     select: Select
     environ: Mapping[str, str] = field(repr=False)
 
     def log(self, options: Mapping[str, str]) -> TopicLog:
-        """Open what is read."""
-        provider, address = self._place(options, OPTIONS)
+        provider, address = self._resolve(options, OPTIONS)
         return provider.log(address)
 
     def appends(self, options: Mapping[str, str]) -> AppendSink:
-        """Open what is written to."""
-        provider, address = self._place(options, WRITE_OPTIONS)
+        provider, address = self._resolve(options, WRITE_OPTIONS)
         sink = provider.appends(address)
         if sink is None:
             message = f"{address}: topic-log does not write to topics of a {provider.capabilities.platform} cluster"
@@ -58,8 +54,8 @@ class _Opener:
             raise UserError(message, hint=hint)
         return sink
 
-    def _place(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
-        known = {name.lower() for name in names}  # as Spark hands them on
+    def _resolve(self, options: Mapping[str, str], names: Sequence[str]) -> tuple[Provider, TopicAddress]:
+        known = {name.lower() for name in names}  # Spark passes option names in lower case
         for name in options:
             if name not in known:
                 known_text = OPTIONS_TEXT if names is OPTIONS else ", ".join(names)
@@ -67,14 +63,14 @@ class _Opener:
                 raise UserError(f"topic-log has no option {name}", hint=hint)
         for name in ("cluster", "topic"):
             if not options.get(name):
-                raise UserError(f"topic-log needs the option {name}", hint=_NAMING)
+                raise UserError(f"topic-log needs the option {name}", hint=_OPTIONS_HINT)
         address = address_of("topic", options["cluster"], options["topic"])
         invocation = Invocation(
             cwd=self.workspace,
             environ=self.environ,
             now_ms=_now_ms,
-            new_id=_no_new_id,
-            new_run=_no_new_id,
+            new_id=_refuse_id,
+            new_run=_refuse_id,
             tool="",
             who="",
             workspace=self.workspace,
@@ -87,5 +83,5 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _no_new_id() -> NoReturn:
+def _refuse_id() -> NoReturn:
     raise BrokenInvariantError("reading or writing a topic asked for an id", hint="Please report this.")

@@ -24,14 +24,10 @@ def change_topic(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out an order about one topic. Configs are as they were typed.
+    """Carry out one order about a topic.
 
-    No record says that a new topic is ours, so the next plan lists it as unmanaged. Of an altered topic the record
-    keeps what was applied, so the next plan shows the change as drift.
-
-    Raises:
-        UserError: A config is not legal, another cluster answers, or it was not confirmed.
-        LeaseError: Someone else is applying.
+    The state does not record a new topic, so the next plan lists it as unmanaged. For an altered topic the state
+    keeps the applied configs, so the next plan shows the change as drift.
     """
     topic = topic_address(order.topic)
     site = emergency.site()
@@ -56,15 +52,10 @@ def delete_topics(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete topics with their records, and continue with the rest if one fails.
+    """Delete topics with their records; continue with the others if one fails.
 
     The state still lists deleted topics, so the next plan shows them as missing. `allow`: `delete:ADDR` overrides
     deletionProtection.
-
-    Raises:
-        UsageError: An address is a pattern.
-        UserError: It was not confirmed, or another cluster answers.
-        LeaseError: Someone else is applying.
     """
     for address in addresses:
         if "*" in address:

@@ -45,18 +45,18 @@ class PartitionRow:
     partition: int
     start: int
     stable: int
-    """What read_committed may reach."""
+    """Last stable offset: the limit for read_committed."""
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic, whole."""
+    """Everything about one topic."""
 
     address: Address
     incarnation: str | None
     groups: tuple[ConsumerGroup, ...] | None
-    """Consumer groups that have offsets of it, each of it alone. Null: we cannot tell."""
+    """Consumer groups with offsets of this topic; null: not known."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
     """Null: not measured."""
@@ -64,19 +64,19 @@ class TopicDescription:
     """Null: not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
-    """The access rules that are asked, those of its tiers first; only what whoever asks may see of them."""
+    """ACLs that apply, those of its namespaces first; limited to what the caller may see."""
     storage: TopicStorage | None = None
-    """What lies in which tier; `None`: it was never tiered, or its platform has no tiers."""
+    """Bytes by tier; null: the topic was never tiered, or the platform has no tiers."""
     migration: Migration | None = None
-    """What mounts or unmounts it, with this topic alone; `None`: nothing does."""
+    """Migration that mounts or unmounts this topic; null: none."""
     following: Following | None = None
-    """What it mirrors; `None`: it is an ordinary topic."""
+    """What it mirrors; null: an ordinary topic."""
 
 
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
-    """Return the topics and mirrors on all clusters, or those whose address matches.
+    """Return the topics and mirrors of all clusters whose address matches.
 
-    `sizes` measures at most a thousand partitions: a request for each that was ever written.
+    `sizes` measures at most a thousand partitions, with one request for each that has records.
     """
     site = reach.site()
     names = [name for name in site.to_read if pattern is None or _may_be_on(name, pattern)]
@@ -86,36 +86,32 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
     if not sizes:
         return shown
     measures = measure(site.providers, {topic.address: () for topic in shown})
-    return [_measured(topic, measures.get(topic.address)) for topic in shown]
+    return [_with_size(topic, measures.get(topic.address)) for topic in shown]
 
 
 def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
-    """Return partitions, offsets, size and acting configs of one topic.
-
-    Raises:
-        UserError: It is not there.
-    """
+    """Return partitions, offsets, size, configs and ACLs of one topic."""
     site = reach.site()
     topic = topic_address(address)
     provider = provider_of(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
     with told_unmounted(site, topic):
-        found, observed = find_topic(provider, topic)
+        found_address, observed = find_topic(provider, topic)
     standing = provider.standing(topic)
     return TopicDescription(
-        address=found,
-        incarnation=observed[found].incarnation,
+        address=found_address,
+        incarnation=observed[found_address].incarnation,
         groups=_groups(provider, full_name_of(topic)),
         partitions=tuple(
             PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(standing.bounds.items())
         ),
         records=standing.records,
         bytes=standing.bytes,
-        configs=configs_on(provider, found, observed),
-        acls=acting_acls(found, observed),
+        configs=configs_on(provider, found_address, observed),
+        acls=acting_acls(found_address, observed),
         storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
-        migration=_migration(provider, full_name_of(topic)) if observed[found].state == MIGRATING else None,
-        following=_following(observed[found]),
+        migration=_migration(provider, full_name_of(topic)) if observed[found_address].state == MIGRATING else None,
+        following=_following(observed[found_address]),
     )
 
 
@@ -127,7 +123,7 @@ def _following(seen: Observed) -> Following | None:
 
 
 def _migration(provider: Provider, full_name: str) -> Migration | None:
-    """Return what has a topic in its hands, with that topic alone; `None`: it has just let go of it."""
+    """Return the migration of a topic, limited to that topic; `None` if it has just ended."""
     for migration in migrations_of(provider).under_way(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_under_way(migration.state):
@@ -136,20 +132,19 @@ def _migration(provider: Provider, full_name: str) -> Migration | None:
 
 
 def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
-    """Return who reads a topic; `None` where there are too many groups, or one cannot be read."""
+    """Return the groups of a topic; `None` if there are too many, or one cannot be read."""
     try:
-        found = groups_of(provider).of_topic(full_name)
+        groups = groups_of(provider).of_topic(full_name)
     except UserError:
         return None
-    return None if found is None else tuple(found)
+    return None if groups is None else tuple(groups)
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return under which address a topic is observed, as itself or as a mirror, and all that acts on it.
+    """Return the address of a topic or mirror, and the inventory that applies to it.
 
     Raises:
-        UserError: It is not there.
-        NotAuthorizedError: It may not be described.
+        NotAuthorizedError: The caller may not describe it.
     """
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
@@ -159,36 +154,29 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
-            provider.log(topic)  # refuses who may not know that it is not there
+            provider.log(topic)  # rejects callers that may not learn whether it exists
     for address in (topic, mirror):
         if address in observed:
-            found = observed[address].hidden
-            if found is not None:
-                raise found
+            hidden = observed[address].hidden
+            if hidden is not None:
+                raise hidden
             return address, observed
     raise NotFoundError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
 
 
 def _may_be_on(cluster: str, pattern: str) -> bool:
-    """Tell whether a pattern can name something on a cluster: one that is not asked for is not asked."""
+    """Report whether a pattern can match addresses on a cluster; other clusters are not contacted."""
     before, has_rest, after = pattern.partition("/")
     named = after.partition("/")[0]
     return "*" in before or "*" in named or not has_rest or named == cluster
 
 
-def _measured(topic: TopicShown, size: Measure | None) -> TopicShown:
+def _with_size(topic: TopicShown, size: Measure | None) -> TopicShown:
     return topic if size is None else topic._replace(records=size.records, bytes=size.bytes)
 
 
-# Configs that a command gives.
-
-
 def wanted_configs(capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC") -> dict[str, Any]:
-    """Return configs with values as the platform stores them; `None` resets one.
-
-    Raises:
-        UserError: The platform has no such config, or a value is not legal.
-    """
+    """Return configs with canonical values; `None` resets a config."""
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
         if key not in capabilities.configs:
@@ -204,63 +192,55 @@ def wanted_configs(capabilities: Capabilities, typed: Mapping[str, str | None], 
     return wanted
 
 
-# `topic storage`: what topics take, tier by tier.
-
-
-PARTITIONS: Final = 10_000
-"""What is looked at of one cluster where topics are not named one by one."""
+MAX_PARTITIONS: Final = 10_000
+"""Limit of partitions measured on one cluster, for topics that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """Many topics, sorted by address; `unmeasured` are those beyond the bound."""
+    """Storage of topics by tier, sorted by address."""
 
     topics: tuple[TopicStorage, ...]
     unmeasured: int = 0
-    """Topics beyond the bound of 10,000 partitions a cluster."""
+    """Topics not measured: beyond 10,000 partitions of a cluster."""
 
 
 def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
-    """Return what one topic takes.
-
-    Raises:
-        UserError: It is not there.
-    """
-    return next(iter(_named(reach, reach.site(), [address])))
+    """Return the storage of one topic."""
+    return next(iter(_named_storages(reach, reach.site(), [address])))
 
 
 def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
-    """Return what the topics take whose addresses match, all of them where nothing is asked for.
-
-    Raises:
-        UserError: One that is named, without `*`, is not there.
-    """
+    """Return the storage of the topics that match, by default of all."""
     site = reach.site()
-    found = {each.address: each for each in _named(reach, site, [each for each in patterns if "*" not in each])}
-    wild = [each for each in patterns if "*" in each]
+    storages = {
+        storage.address: storage
+        for storage in _named_storages(reach, site, [text for text in patterns if "*" not in text])
+    }
+    wild = [text for text in patterns if "*" in text]
     unmeasured = 0
     if wild or not patterns:
-        shown = [topic for topic in _matching(reach, site, wild) if topic.address not in found]
-        chosen = _within_bounds(shown)
+        shown = [topic for topic in _find_matching(reach, site, wild) if topic.address not in storages]
+        chosen = _limit_partitions(shown)
         unmeasured = len(shown) - len(chosen)
-        found |= {each.address: each for each in _of(site, chosen)}
-    return Storages(tuple(found[address] for address in sorted(found)), unmeasured)
+        storages |= {storage.address: storage for storage in _storages_of(site, chosen)}
+    return Storages(tuple(storages[address] for address in sorted(storages)), unmeasured)
 
 
-def _named(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
-    found: list[TopicStorage] = []
-    answering: set[str] = set()  # To know that a cluster is the recorded one, the state is read.
+def _named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
+    storages: list[TopicStorage] = []
+    answering: set[str] = set()  # Checking a cluster reads the state: do it once.
     for address in dict.fromkeys(map(topic_address, addresses)):
         provider, cluster = provider_of(site, address), cluster_of(address) or ""
         if cluster not in answering:
             reach.check_answers(site, cluster)
             answering.add(cluster)
-        there, _ = find_topic(provider, address)
-        found += provider.storages([there])
-    return found
+        found_address, _ = find_topic(provider, address)
+        storages += provider.storages([found_address])
+    return storages
 
 
-def _matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
+def _find_matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
     shown = [
         topic for overview in look_over(site, site.to_read, reach.recorded(site)).values() for topic in overview.topics
     ]
@@ -269,76 +249,66 @@ def _matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[T
     )
 
 
-def _within_bounds(shown: Iterable[TopicShown]) -> list[Address]:
+def _limit_partitions(shown: Iterable[TopicShown]) -> list[Address]:
     left: dict[str, int] = {}
     chosen: list[Address] = []
     for topic in shown:
         cluster = cluster_of(topic.address) or ""
-        remaining = left.setdefault(cluster, PARTITIONS)
+        remaining = left.setdefault(cluster, MAX_PARTITIONS)
         if topic.partitions <= remaining:
             left[cluster] = remaining - topic.partitions
             chosen.append(topic.address)
     return chosen
 
 
-def _of(site: Site, addresses: Iterable[Address]) -> list[TopicStorage]:
+def _storages_of(site: Site, addresses: Iterable[Address]) -> list[TopicStorage]:
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     items = sorted(by_cluster.items())
     answers = side_by_side(lambda item: list(site.providers[item[0]].storages(item[1])), items, name="storage")
-    return [each for answer in answers for each in answer]
-
-
-# `topic profile`: what a topic holds, as Spark reads it.
+    return [storage for answer in answers for storage in answer]
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledTopic:
-    """One topic, what was asked of it, and where its records were read."""
+    """Profile of one topic, and how it was read."""
 
     address: Address
     profile: Profile
     retention_ms: int | None
-    """The profile counts apart what is older than that; `None`: nothing was asked."""
+    """The profile counts older records separately; null: not requested."""
     engine: str | None
-    """Where its records were read. Null: there are none."""
+    """Where Spark ran; null: there were no records."""
 
 
 def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:
-    """Read all records of a topic, up to its last stable offsets, and return what they are.
+    """Profile all records of a topic up to its last stable offsets.
 
     Raises:
-        UserError: It is not there.
-        MissingSparkError: Java or Spark are not there; a profile always runs on Spark.
-        RetryableError: Spark gave up.
-        InterruptedRunError: Somebody asked to stop.
+        MissingSparkError: Java or Spark is missing; a profile always runs on Spark.
+        RetryableError: Spark failed.
     """
-    from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here has jobs
+    from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here runs jobs
 
     site = reach.site()
     topic = topic_address(address)
     provider = provider_of(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
     with told_unmounted(site, topic):
-        found, _ = find_topic(provider, topic)
-    log = provider.log(found)
+        found_address, _ = find_topic(provider, topic)
+    log = provider.log(found_address)
     _check_spark(site, reach.invocation.environ)
-    from reconciler.jobs.profile import profile  # noqa: PLC0415 - it imports pyspark, which is there now
+    from reconciler.jobs.profile import profile  # noqa: PLC0415 - imports pyspark
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, stop):
         profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
     engine = site.spark.name if profiled.counts.records else None
-    return ProfiledTopic(found, profiled, retention_ms, engine)
+    return ProfiledTopic(found_address, profiled, retention_ms, engine)
 
 
 def _check_spark(site: Site, environ: Mapping[str, str]) -> None:
-    """Return if Spark could be started here.
-
-    Raises:
-        MissingSparkError: Java or Spark are not there.
-    """
     from reconciler.jobs.session import check_ready  # noqa: PLC0415 - as above
 
     try:
