@@ -63,7 +63,7 @@ def raise_verdict(verdict: ReconcilerError | None) -> None:
 def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
     """Return the error of a plan that is blocked and was shown: what stands in it is not said twice."""
     if plan.applied is not None and not plan.blocked:
-        message, hint = plan.applied.told()
+        message, hint = plan.applied.message_and_hint()
         return BlockedError(f"{consequence}{message}", hint=hint)
     count = counted(len(plan.blocked), "action is", "actions are")
     return BlockedError(f"{consequence}{count} blocked", hint="The plan above says why, and what allows it")

@@ -243,7 +243,7 @@ class BlockedPlanError(BlockedError):
         self.planned = planned
         actions, applied = planned.plan.blocked, planned.plan.applied
         if applied is not None and not actions:
-            message, hint = applied.told()
+            message, hint = applied.message_and_hint()
             super().__init__(f"nothing was done: {message}", hint=hint)
             return
         allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]

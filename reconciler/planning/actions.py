@@ -1,6 +1,6 @@
-"""The closed union of plan actions, and the estimates they carry.
+"""Plan actions, a closed union, and their estimates.
 
-Every consumer is a `match` that ends in `assert_never`.
+Consumers `match` on the union and end in `assert_never`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from reconciler.resources.inventory import Resource
 from reconciler.resources.mirrors import Stretch, length_of
 from reconciler.resources.owners import ResourceOwner
 
-# What an action is expected to cost, and why a guard refuses it.
-
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Offsets of one partition, `start` to before `stop`, that nobody could read any more, and their stored bytes."""
+    """Offsets `start` to before `stop` of a partition that would become unreadable, and their stored bytes."""
 
     topic: Address
     partition: int
@@ -32,36 +30,36 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class RoleCost:
-    """What another role of a mirror costs, as both of its sides were when they were looked at."""
+    """Cost of changing a mirror's role, as measured on both sides."""
 
     lost: tuple[Stretch, ...] = ()
-    """What nobody can read any more: by a failover what its source alone has, by a restore what is cut off."""
+    """Offsets lost: by a failover those only the source has, by a restore those cut off."""
     behind: tuple[Stretch, ...] = ()
-    """What a promotion or a reversal copies first."""
+    """Offsets that a promotion or reversal copies first."""
     lost_ms: int | None = None
-    """For a failover that loses records: how much older its newest record is than that of its source."""
+    """For a failover that loses records: how much older the mirror's newest record is than the source's."""
     unknown: str | None = None
-    """Why neither can be told."""
+    """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()
-    """(partition, the last offset that was copied of it), where nothing else is known; -1: none ever was."""
+    """(partition, last copied offset) if nothing else is known; -1 if none was copied."""
     groups_set_back: tuple[str, ...] | None = ()
-    """Consumer groups that have read beyond where a restore cuts; `None`: we cannot tell."""
+    """Consumer groups that read beyond the point where a restore cuts; `None` if unknown."""
     timeout_ms: int | None = None
-    """A promotion is given up where what is behind does not shrink for so long."""
+    """A promotion is given up if the lag does not shrink for this long."""
     records: int | None = None
-    """How many records are lost or kept by a restore, where they were counted; `None`: offsets say it."""
+    """Counted records that a restore loses or keeps; `None` if only offsets are known."""
     since_ms: int | None = None
-    """The earliest time of one of them; `None`: we cannot tell."""
+    """The earliest timestamp among them; `None` if unknown."""
     kept: tuple[Stretch, ...] = ()
-    """What only this topic has and a restore keeps."""
+    """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
-    """The full name of the topic that keeps it."""
+    """Full name of the topic that keeps them."""
     copied_afresh: tuple[int, ...] = ()
-    """The partitions that a restore empties and copies anew, as no broker cuts the end of a log."""
+    """Partitions that a restore empties and copies again, because brokers cannot truncate the end of a log."""
 
     @property
     def lost_offsets(self) -> int | None:
-        """How much is lost; `None`: we cannot tell."""
+        """Number of lost offsets; `None` if unknown."""
         return None if self.unknown is not None else length_of(self.lost)
 
 
@@ -73,42 +71,41 @@ class Estimate:
     records: int = 0
     seconds: int = 1
     groups: tuple[str, ...] | None = ()
-    """Consumer groups that are reading it; `None`: we cannot tell."""
+    """Consumer groups that are reading the topic; `None` if unknown."""
     uploads: int = 0
     """Stored bytes that `run` would copy to object storage."""
     unreadable: tuple[Unreadable, ...] = ()
-    """What lies in object storage alone, and would be deleted there."""
+    """Offsets only in object storage that would be deleted there."""
     location: str | None = None
-    """Where the remote objects of a topic lie that is deleted, mounted or unmounted, or forgotten while unmounted."""
+    """Location of the remote objects of a topic that is deleted, mounted, unmounted, or forgotten while unmounted."""
     partitions: int = 0
-    """Of a topic that is mounted or unmounted, or whose replicas move."""
+    """Partitions of a topic that is mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0
-    """For about so long nobody can write to a topic that is unmounted and exists still; a rough guess."""
+    """Roughly how long an unmounted topic that still exists takes no writes."""
     role: RoleCost | None = None
-    """Of a mirror that gets another role; `None`: that neither loses nor copies anything."""
+    """Cost of a mirror's role change; `None` if it loses and copies nothing."""
     replicated: int = 0
-    """Stored bytes that brokers copy to each other for another replication factor, where that was measured."""
+    """Stored bytes that brokers copy to each other for a new replication factor, if measured."""
     engine: str = ""
-    """Where a job will run by what was measured: `in process`, `Spark local[*]`; empty where that cannot be told."""
+    """Where a job will run: `in process` or `Spark local[*]`; empty if unknown."""
 
 
 NO_COST: Final = Estimate()
-"""That of an action that moves and removes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Why a guard refuses an action, and the `VERB:ADDR` that would allow it (`None`: nothing does)."""
+    """Why a guard refuses an action, and the `VERB:ADDR` that allows it (`None`: nothing does)."""
 
     guard: str
     message: str
     allow: str | None
     instead: str | None = None
-    """The document to declare in place of it, as one line of YAML, where that loses nothing."""
+    """A document to declare instead that loses nothing, as one line of YAML, if there is one."""
 
 
 Scalar: TypeAlias = str | int | bool | None
-"""A leaf of a resource: config values are the string the platform stores."""
+"""A leaf of a resource; config values are the strings that the platform stores."""
 
 Value: TypeAlias = Scalar | tuple[object, ...] | Mapping[str, object]
 
@@ -141,62 +138,62 @@ class Reason(StrEnum):
     RETENTION_LOWERED = "retention_lowered"
     DELETE_ADDED = "delete_added"
     COMPACT_ADDED = "compact_added"
-    """Records go that later ones of their keys supersede."""
+    """Compaction removes records that later ones of the same key supersede."""
     HOLDS_DATA = "holds_data"
     UNMEASURED = "unmeasured"
     FIRST_COPY = "first_copy"
     MISSING = "missing"
     RECREATED = "recreated"
     RECORD_ONLY = "record_only"
-    """Nothing is done on the platform: what we remember of it changes."""
+    """Only the record changes, nothing on the platform."""
     ROLE_WANTED = "role_wanted"
     FIRST_RULE = "first_rule"
-    """Everyone may until now; from the first access rule on only who is allowed."""
+    """Everyone has access until the first access rule is added."""
     LAST_RULE = "last_rule"
-    """Only who is allowed may until now; without any access rule everyone may."""
+    """Everyone gets access once the last access rule is removed."""
     BECOMES_UNREADABLE = "becomes_unreadable"
-    """What lies in object storage alone is deleted there."""
+    """Records only in object storage are deleted there."""
     REMOTE_DELETED = "remote_deleted"
-    """What it has in object storage goes with it."""
+    """Its objects in object storage are deleted, too."""
     REMOTE_KEPT = "remote_kept"
-    """What it has in object storage stays, and can be recovered."""
+    """Its objects in object storage stay and can be recovered."""
     REPLACED = "replaced"
-    """What it is never changes in place: it is deleted and made again, as something else."""
+    """It cannot change in place: it is deleted and created again."""
     SOURCE_KEPT = "source_kept"
     """It only reads another topic, which keeps every record."""
     UPLOADS = "uploads"
-    """What is there already is copied to object storage."""
+    """Existing records are copied to object storage."""
     REPLICAS_MOVE = "replicas_move"
-    """Brokers copy it to each other, or drop their copies: for another replication factor."""
+    """Brokers copy or drop replicas for another replication factor."""
     ONLY_A_PREFIX = "only_a_prefix"
-    """Others' topics begin as it does, and nothing else of it is there: it is ours from the start."""
+    """A namespace that exists only as a prefix of other topics' names: it is owned from the start."""
     RECOVERED = "recovered"
-    """Made from what object storage has of it."""
+    """Created from its objects in object storage."""
     BY_COMMAND = "by_command"
-    """A command asked for it: the record stays as it was, so that the next plan finds what differs."""
+    """Requested by a command: the record stays, so the next plan finds the difference."""
     LAST_ALLOWANCE = "last_allowance"
-    """What is left of the access rules only denies: nobody may any more."""
+    """The remaining access rules only deny: no one has access."""
 
 
 SEALED: Final = "sealed"
-"""The path of a change that takes the seal off a topic: its brokers refuse every record while it is on."""
+"""Path of a change that removes a topic's seal. Brokers refuse every record of a sealed topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field that moves. `drift`: the cluster moved away from what we last applied, not the files."""
+    """A changed field. `drift`: the cluster changed since the last apply, not the files."""
 
     path: str
     before: Value
     after: Value
     drift: bool = False
     origin: str | None = None
-    """The address or file the new value comes from, where that is not the resource itself."""
+    """Address or file that the new value comes from, if not the resource itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What every action carries."""
+    """Fields of every action."""
 
     address: Address
     risk: Risk = Risk.NONE
@@ -205,38 +202,37 @@ class _Step:
     wave: int = 1
     estimate: Estimate = NO_COST
     source: str | None = None
-    """Where it was declared: `manifests/topics.yaml:88`."""
+    """Where it is declared: `manifests/topics.yaml:88`."""
     precondition: str = ""
-    """`sha256:…` of the live fields the decision rests on; empty where it rests on absence."""
+    """`sha256:…` of the live fields that the decision depends on; empty if it depends on absence."""
     blocked: Block | None = None
     granted_by: str | None = None
-    """The `--allow` or the reviewed allowance that lifted a block."""
+    """The `--allow` or reviewed allowance that lifted a block."""
     owner: ResourceOwner | None = None
-    """Another workspace that owns it; `None`: it is free, or ours."""
+    """The other workspace that owns the resource; `None` if it is free or ours."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path of `after` → where its value comes from, where that is not the resource itself; kept in the record."""
+    """Field path of `after` → where its value comes from, if not the resource itself; stored in the record."""
 
     @property
     def cluster(self) -> str | None:
-        """The cluster it acts on."""
         return cluster_of(self.address)
 
     @property
     def verb(self) -> str:
-        """The word before its address."""
+        """The word before its address in the id."""
         return type(self).__name__.lower()
 
     @property
     def id(self) -> str:
-        """Verb and address: never a position."""
+        """Verb and address, independent of the position in the plan."""
         return f"{self.verb}:{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create(_Step):
-    """Make what does not exist.
+    """Create a resource.
 
-    `parameters` of a mirror are what it takes from its source: `partitions`, `configs`, `incarnation` (of the source).
+    `parameters` of a mirror come from its source: `partitions`, `configs` and the source's `incarnation`.
     """
 
     after: Resource
@@ -245,9 +241,9 @@ class Create(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update(_Step):
-    """Change in place, field by field.
+    """Change fields in place.
 
-    Providers act on `changes` alone (`after=None` resets a key): what `after` does not name is left alone.
+    Providers apply `changes` only (`after=None` resets a key): fields missing in the resource `after` are left alone.
     """
 
     before: Resource
@@ -257,7 +253,7 @@ class Update(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(_Step):
-    """Remove what we own; bound to the incarnation where the platform can."""
+    """Delete an owned resource, bound to its incarnation if the platform can."""
 
     before: Resource
     incarnation: str | None = None
@@ -265,10 +261,10 @@ class Delete(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt(_Step):
-    """Own what already exists; no platform is called.
+    """Own an existing resource without calling its platform.
 
-    `after` is what the record will say: the declared fields, as they are observed. `moved_from`: its record, where it
-    was ours under another name. `changes`: what of the record changes, where it is ours already (`protect` …).
+    `after` becomes the record: the declared fields with their observed values. `moved_from` is its previous recorded
+    address. `changes` are those of the record of a resource that is owned already (`protect` …).
     """
 
     observed: Resource
@@ -281,16 +277,15 @@ class Adopt(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget(_Step):
-    """Stop owning, leave it alone."""
+    """Stop owning a resource and leave it as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition(_Step):
-    """A legal move of a lifecycle: mount, promote, failover …, or a topic's move between namespaces.
+    """A legal lifecycle transition (mount, promote, failover …), or a topic's move between namespaces.
 
-    `parameters` of a mirror's are there where it is asked of the mirror on the other cluster, which no entry names:
-    `entry`, the address of the entry it is for, and `role`, what that says. `changes` are the fields that move with
-    it: where the tiering of a topic is switched off or on again.
+    If a mirror's verb goes to the mirror on the other cluster, `parameters` hold `entry`, the address of the declared
+    mirror, and `role`, its role. `changes` are fields changed by the transition: a topic's tiering switches.
     """
 
     machine: str
@@ -304,17 +299,16 @@ class Transition(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob(_Step):
-    """A Spark job over topic logs: `source` and `sink` are topic addresses; `declared_at` is its place in the files.
+    """A job over topic logs; `source` and `sink` are topic addresses.
 
-    A topic that moves where none can be renamed is moved by two jobs, one after the other, and then deleted. Both have
-    the `parameters` `incarnation`, of the source: another one of its name is never copied; and `partitioning`: `same`,
-    partition by partition and in order, or `by-key`, where the sink has another number of partitions: order is kept by
-    key. `move` copies to the end and compares; it finds what an earlier run copied. `switch-groups` copies what came
-    since, fails where somebody writes to the source still, and gives each group its place in the sink: by the exact
-    offset map, or, by key, the earliest record of each partition that the group has not read.
+    A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are `incarnation`, which binds
+    the source, and `partitioning`: `same` (partition by partition, in order) or `by-key` (another number of partitions,
+    ordered by key). `move` copies to the end and compares, continuing an earlier run. `switch-groups` copies the rest,
+    fails if the source is still written to, and sets each group's offsets in the sink: by the exact offset map, or, by
+    key, to the earliest record of each partition that the group has not read.
 
-    `mount` and `unmount` are migrations that a command asks for: of `topics`, full names here with where they lie, as
-    far as `phase` says. Address, source and sink are the first of them.
+    `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to locations;
+    address, source and sink are those of the first topic.
     """
 
     job: str
@@ -325,12 +319,12 @@ class RunJob(_Step):
 
     @property
     def is_migration(self) -> bool:
-        """Whether it is a mount or unmount that a command asks for."""
+        """Whether it is a mount or unmount that a command requests."""
         return self.job in {MOUNT.name, UNMOUNT.name}
 
     @property
     def verb(self) -> str:
-        """The word before its address."""
+        """The word before its address in the id."""
         return self.job
 
 
@@ -338,12 +332,12 @@ Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | Run
 
 
 def is_dangerous(action: Action) -> bool:
-    """Tell whether a reader must look at an action before agreeing."""
+    """Tell whether a reviewer must look at an action before approving it."""
     return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
 
 
 def addresses_of(action: Action) -> tuple[Address, ...]:
-    """Return the resources that an action changes: of topics that are mounted or unmounted together, all."""
+    """Return the resources that an action changes; a migration changes several topics."""
     topics = action.parameters["topics"] if isinstance(action, RunJob) and action.is_migration else None
     if not isinstance(topics, Mapping):
         return (action.address,)
@@ -351,7 +345,7 @@ def addresses_of(action: Action) -> tuple[Address, ...]:
 
 
 ControlAction: TypeAlias = Create | Update | Delete | Transition
-"""What a provider is asked to do; `Adopt` and `Forget` change only the state, `RunJob` goes to the jobs."""
+"""Actions that providers carry out. `Adopt` and `Forget` change only the state; jobs carry out `RunJob`."""
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {
     "create": Create,
@@ -362,4 +356,4 @@ ACTIONS: Final[Mapping[str, type[Action]]] = {
     "transition": Transition,
     "job": RunJob,
 }
-"""What `action` may be in JSON, and the kinds a summary counts."""
+"""Action kinds by their name in JSON and in summaries."""

@@ -1,4 +1,4 @@
-"""Allowances: `--allow` and reviewed allowances of the workspace."""
+"""Allowances: `--allow` on the command line and reviewed allowances of the workspace."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 CONNECT: Final = "connect"
-"""What lets a secret go to a new address; it is no action, and needed before there is a plan."""
+"""Allows sending a secret to a new address. It is no action: it is needed before there is a plan."""
 
 
 OLDER: Final = "older"
-"""What lets files be applied that are older than what was applied last: its pattern is about their commit."""
+"""Allows applying files older than those applied last; its pattern matches their commit."""
 
 
 ADOPT: Final = "adopt"
-"""What lets a workspace own what another owns, whatever it does with it."""
+"""Allows owning a resource of another workspace, whatever the action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """One allowance: `VERB:ADDR`, where ADDR may be a pattern, and where it was given."""
+    """An allowance `VERB:ADDR`, where ADDR may be a pattern."""
 
     verb: str
     pattern: str
@@ -43,16 +43,16 @@ class Allowed:
 
     @property
     def shown(self) -> str:
-        """Where it was given, and what it allows: the option has that in it."""
+        """Its origin and what it allows; `--allow` itself contains both."""
         return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
 
     def covers(self, action: Action) -> bool:
-        """Tell whether it names an action, by its verb or by what kind of action it is."""
+        """Tell whether it names an action by verb or by kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
         return (is_taken or self.verb in {action.verb, name_of(action)}) and matches(self.pattern, action.address)
 
     def goes_back_to(self, commit: str) -> bool:
-        """Tell whether the files of a commit may be applied after those of a newer one."""
+        """Tell whether files of a commit may be applied after those of a newer one."""
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
         return self.verb == OLDER and (is_short or matches(self.pattern, commit))
 
@@ -62,19 +62,19 @@ class Allowed:
 
 
 def allowances(guards: Guards, selection: Selection) -> tuple[Allowed, ...]:
-    """Return everything that is allowed, the command line's first."""
+    """Return all allowances, those of the command line first."""
     typed = (Allowed(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
     reviewed = (Allowed(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
     return (*typed, *reviewed)
 
 
 def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
-    """Return what allows an action, if anything does."""
+    """Return the origin of the allowance that covers an action, if any."""
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 
 
 def warnings_of_unused(review: Review) -> Iterator[Finding]:
-    """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
+    """Yield a warning for each allowance that no action needed; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
     for allowance in allowances(request.guards, request.selection):
@@ -92,19 +92,21 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
 
 
 def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the commit that was applied last, with the allowance that older files need unless the plan is empty."""
+    """Return the commit applied last, with the allowance that older files need, unless the plan is empty."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
-    is_allowed = any(each.goes_back_to(applied.files) for each in allowances(request.guards, request.selection))
+    is_allowed = any(
+        allowance.goes_back_to(applied.files) for allowance in allowances(request.guards, request.selection)
+    )
     return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
 
 
 def warnings_of_commit(review: Review) -> Iterator[Finding]:
-    """Yield that the files are older than what was applied last, or that git cannot tell; nothing for an empty plan."""
+    """Yield a warning if the files are or may be older than those applied last, unless the plan is empty."""
     applied = commit_applied(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
-        yield Finding(None, None, *applied.told(), is_of_approval=applied.allow is not None)
+        yield Finding(None, None, *applied.message_and_hint(), is_of_approval=applied.allow is not None)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -112,28 +114,24 @@ def _split(text: str) -> tuple[str, str]:
     return verb, pattern
 
 
-# Many blocks lifted at once: what a person can paste, and no wider than the names that are blocked have in common.
-
-
-_FEW: Final = 5
-"""So many of a kind are allowed one by one: an address says what it lifts, a pattern may lift more tomorrow."""
+_MAX_SINGLE_ALLOWANCES: Final = 5
+"""Up to this many of a kind are allowed one by one: a pattern may match more tomorrow."""
 
 
 def at_once(names: list[str]) -> list[str]:
-    """Return what allows all of `VERB:ADDR` names; more than a few of a verb, a kind and a cluster as one pattern."""
-    found: list[str] = []
-    for _, same in groupby(sorted(names, key=_kind), key=_kind):
+    """Return allowances for all `VERB:ADDR` names; more than a few of one verb, kind and cluster become one pattern."""
+    grants: list[str] = []
+    for _, same in groupby(sorted(names, key=_kind_of), key=_kind_of):
         alike = list(same)
-        found += alike if len(alike) <= _FEW else [_pattern(alike)]
-    return found if len(found) < len(names) else names
+        grants += alike if len(alike) <= _MAX_SINGLE_ALLOWANCES else [_common_pattern(alike)]
+    return grants if len(grants) < len(names) else names
 
 
-def _kind(name: str) -> str:
-    """Return verb, kind and cluster: `delete:topic/west/`."""
+def _kind_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def _pattern(names: list[str]) -> str:
-    """Return what names begin with alike, up to the end of a tier of their namespaces."""
+def _common_pattern(names: list[str]) -> str:
+    """Return the common prefix of names as a pattern, cut at the end of a namespace tier."""
     shared = commonprefix(names)  # noqa: RUF071 - characters are meant: half a tier is cut off below
     return shared[: max(shared.rfind(":"), shared.rfind("/")) + 1] + "*"

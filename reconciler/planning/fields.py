@@ -26,7 +26,7 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
+"""The location a cluster is bound to. How it is reached is only in the record."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
@@ -41,23 +41,25 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
     "protect": "protect",
     "keepDiverged": KEEP_DIVERGED,
 }
-"""Fields of a link → the feature a platform needs for them."""
+"""Link fields → the feature that a platform needs for them."""
 
 
 def fields_of(resource: Resource) -> dict[str, Value]:
-    """Return the fields of a resource that a platform holds; absent ones are left alone."""
+    """Return the fields of a resource that a platform stores; unset fields are omitted."""
     match resource:
         case Topic():
-            return _topic(resource)
+            return _topic_fields(resource)
         case Namespace():
-            return _namespace(resource)
+            return _namespace_fields(resource)
         case MirrorLink():
-            return dict(_flat("", resource.spec.model_copy(update={"mirror_topics": (), "moved_from": None}).to_json()))
+            return dict(
+                _flatten("", resource.spec.model_copy(update={"mirror_topics": (), "moved_from": None}).to_json())
+            )
         case MirrorTopic():
             configs: dict[str, Value] = {CONFIGS + key: value for key, value in resource.configs.items()}
             return {**configs, **{denial_path(principal): DENIED for principal in resource.denied}}
         case Cluster():
-            return _cluster(resource)
+            return _cluster_fields(resource)
         case Mounting() | TieringPolicy():
             return {}
         case _:
@@ -65,17 +67,17 @@ def fields_of(resource: Resource) -> dict[str, Value]:
 
 
 def record_fields_of(resource: Resource) -> dict[str, Value]:
-    """Return the fields that only the record holds: changing them calls no platform."""
+    """Return the fields that only the record stores; changing them calls no platform."""
     if isinstance(resource, Cluster):
         shown = resource.spec.to_json()
         shown.pop("properties", None)
         shown.get("objectStorage", {}).pop("url", None)
-        return dict(_flat("", shown))
+        return dict(_flatten("", shown))
     return {}
 
 
 def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Tell whether two values of a field mean the same: as they stand, or in the canonical form of their config."""
+    """Compare two values of a field, configs in canonical form."""
     if left == right:
         return True
     if path == READ_REPLICA:
@@ -90,12 +92,12 @@ def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]
 
 
 def is_one_location(left: Value, right: Value) -> bool:
-    """Tell whether two locations in object storage are one, be the topic named with its namespace or without."""
+    """Compare two locations in object storage; the topic may be named with or without its namespace."""
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 
 def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
-    """Return a value of a field in its one form; what is no config, or not understood, stays as it is."""
+    """Return a value in canonical form if it is a valid config value, else unchanged."""
     if not path.startswith(CONFIGS) or value is None:
         return value
     try:
@@ -104,7 +106,7 @@ def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -
         return value
 
 
-def _topic(topic: Topic) -> dict[str, Value]:
+def _topic_fields(topic: Topic) -> dict[str, Value]:
     spec = topic.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
     if spec.partitions is not None:
@@ -118,7 +120,7 @@ def _topic(topic: Topic) -> dict[str, Value]:
     return fields
 
 
-def _cluster(cluster: Cluster) -> dict[str, Value]:
+def _cluster_fields(cluster: Cluster) -> dict[str, Value]:
     spec = cluster.spec
     fields: dict[str, Value] = {PROPERTIES + key: value for key, value in spec.properties.items()}
     if spec.object_storage is not None:
@@ -126,11 +128,11 @@ def _cluster(cluster: Cluster) -> dict[str, Value]:
     return fields
 
 
-def _namespace(namespace: Namespace) -> dict[str, Value]:
+def _namespace_fields(namespace: Namespace) -> dict[str, Value]:
     spec = namespace.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
     if spec.quotas is not None:
-        fields.update(_flat(QUOTAS, spec.quotas.to_json()))
+        fields.update(_flatten(QUOTAS, spec.quotas.to_json()))
     if spec.encryption is not None:
         fields["encryption.kmsKeyId"] = spec.encryption.kms_key_id
     if spec.acls:
@@ -138,9 +140,9 @@ def _namespace(namespace: Namespace) -> dict[str, Value]:
     return fields
 
 
-def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     for key, item in value.items():
         if isinstance(item, Mapping):
-            yield from _flat(f"{prefix}{key}.", item)
+            yield from _flatten(f"{prefix}{key}.", item)
         else:
             yield prefix + key, item if not isinstance(item, list) else tuple(item)

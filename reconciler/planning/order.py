@@ -1,4 +1,4 @@
-"""The order of a plan: what each action needs, and cycles."""
+"""The order of a plan: dependencies between actions, and cycles."""
 
 from __future__ import annotations
 
@@ -31,15 +31,12 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Resource
 
 
-# What each action needs to have happened before it, as ids of the same plan.
-
-
 _ONE_SIDED: Final = frozenset({"pause", "resume", "failover"})
-"""What a mirror's own cluster does alone."""
+"""Verbs that a mirror's own cluster carries out alone."""
 
 
 class Needs:
-    """The edges of a plan's graph."""
+    """Dependencies of each action as ids of the same plan."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation
@@ -47,69 +44,69 @@ class Needs:
         self._at: dict[Address, list[Action]] = {}
         self._inside: dict[Address, list[str]] = {}
         self._leaving: dict[Address, list[str]] = {}
-        """What takes a topic away from a name."""
+        """Topic → actions that move it away from its name."""
         self._followed: dict[Address, list[str]] = {}
-        """What takes the record of an address along: it is not forgotten before that."""
+        """Old address → actions that move its record to a new address."""
         for action in actions:
             if isinstance(action, Adopt) and action.moved_from:
                 self._followed.setdefault(action.moved_from, []).append(action.id)
             self._at.setdefault(action.address, []).append(action)
         for action in actions:
             if isinstance(action, Delete | Forget):
-                self._put_inside(action)
+                self._add_removal(action)
             elif isinstance(action, RunJob) and action.job in JOBS:
                 self._inside.setdefault(action.source, []).append(action.id)
             elif (topic := unmounted_by(action)) is not None:
-                self._inside.setdefault(_home_of(topic), []).append(action.id)
+                self._inside.setdefault(_namespace_address(topic), []).append(action.id)
             elif (old := moved_from(action)) is not None:
-                self._inside.setdefault(_home_of(old), []).append(action.id)
+                self._inside.setdefault(_namespace_address(old), []).append(action.id)
                 self._leaving.setdefault(old, []).append(action.id)
 
-    def _put_inside(self, action: Delete | Forget) -> None:
-        holders = list(self._holders(action))
+    def _add_removal(self, action: Delete | Forget) -> None:
+        holders = list(self._containers(action))
         if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
-            # Links go after their mirrors, and what was mirrored after both.
+            # Links go after their mirrors, and the mirrors' sources after both.
             links = self._at.get(link_of(action.before), ())
             gone = self._inside.setdefault(source_of(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # A cluster deletes no mirror that the filters of its link take: they change first.
+            # A cluster refuses to delete a mirror that its link's filters match, so those change first.
             self._inside.setdefault(action.address, []).extend(link.id for link in links if isinstance(link, Update))
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
         near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))
         going = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
         if isinstance(action, Delete) and next(going, None) is None:
-            # A cluster is forgotten last: were the run to end between, what is still there would be nobody's.
+            # A cluster is forgotten last: if the run ended before, its remaining resources would have no owner.
             self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def of(self, action: Action) -> tuple[str, ...]:
         """Return the ids an action depends on."""
-        return tuple(dict.fromkeys((*self._of(action), *self._mounting.before(action))))
+        return tuple(dict.fromkeys((*self._dependencies(action), *self._mounting.before(action))))
 
-    def _of(self, action: Action) -> Iterator[str]:
+    def _dependencies(self, action: Action) -> Iterator[str]:
         match action:
             case Create() | Adopt():
-                yield from self._beneath(action.address, action.after)
-                yield from self._cleared(action.address)
-                yield from self._freed(action.address)
+                yield from self._creators_below(action.address, action.after)
+                yield from self._name_removals(action.address)
+                yield from self._stops(action.address)
             case Update():
-                yield from self._earlier(action)
-                yield from self._freed(action.address)
+                yield from self._earlier_actions(action)
+                yield from self._stops(action.address)
                 if isinstance(action.after, MirrorLink):
-                    yield from self._beneath(action.address, action.after)
+                    yield from self._creators_below(action.address, action.after)
             case Transition(after=MirrorTopic() as mirror):
-                yield from self._earlier(action)
-                yield from self._before_verb(action.verb, mirror)
+                yield from self._earlier_actions(action)
+                yield from self._verb_needs(action.verb, mirror)
             case Transition():
-                yield from self._beneath(action.address, action.after)
-                yield from self._earlier(action)
-                yield from self._freed(action.address)
+                yield from self._creators_below(action.address, action.after)
+                yield from self._earlier_actions(action)
+                yield from self._stops(action.address)
             case RunJob():
-                yield from self._earlier(action)
-                yield from self._changing(action.source)
+                yield from self._earlier_actions(action)
+                yield from self._changers(action.source)
                 if (entry := self._situation.entries.get(action.address)) is not None:
-                    yield from self._half(entry) if action.job == CATCH_UP else self._relinked(entry)
-                yield from (other.id for other in self._at.get(mirror_at(action.source), ()) if _fills(other))
+                    yield from self._link_changes(entry) if action.job == CATCH_UP else self._link_updates(entry)
+                yield from (other.id for other in self._at.get(mirror_at(action.source), ()) if _changes_records(other))
             case Delete():
                 yield from self._inside.get(action.address, ())
             case Forget():
@@ -119,84 +116,83 @@ class Needs:
             case _:
                 assert_never(action)
 
-    def _beneath(self, address: Address, resource: Resource) -> Iterator[str]:
-        """Yield what makes that which something stands on."""
+    def _creators_below(self, address: Address, resource: Resource) -> Iterator[str]:
+        """Yield the actions that create what a resource needs: its namespace, cluster, link and source."""
         cluster = cluster_of(address) or ""
         if address == cluster_address(cluster):
             return
-        made = list(self._home(address, resource, cluster))
+        made = list(self._home_creators(address, resource, cluster))
         if isinstance(resource, MirrorLink):
-            made += self._making(cluster_address(resource.spec.source))
+            made += self._creators(cluster_address(resource.spec.source))
         if isinstance(resource, MirrorTopic):
             source = source_of(resource)
-            made += [*self._making(link_of(resource)), *self._changing(source), *self._making(mirror_at(source))]
+            made += [*self._creators(link_of(resource)), *self._changers(source), *self._creators(mirror_at(source))]
         yield from made
 
-    def _home(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
-        """Yield what makes the nearest tier; where that is there already, what makes the cluster."""
+    def _home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
+        """Yield the action that creates the nearest tier, or those that change the cluster if all tiers exist."""
         if kind_of(address) != "link":
             for tier in self._situation.nearest(cluster, namespace_of(address, resource)):
-                if made := list(self._making(tier)):
+                if made := list(self._creators(tier)):
                     yield from made
                     return
-        # What is new takes the cluster's defaults over as they are then: they are set first.
-        yield from self._changing(cluster_address(cluster))
+        # New topics take the cluster's defaults at their creation, so those are set first.
+        yield from self._changers(cluster_address(cluster))
 
-    def _cleared(self, address: Address) -> Iterator[str]:
-        """Yield what takes away what has the same name on the platform: a topic before a mirror, and the reverse."""
+    def _name_removals(self, address: Address) -> Iterator[str]:
+        """Yield actions that free the name on the platform: a topic before a mirror, and the reverse."""
         kind, name = kind_of(address), address.partition("/")[2]
-        # A mirror that failed for good is deleted and made afresh under its own address.
-        # So is a topic that becomes a read replica, or is none any more.
+        # FAILED mirrors, and topics that become or cease to be read replicas, are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
-            found = self._at.get(Address(f"{other}/{name}"), ())
-            yield from (action.id for action in found if isinstance(action, Delete))
+            replaced = self._at.get(Address(f"{other}/{name}"), ())
+            yield from (action.id for action in replaced if isinstance(action, Delete))
             yield from self._leaving.get(Address(f"{other}/{name}"), ())
 
-    def _freed(self, address: Address) -> Iterator[str]:
-        """Yield what makes an ordinary topic of a mirror before the topic is owned or changed as one."""
+    def _stops(self, address: Address) -> Iterator[str]:
+        """Yield the transitions that stop a mirror before its topic is owned or changed as an ordinary one."""
         if kind_of(address) != "topic":
             return
         for action in self._at.get(mirror_at(address), ()):
             if isinstance(action, Transition) and action.to_state == STOPPED:
                 yield action.id
 
-    def _before_verb(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield what a verb of a mirror needs; a failover never waits for what may have failed with its source."""
+    def _verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
+        """Yield the needs of a mirror's verb; a failover never waits for actions that may fail with its source."""
         if verb not in _ONE_SIDED:
-            yield from self._beneath(mirror.address, mirror)
-            yield from self._half(mirror)
+            yield from self._creators_below(mirror.address, mirror)
+            yield from self._link_changes(mirror)
         elif verb != "failover":
-            yield from self._relinked(mirror)
+            yield from self._link_updates(mirror)
 
-    def _relinked(self, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield the update of a mirror's link: it may resume the link."""
+    def _link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
+        """Yield the updates of a mirror's link, which may resume it."""
         yield from (other.id for other in self._at.get(link_of(mirror), ()) if isinstance(other, Update))
 
-    def _half(self, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield what makes or changes the link of a mirror, and its half on the other cluster."""
-        yield from self._changing(link_of(mirror))
-        yield from self._changing(address_of("link", mirror.source_cluster, mirror.link))
+    def _link_changes(self, mirror: MirrorTopic) -> Iterator[str]:
+        """Yield the actions that create or change either half of a mirror's link."""
+        yield from self._changers(link_of(mirror))
+        yield from self._changers(address_of("link", mirror.source_cluster, mirror.link))
 
-    def _earlier(self, action: Action) -> Iterator[str]:
-        """Yield what comes before an action at its own address."""
+    def _earlier_actions(self, action: Action) -> Iterator[str]:
+        """Yield the earlier actions at the same address."""
         for other in self._at[action.address]:
             if other is action:
                 return
             yield other.id
 
-    def _making(self, address: Address) -> Iterator[str]:
+    def _creators(self, address: Address) -> Iterator[str]:
         for action in self._at.get(address, ()):
             if isinstance(action, Create | Transition):
                 yield action.id
 
-    def _changing(self, address: Address) -> Iterator[str]:
+    def _changers(self, address: Address) -> Iterator[str]:
         for action in self._at.get(address, ()):
             if isinstance(action, Create | Transition | Update):
                 yield action.id
 
-    def _holders(self, action: Delete | Forget) -> Iterator[Address]:
-        """Yield what can only go after something in it has gone."""
+    def _containers(self, action: Delete | Forget) -> Iterator[Address]:
+        """Yield resources that can only be removed after this one."""
         address = action.address
         cluster = cluster_of(address) or ""
         last = self._situation.recorded.get(address)
@@ -213,22 +209,19 @@ class Needs:
             yield mirror_at(source_of(resource))
 
 
-def _home_of(topic: Address) -> Address:
+def _namespace_address(topic: Address) -> Address:
     return address_of("namespace", cluster_of(topic) or "", split_name(full_name_of(topic))[0])
 
 
-def _fills(action: Action) -> bool:
-    """Tell whether an action makes a mirror what its own mirrors are to copy."""
+def _changes_records(action: Action) -> bool:
+    """Tell whether an action changes the records of a mirror that other mirrors copy."""
     return isinstance(action, Create | Transition | Update | RunJob)
 
 
-# Actions that wait for each other in a ring: nothing orders them, so the plan says which they are.
-
-
 def cut_open(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
-    """Return what depends on what, ready to be walked, and the rings: in each every id waits for the one before it.
+    """Return the sorted graph and its cycles; in each cycle every id depends on the one before it.
 
-    In `depends` each ring is cut open in one place.
+    Removes one edge of each cycle from `depends`.
     """
     rings: list[tuple[str, ...]] = []
     while True:
@@ -238,13 +231,13 @@ def cut_open(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str
         except CycleError as error:
             before, name, *_ = ring = tuple(error.args[1])
             rings.append(ring)
-            depends[name] = tuple(each for each in depends[name] if each != before)
+            depends[name] = tuple(needed for needed in depends[name] if needed != before)
         else:
             return sorter, rings
 
 
-def told(ring: Sequence[str]) -> Finding:
-    """Return a ring as an error of the plan."""
+def cycle_error(ring: Sequence[str]) -> Finding:
+    """Return the error for a cycle."""
     return Finding(
         None,
         None,
@@ -253,12 +246,12 @@ def told(ring: Sequence[str]) -> Finding:
     )
 
 
-def in_order(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[Finding]]:
-    """Return the actions with what they depend on, their waves, in a total, repeatable order; and what has none.
+def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[Finding]]:
+    """Return the actions with dependencies and waves in a total, repeatable order, and errors for cycles.
 
-    Among those that are ready, making comes before removing; making goes from clusters to mirrors, removing back.
+    Among ready actions, creating comes before removing, from clusters to mirrors, and removing in reverse.
     """
-    lined_up = _line_up(actions)
+    lined_up = _sort_by_kind(actions)
     needs = Needs(lined_up, situation)
     depends = {action.id: needs.of(action) for action in lined_up}
     sorter, rings = cut_open(depends)
@@ -271,11 +264,11 @@ def in_order(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Act
         action = by_id[name]
         is_first = not before and wave == action.wave
         ordered.append(action if is_first else replace(action, depends_on=tuple(sorted(before)), wave=wave))
-    return tuple(ordered), [told(ring) for ring in rings]
+    return tuple(ordered), [cycle_error(ring) for ring in rings]
 
 
 def _walk(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable[str]:
-    """Yield every id after what it depends on, the first place first among those that are ready."""
+    """Yield ids after their dependencies; among ready ids the lowest place first."""
     ready: list[tuple[int, str]] = []
     while sorter.is_active():
         for name in sorter.get_ready():
@@ -285,7 +278,7 @@ def _walk(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable
         sorter.done(name)
 
 
-def _line_up(actions: Sequence[Action]) -> list[Action]:
+def _sort_by_kind(actions: Sequence[Action]) -> list[Action]:
     making = [action for action in actions if not isinstance(action, Delete | Forget)]
     removing = [action for action in actions if isinstance(action, Delete | Forget)]
     making.sort(key=lambda action: (rank(action.address), _step(action)))
@@ -301,7 +294,7 @@ def _step(action: Action) -> int:
         case Adopt():
             return 1
         case RunJob() if action.job == CATCH_UP:
-            return 2  # what is promoted is caught up with first
+            return 2  # a mirror catches up before its promotion
         case Transition():
             return 3
         case Update():

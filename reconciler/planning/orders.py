@@ -1,7 +1,7 @@
-"""Orders: what a command wants and the files do not say.
+"""Orders: changes that a command requests instead of the manifests.
 
-The plan of an order is made over what is recorded and observed. It holds the actions of the order, what these need, and
-nothing else, so it needs no files. Each order stands alone: one that is refused stops no other.
+An order is planned from the record and the observed state alone. Its plan holds its own actions and what these need.
+Orders are independent: one that is refused stops no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrder:
-    """Stop owning what a pattern names; with `is_recursive` also what is in those namespaces and on those clusters."""
+    """Stop owning the matching resources; with `is_recursive` also those in matching namespaces and clusters."""
 
     pattern: str
     is_recursive: bool = False
@@ -27,7 +27,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReaddressOrder:
-    """Record `before` as `after` from now on, a namespace with all that is in it."""
+    """Record `before` under the address `after`; a namespace with everything in it."""
 
     before: Address
     after: Address
@@ -35,7 +35,7 @@ class ReaddressOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateNamespaceOrder:
-    """Create a namespace with configs, and the levels above it that do not exist."""
+    """Create a namespace with configs, and its missing parents."""
 
     cluster: str
     name: str
@@ -44,7 +44,7 @@ class CreateNamespaceOrder:
 
 @dataclass(frozen=True, slots=True)
 class AlterNamespaceOrder:
-    """Give configs and access rules of a namespace values; `None` resets a config."""
+    """Set configs and access rules of a namespace; `None` resets a config."""
 
     cluster: str
     name: str
@@ -57,7 +57,7 @@ class AlterNamespaceOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespaceOrder:
-    """Delete a namespace with the topics in it; with `is_recursive` also the namespaces in it, with theirs."""
+    """Delete a namespace and its topics; with `is_recursive` also the namespaces below it."""
 
     cluster: str
     name: str
@@ -66,7 +66,7 @@ class DeleteNamespaceOrder:
 
 @dataclass(frozen=True, slots=True)
 class MoveTopicsOrder:
-    """Move topics of one namespace to another: the named ones, or all in it and below it."""
+    """Move topics to another namespace: those named, or all in and below `source`."""
 
     cluster: str
     source: str
@@ -76,7 +76,7 @@ class MoveTopicsOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicOrder:
-    """Create a topic; `None` leaves a number to the cluster's default."""
+    """Create a topic; `None` means the cluster's default."""
 
     topic: Address
     partitions: int | None = None
@@ -86,7 +86,7 @@ class CreateTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicOrder:
-    """Give configs of a topic or mirror values, where `None` resets one, and add partitions up to a number."""
+    """Set configs of a topic or mirror (`None` resets one), or raise its partition count."""
 
     topic: Address
     configs: Mapping[str, str | None]
@@ -102,14 +102,14 @@ class DeleteTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateLinkOrder:
-    """Create a link without mirrors, and its other half if it has two."""
+    """Create a link without mirrors, on both clusters if it has two halves."""
 
     resource: MirrorLink
 
 
 @dataclass(frozen=True, slots=True)
 class AlterLinkOrder:
-    """Give fields of a link values; `None` resets one."""
+    """Set fields of a link; `None` resets one."""
 
     link: Address
     fields: Mapping[str, object]
@@ -117,7 +117,7 @@ class AlterLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class PauseLinkOrder:
-    """Pause or resume a link. One that a pattern chose, and that is so already, is left as it is."""
+    """Pause or resume a link. A link chosen by a pattern that is already so is skipped."""
 
     link: Address
     is_paused: bool
@@ -126,7 +126,7 @@ class PauseLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLinkOrder:
-    """Delete a link; `is_forced`: fail its mirrors over first."""
+    """Delete a link; `is_forced` fails its mirrors over first."""
 
     link: Address
     is_forced: bool = False
@@ -137,43 +137,42 @@ LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOrder:
-    """Mount a topic on its cluster, or unmount it, as far as `phase` says.
+    """Mount or unmount a topic up to `phase`.
 
-    Topics of one cluster are one migration where the cluster does that by itself.
+    Topics of one cluster become one migration if the cluster supports that.
     """
 
     topic: Address
     direction: Direction
     source: MountSource
-    """Where it is stored, or will be."""
+    """The topic's location in object storage, now or after the unmount."""
     phase: Phase = "whole"
 
     @property
     def needs_mirrors(self) -> bool:
-        """Whether it takes a topic away that mirrors on other clusters may follow."""
+        """Whether mirrors on other clusters may lose their source by it."""
         return self.direction == "outbound" and self.phase != "finish"
 
 
 RoleVerb: TypeAlias = Literal[
     "pause", "resume", "promote", "failover", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"
 ]
-"""A verb of the lifecycle of mirrors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOrder:
-    """Apply a verb to a mirror; to restore one, to the original source of a stopped mirror."""
+    """Apply a lifecycle verb to a mirror. A restore names the original source of a stopped mirror."""
 
     mirror: Address
     verb: RoleVerb
     is_named: bool = True
-    """Named by its address: it is an error if the verb has nothing left to do. Else a pattern or a link names it."""
+    """Named by its address rather than by a pattern or link: having nothing to do is then an error."""
     links: tuple[str, ...] = ()
-    """For a restore: the names of the links whose stopped mirrors it may be from; empty: any."""
+    """For a restore: link names that the stopped mirror may belong to; empty for any."""
     timeout_ms: int | None = None
-    """For a promotion: how long the lag may not shrink; `None`: as the link says."""
+    """For a promotion: how long the lag may fail to shrink; `None` for the link's setting."""
     keeps_diverged: bool = False
-    """For a restore: keep the records that only the original source has, whatever the link says."""
+    """For a restore: keep records that only the original source has, whatever the link says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +182,7 @@ class CreateMirrorOrder:
     mirror: Address
     link: str
     source: str | None = None
-    """Full name of the source; `None`: that of the mirror without the prefix of the link."""
+    """Full name of the source; `None` for the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 

@@ -1,4 +1,4 @@
-"""The plan: ordered actions and everything a reviewer needs."""
+"""The plan and everything that planning takes as input."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 
 SHORT_COMMIT: Final = 7
-"""So many digits of a commit are shown, and are enough to name it."""
+"""Digits of a commit that are shown, and that suffice to name it."""
 
 Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
-"""A field of a declared resource: its address, and the way to the field as people write it."""
+"""A field of a declared resource: its address and the path of the field in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error no `--allow` lifts, or a warning; `source` is where it was declared."""
+    """An error that no `--allow` lifts, or a warning; `source` is the declaration."""
 
     address: Address | None
     source: str | None
     message: str
     hint: str
     marks: tuple[Mark, ...] = ()
-    """The fields it is about, until somebody who has the files says where they are written."""
+    """The fields concerned, until a caller that has the files resolves their lines."""
     is_of_approval: bool = False
-    """Whether it says who has to approve the plan: a comment shows that at its head."""
+    """Whether it is about who must approve the plan; comments show those first."""
     excluded_by: str | None = None
-    """What `--exclude` leaves it out by, where that is not its address; empty: nothing does."""
+    """The excluded address that leaves the finding out, if not its own; empty if none does."""
     is_of_drift: bool = False
-    """Whether it warns of an out-of-band change that no apply sets back: `drift` shows it, too."""
+    """Whether it warns of an out-of-band change that apply does not revert; `drift` shows it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The state a plan was made on."""
+    """The state that a plan was made on."""
 
     lineage: str
     serial: int
@@ -57,9 +57,9 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class DriftFinding:
-    """A field on which the cluster moved away from what we last applied.
+    """A field that changed on the cluster since the last apply.
 
-    `path` is empty where the resource as a whole is missing; `ignored` names the rule that leaves it as it is.
+    `path` is empty if the whole resource is missing; `ignored` names the rule that leaves the field as it is.
     """
 
     address: Address
@@ -69,16 +69,16 @@ class DriftFinding:
     fingerprint: str
     ignored: str | None = None
     origin: str | None = None
-    """What says the recorded value, where that is not the topic: a namespace, or a cluster by its properties."""
+    """Where the recorded value is declared, if not by the topic: a namespace or the cluster's properties."""
     stays: bool = False
-    """Whether no plan can set it back: partitions that were added."""
+    """Whether no plan can revert it: added partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A role or place that a command gave to a resource, while the files name the one that is recorded.
+    """A role or location that a command gave to a resource, while the files still have the recorded one.
 
-    No plan changes it until the files name another role or place than the recorded one.
+    No plan changes it until the files ask for another role or location than the recorded one.
     """
 
     address: Address
@@ -86,10 +86,10 @@ class Held:
     message: str
     hint: str
     now: str
-    """The role that it has, or where it is."""
+    """Its current role or location."""
     marks: tuple[Mark, ...] = ()
     mirror: MirrorTopic | None = None
-    """The mirror with its role, if no file names it."""
+    """The mirror with its current role, if no file declares it."""
 
     @property
     def warning(self) -> Finding:
@@ -99,44 +99,44 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A resource found half-way through a lifecycle; `run` or a later apply finishes it."""
+    """A resource in an unfinished lifecycle transition; `run` or a later apply finishes it."""
 
     address: Address
     state: str
     after: Address | None = None
-    """A mount waits for the mounting that detaches its topic elsewhere: that one is finished, and this one planned."""
+    """The mounting on another cluster that must detach the topic first; this mount is planned after it."""
 
     @property
     def is_shut(self) -> bool:
-        """Tell whether it takes no records meanwhile that it took before: a mirror whose role changes hands."""
+        """Whether a mirror whose role is changing takes no writes that it took before."""
         return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """SELECT of the command line: what of the workspace a plan is about. All patterns are over addresses."""
+    """The part of the workspace to plan, from the command line; patterns match addresses."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
-    """Files changed since a git revision; `None` where that was not asked."""
+    """Files changed since a git revision; `None` if not requested."""
     allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedCommit:
-    """The git commit of the files that were applied last, next to that of the files at hand."""
+    """The git commit of the files that were applied last, compared with that of the current files."""
 
     commit: str
     files: str | None
     is_newer: bool | None
-    """Whether the files at hand are of one of its ancestors; `None`: git cannot compare the two."""
+    """Whether the current files are of one of its ancestors; `None` if git cannot compare them."""
     allow: str | None = None
-    """What lets an apply go back to the older files; `None`: no apply refuses the plan because of them."""
+    """The allowance that lets an apply go back to older files; `None` if no apply refuses them."""
 
-    def told(self) -> tuple[str, str]:
-        """Return what to know of it, and the hint."""
+    def message_and_hint(self) -> tuple[str, str]:
+        """Return a message about it and a hint."""
         applied = self.commit[:SHORT_COMMIT]
         if self.files is None or self.allow is None:
             message = f"whether the files are older than commit {applied}, which was applied last, is not known"
@@ -149,19 +149,19 @@ class AppliedCommit:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What of planning a command sets next to its selection."""
+    """Options of a command about planning, besides its selection."""
 
     is_destroy: bool = False
     include_adopted: bool = False
-    """With `is_destroy`: delete also what was adopted."""
+    """With `is_destroy`: also delete adopted resources."""
     is_only_drift: bool = False
-    """Only set back what the clusters moved away from; leave undone what the files changed."""
+    """Only revert drift; plan no changes of the files."""
     is_comparison: bool = False
-    """Nothing will be applied: a resource whose namespace is left out may be reported as missing."""
+    """Nothing will be applied: a resource whose namespace is excluded may be reported as missing."""
 
     @property
     def is_to_files(self) -> bool:
-        """Tell whether the plan is to be applied and makes the clusters what the files say."""
+        """Whether the plan is meant to be applied and leads to the files."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
@@ -172,47 +172,46 @@ class PlanSource:
     environment: str | None = None
     git_commit: str | None = None
     applied: AppliedCommit | None = None
-    """`None`: not known, or the plan does not lead to the files."""
+    """`None` if unknown, or if the plan does not lead to the files."""
     tool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """All that planning is told beside the three inventories. It reads nothing else."""
+    """Everything planning reads besides the three inventories."""
 
     workspace: str
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
-    """Who answered, by cluster; `None`: there is no such cluster yet."""
+    """Identity of each cluster that answered; `None` if the cluster does not exist yet."""
     today: date
     now_ms: int
     guards: Guards = field(default_factory=Guards)
     spark: SparkSpec = field(default_factory=SparkSpec)
-    """Where jobs run."""
     selection: Selection = field(default_factory=Selection)
     stored: StoredTopics = field(default_factory=StoredTopics)
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
-    """What is there and may not be seen by the process that plans: it is not among the observed."""
+    """Existing resources that the process may not read; they are missing in the observed inventory."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """The clusters that could not be read and are done without, and why each."""
+    """Unreadable clusters that the plan can do without → why they cannot be read."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The consumer groups there are, by cluster, where the filters of a link are about them."""
+    """Consumer groups by cluster, if a link filters groups."""
     me: ResourceOwner | None = None
-    """Who plans, as clusters say who owns what; `None`: all that is owned is another's."""
+    """This workspace as an owner; `None`: every owned resource belongs to another workspace."""
     base: Base | None = None
     source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
-    """What a command wants in place of the files; the files say nothing then."""
+    """Changes that a command requests instead of the files."""
     has_state: bool = True
-    """Whether what is owned is known; an order that is given without a state asks no record."""
+    """Whether ownership is known. Without state, an order is planned without a record."""
     back_to: int | None = None
-    """The serial of the state that is wanted in place of the files."""
+    """Serial of the state to go back to instead of the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Actions in a total, repeatable order, and what was found on the way."""
+    """Actions in a total, repeatable order, and findings."""
 
     workspace: str
     environment: str | None
@@ -225,16 +224,16 @@ class Plan:
     waiting: tuple[Waiting, ...] = ()
     unmanaged: tuple[Address, ...] = ()
     owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)
-    """The other workspaces that own what is unmanaged, as far as somebody does."""
+    """Other workspaces that own unmanaged resources."""
     errors: tuple[Finding, ...] = ()
-    """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
+    """Problems that no allowance lifts: wrong cluster, unsupported features, illegal transitions. They exit with 1."""
     warnings: tuple[Finding, ...] = ()
     back_to: int | None = None
-    """The serial of the state this goes back to; `None`: it leads to what the files say."""
+    """Serial of the state that this goes back to; `None` if it leads to the files."""
     digest: str = ""
-    """sha256 over the canonical actions, hexadecimal."""
+    """Hexadecimal sha256 of the canonical actions."""
     approvers: int = 0
-    """How many people must have approved it: what the base of a pull request asks for counts, too."""
+    """Required approvals, including those that the base of a pull request requires."""
     applied: AppliedCommit | None = None
 
     @property
@@ -244,7 +243,7 @@ class Plan:
 
     @property
     def is_of_older_files(self) -> bool:
-        """Tell whether an apply refuses all of it: a newer commit was applied last."""
+        """Whether an apply refuses the whole plan because a newer commit was applied last."""
         return self.applied is not None and self.applied.allow is not None
 
     @property
@@ -259,6 +258,6 @@ class SavedPlan:
 
     plan: Plan
     body: bytes
-    """The file as it was read."""
+    """The file's bytes."""
     options: Mapping[str, Any] | None
-    """What selects it, to plan it again; `None`: the file is not sealed."""
+    """The options to plan it again; `None` if the file is not sealed."""

@@ -1,4 +1,4 @@
-"""A plan as plain values, canonical JSON, and the digest of a plan."""
+"""Plans as plain values and canonical JSON, and their digest."""
 
 from __future__ import annotations
 
@@ -45,11 +45,8 @@ def fingerprint(value: object) -> str:
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
 
 
-# Plans and actions as plain values, in the words of the plan's JSON.
-
-
 def name_of(action: Action) -> str:
-    """Return what kind of action it is, as JSON names it."""
+    """Return the kind of an action, as named in JSON."""
     return _NAMES[type(action)]
 
 
@@ -57,7 +54,7 @@ _NAMES: Final = {kind: name for name, kind in ACTIONS.items()}
 
 
 def changes_of(action: Action) -> tuple[Change, ...]:
-    """Return the fields an action moves."""
+    """Return the fields that an action changes."""
     match action:
         case Update() | Adopt() | Transition():
             return action.changes
@@ -68,12 +65,12 @@ def changes_of(action: Action) -> tuple[Change, ...]:
 
 
 def moves_of(action: Action) -> tuple[Change, ...]:
-    """Return the fields an action moves on the platform."""
+    """Return the fields that an action changes on the platform."""
     return () if isinstance(action, Adopt) else changes_of(action)
 
 
 def summary_of(plan: Plan) -> dict[str, int]:
-    """Return how many of each kind there are; always all nine keys."""
+    """Return the number of actions by kind; always all nine keys."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
         counts[name_of(action)] += 1
@@ -81,7 +78,7 @@ def summary_of(plan: Plan) -> dict[str, int]:
 
 
 def totals(plan: Plan) -> str:
-    """Return the counts in words: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
+    """Return the counts as text: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
     todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
     parts = [todo] if todo else []
     parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
@@ -91,13 +88,13 @@ def totals(plan: Plan) -> str:
 
 
 def totals_of(actions: Iterable[Action]) -> str:
-    """Return counts of what would be done: `1 to add, 4 to change`; nothing of nothing."""
-    return _counted(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
+    """Return planned counts as text: `1 to add, 4 to change`; empty without actions."""
+    return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 
 def did_of(actions: Iterable[Action]) -> str:
-    """Return counts of what was done: `1 added, 4 changed`; nothing of nothing."""
-    return _counted(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
+    """Return done counts as text: `1 added, 4 changed`; empty without actions."""
+    return _count_words(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
 
 
 _WORDS: Final = {
@@ -110,14 +107,14 @@ _WORDS: Final = {
 }
 
 
-def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
+def _count_words(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
     counts = Counter(name_of(action) for action in actions)
     parts = [f"{count_text(counts[name])} {word}" for name, word in words.items() if counts[name]]
     return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
 
 
-_COUNTED: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")
-"""The order of a summary in events."""
+_SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")
+"""Order of the counts in JSON."""
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -133,23 +130,23 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "base": base and _row(base, "lineage", "serial", "sha256"),
         "back_to": plan.back_to,
         "digest": plan.digest,
-        "summary": {name: counts[name] for name in _COUNTED},
+        "summary": {name: counts[name] for name in _SUMMARY_ORDER},
         "actions": [action_row(action) for action in plan.actions],
-        "drift": [_row(finding, *_OF_DRIFT) for finding in plan.drift],
+        "drift": [_row(finding, *_DRIFT_FIELDS) for finding in plan.drift],
         "waiting": [_row(waiting, "address", "state", "after") for waiting in plan.waiting],
         "unmanaged": list(plan.unmanaged),
-        "errors": [_row(finding, *_OF_FINDINGS) for finding in plan.errors],
-        "warnings": [_row(finding, *_OF_FINDINGS) for finding in plan.warnings],
+        "errors": [_row(finding, *_FINDING_FIELDS) for finding in plan.errors],
+        "warnings": [_row(finding, *_FINDING_FIELDS) for finding in plan.warnings],
     }
 
 
 def plan_bytes(plan: Plan) -> bytes:
-    """Return the JSON that `plan --format json` prints: the same bytes for the same plan."""
+    """Return the output of `plan --format json`: the same bytes for the same plan."""
     return json_shown(canonical(plan_document(plan))) + b"\n"
 
 
 def action_row(action: Action) -> dict[str, Any]:
-    """Return one action."""
+    """Return an action of the JSON."""
     return {
         "id": action.id,
         "address": action.address,
@@ -158,45 +155,42 @@ def action_row(action: Action) -> dict[str, Any]:
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
-        "changes": [_row(change, *_OF_CHANGES) for change in changes_of(action)],
+        "changes": [_row(change, *_CHANGE_FIELDS) for change in changes_of(action)],
         "after": after_of(action),
         "parameters": parameters_of(action),
         "source": action.declared_at if isinstance(action, RunJob) else action.source,
         "depends_on": list(action.depends_on),
         "wave": action.wave,
         "precondition": action.precondition,
-        "estimate": _estimate(action.estimate),
+        "estimate": _estimate_row(action.estimate),
         "blocked": action.blocked and _row(action.blocked, "guard", "allow", "message", "instead"),
         "grant": action.granted_by,
         "owner": None if action.owner is None else action.owner.to_json(),
     }
 
 
-_OF_CHANGES: Final = ("path", "before", "after", "drift", "origin")
-_OF_DRIFT: Final = ("address", "path", "recorded", "observed", "fingerprint", "ignored", "origin")
-_OF_FINDINGS: Final = ("address", "source", "message", "hint")
+_CHANGE_FIELDS: Final = ("path", "before", "after", "drift", "origin")
+_DRIFT_FIELDS: Final = ("address", "path", "recorded", "observed", "fingerprint", "ignored", "origin")
+_FINDING_FIELDS: Final = ("address", "source", "message", "hint")
 
 
 def _row(record: object, *names: str) -> dict[str, Any]:
     return {name: plain(getattr(record, name)) for name in names}
 
 
-_ESTIMATED: Final = tuple(part.name for part in fields(Estimate))
+_ESTIMATE_FIELDS: Final = tuple(part.name for part in fields(Estimate))
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
-    row = {name: getattr(estimate, name) for name in _ESTIMATED}
+def _estimate_row(estimate: Estimate) -> dict[str, Any]:
+    row = {name: getattr(estimate, name) for name in _ESTIMATE_FIELDS}
     row["unreadable"] = [asdict(part) for part in estimate.unreadable]
     row["role"] = None if estimate.role is None else asdict(estimate.role)
     row["engine"] = estimate.engine or None
     return row
 
 
-# The digest of a plan: over what it does, not over what it shows.
-
-
 def digest(actions: Sequence[Action]) -> str:
-    """Return sha256, hexadecimal, of the canonical actions in plan order."""
+    """Return the hexadecimal sha256 of what the actions do, in plan order."""
     total = hashlib.sha256()
     for action in actions:
         row = [
@@ -215,7 +209,7 @@ def digest(actions: Sequence[Action]) -> str:
 
 
 def _denials(action: Action) -> Iterator[list[list[Any]]]:
-    """Yield the changes to whom a mirror denies to write, if there are any: no `after` names those principals."""
+    """Yield the changes of denied writers of a mirror, if any: no `after` holds those principals."""
     if kind_of(action.address) == "mirror":
         denials = [[change.path, plain(change.after)] for change in changes_of(action) if change.path.startswith(ACLS)]
         if denials:
@@ -223,7 +217,7 @@ def _denials(action: Action) -> Iterator[list[list[Any]]]:
 
 
 def after_of(action: Action) -> dict[str, Any] | None:
-    """Return the resource an action leads to, as JSON has it."""
+    """Return the JSON of the resource that an action leads to."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             return action.after.to_json()
@@ -234,15 +228,20 @@ def after_of(action: Action) -> dict[str, Any] | None:
 
 
 def parameters_of(action: Action) -> dict[str, Any]:
-    """Return everything beside `after` that decides what an action does."""
+    """Return everything except `after` that decides what an action does."""
     match action:
         case Create():
-            return _sorted(action.parameters)
+            return _sorted_values(action.parameters)
         case Transition():
             states = {"machine": action.machine, "from": action.from_state, "to": action.to_state}
-            return {**states, **_sorted(action.parameters)}
+            return {**states, **_sorted_values(action.parameters)}
         case RunJob():
-            return {"job": action.job, "source": action.source, "sink": action.sink, **_sorted(action.parameters)}
+            return {
+                "job": action.job,
+                "source": action.source,
+                "sink": action.sink,
+                **_sorted_values(action.parameters),
+            }
         case Adopt():
             return {"moved_from": action.moved_from} if action.moved_from else {}
         case Update() | Delete() | Forget():
@@ -251,6 +250,6 @@ def parameters_of(action: Action) -> dict[str, Any]:
             assert_never(action)
 
 
-def _sorted(parameters: object) -> dict[str, Any]:
+def _sorted_values(parameters: object) -> dict[str, Any]:
     values: dict[str, Any] = plain(parameters)
     return dict(sorted(values.items()))

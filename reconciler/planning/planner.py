@@ -25,7 +25,7 @@ from reconciler.planning.diff.drift import ignoring, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, say_under_way
 from reconciler.planning.diff.moves import with_implied_moves
 from reconciler.planning.diff.removals import decide_removed
-from reconciler.planning.order import in_order
+from reconciler.planning.order import sort_actions
 from reconciler.planning.plan import Finding, Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
@@ -111,7 +111,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(request.guards, request.selection)
     guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
-    actions, rings = in_order(guarded.actions, situation)
+    actions, rings = sort_actions(guarded.actions, situation)
     review = _review(draft, actions, impact)
     strangers = unmanaged(situation)
     owners = ((address, situation.other_owner(address, situation.observed[address].resource)) for address in strangers)

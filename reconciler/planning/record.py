@@ -1,4 +1,4 @@
-"""What the record says after an action: a pure fold."""
+"""Changes of the record after an action: a pure fold."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from reconciler.resources.owners import NOBODY, ResourceOwner, owned_as
 from reconciler.resources.topic import Topic
 
 RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
-"""What the record says from now on; `None`: nothing any more."""
+"""New records by address; `None` removes the record."""
 
 
 class Finished(Protocol):
-    """What a platform said when an action was complete."""
+    """Result of a complete action, as reported by the platform."""
 
     @property
     def incarnation(self) -> str | None:
-        """Which one it is, where the platform tells."""
+        """Its id, if the platform reports one."""
         ...
 
     @property
     def physical_name(self) -> str | None:
-        """What the platform calls it, where that is not its address."""
+        """Its name on the platform, if that differs from its address."""
         ...
 
 
 def after_action(action: Action, done: Finished | None, record: Record, run: str) -> RecordChanges:
-    """Return what changes in the record once `action` is complete.
+    """Return the changes of the record once `action` is complete.
 
-    `done` is `None` for what calls no platform (adopting, forgetting) and for jobs.
+    `done` is `None` for jobs and for actions without a platform call (adopt, forget).
     """
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
-        return _marked(action, record, run)
+        return _after_command_verb(action, record, run)
     match action:
         case Create():
-            return {action.address: _recorded(action, "created", last, done, run)}
+            return {action.address: _new_record(action, "created", last, done, run)}
         case Update():
-            return {action.address: _recorded(action, "adopted", last, done, run)}
+            return {action.address: _new_record(action, "adopted", last, done, run)}
         case Adopt():
-            return _adopted(action, record, run)
+            return _after_adopt(action, record, run)
         case Transition():
-            return _moved(action, done, record, run)
+            return _after_transition(action, done, record, run)
         case Delete() | Forget():
             return {action.address: None}
         case RunJob():
@@ -63,17 +63,17 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
 
 
 def after_refusal(action: Action, made: Finished, record: Record, run: str) -> RecordChanges:
-    """Return what changes in the record where something was made, and its access rules were refused after that."""
+    """Return the changes of the record if a resource was created but its access rules were refused."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
     resource = action.after
     bare = resource.model_copy(update={"spec": resource.spec.model_copy(update={"acls": ()})})
     last = record.get(action.address)
-    return {action.address: _recorded(replace(action, after=bare), "created", last, made, run)}
+    return {action.address: _new_record(replace(action, after=bare), "created", last, made, run)}
 
 
 def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:
-    """Change a record that is being built: what each action costs does not grow with it."""
+    """Update a record in place; the cost does not depend on its size."""
     for address, recorded in changes.items():
         if recorded is None:
             record.pop(address, None)
@@ -81,7 +81,7 @@ def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:
             record[address] = recorded
 
 
-def _recorded(
+def _new_record(
     action: Create | Update | Transition,
     ownership: Ownership,
     last: Recorded | None,
@@ -90,30 +90,32 @@ def _recorded(
 ) -> Recorded:
     is_new = last is None or isinstance(action, Create)
     resource = action.after
-    if isinstance(resource, MirrorTopic) and resource.denied:  # Passes of `run` change that, too: clusters say it.
+    if (
+        isinstance(resource, MirrorTopic) and resource.denied
+    ):  # passes of `run` change denials, too: clusters report them
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
-        incarnation=_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
-        physical_name=_known(done.physical_name if done else None, last.physical_name if last else None),
+        incarnation=_first_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
+        physical_name=_first_known(done.physical_name if done else None, last.physical_name if last else None),
         ownership=ownership if is_new or not last else last.ownership,
-        protect=_protect(action.after, last),
+        protect=_is_protected(action.after, last),
         run=run,
         origins=dict(action.origins),
     )
 
 
-def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
+def _after_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
-    incarnation = _known(action.incarnation, last.incarnation if last else None)
+    incarnation = _first_known(action.incarnation, last.incarnation if last else None)
     if incarnation is None and isinstance(action.after, Topic):
-        incarnation = _mounted_as(action.address, record)  # it was not there when this was planned
+        incarnation = _mounted_incarnation(action.address, record)  # it did not exist when this was planned
     adopted = Recorded(
         resource=action.after,
         incarnation=incarnation,
-        physical_name=_known(action.physical_name, last.physical_name if last else None),
-        ownership=_owned(action, last),
-        protect=_protect(action.after, last),
+        physical_name=_first_known(action.physical_name, last.physical_name if last else None),
+        ownership=_ownership_after_adopt(action, last),
+        protect=_is_protected(action.after, last),
         run=run,
         origins=dict(action.origins),
     )
@@ -121,31 +123,31 @@ def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
     return {**gone, action.address: adopted}
 
 
-def _owned(action: Adopt, last: Recorded | None) -> Ownership:
-    """Return whose it is: what another process made under a name that was ours is not ours to delete."""
+def _ownership_after_adopt(action: Adopt, last: Recorded | None) -> Ownership:
+    """Return `adopted` if another process recreated the resource: it is not ours to delete."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
 
 
-def _moved(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:
+def _after_transition(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:
     if isinstance(action.after, Mounting):
-        return _mounted(action, action.after, done, record, run)
+        return _after_mount(action, action.after, done, record, run)
     if isinstance(action.after, MirrorTopic) and isinstance(entry := action.parameters.get("entry"), str):
-        return _swapped(action, action.after, Address(entry), record, run)
+        return _after_role_swap(action, action.after, Address(entry), record, run)
     old = action.parameters.get("from")
     if action.machine != "topic" or not isinstance(old, str):
         last = record.get(action.address)
-        return {action.address: _recorded(action, "adopted", last, done, run)}
+        return {action.address: _new_record(action, "adopted", last, done, run)}
     last = record.get(Address(old))
     return {
         Address(old): None,
-        action.address: _recorded(action, "adopted", last, done, run),
+        action.address: _new_record(action, "adopted", last, done, run),
     }
 
 
-def _marked(action: Action, record: Record, run: str) -> RecordChanges:
-    """Return the mark that a command leaves in the record of a mirror; it leaves none in other records."""
+def _after_command_verb(action: Action, record: Record, run: str) -> RecordChanges:
+    """Return the mark that a command leaves in the record of a mirror."""
     if not isinstance(action, Transition) or not isinstance(action.after, MirrorTopic):
         return {}
     entry, role = action.parameters.get("entry", action.address), action.parameters.get("role", action.after.state)
@@ -153,8 +155,8 @@ def _marked(action: Action, record: Record, run: str) -> RecordChanges:
     return {} if last is None else {Address(str(entry)): replace(after_command(last, str(role)), run=run)}
 
 
-def _swapped(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
-    """Remember the role that was brought about by asking the mirror on the other cluster: that one has no entry."""
+def _after_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
+    """Record the role that the mirror on the other cluster brought about; that one is not recorded itself."""
     last = record.get(entry)
     mirror = last.resource if last is not None else None
     known = mirror if isinstance(mirror, MirrorTopic) else peer_of(peer)
@@ -164,16 +166,18 @@ def _swapped(action: Transition, peer: MirrorTopic, entry: Address, record: Reco
     return {entry: replace(before, resource=resource, run=run, origins=origins)}
 
 
-def _mounted(action: Transition, mounting: Mounting, done: Finished | None, record: Record, run: str) -> RecordChanges:
-    """Remember where the topic lies for life, and which one it is here; it has another id whenever it is mounted."""
+def _after_mount(
+    action: Transition, mounting: Mounting, done: Finished | None, record: Record, run: str
+) -> RecordChanges:
+    """Record the permanent location of the topic and its current incarnation, which changes with every mount."""
     last = record.get(action.address)
     location = action.parameters.get("source")
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
-        _recorded(action, "adopted", last, done, run),
-        ownership="created",  # brought about by us, whatever it was when it was found
+        _new_record(action, "adopted", last, done, run),
+        ownership="created",  # mounted or unmounted by this tool, whoever created it
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
-        physical_name=_known(_location(done), known),
+        physical_name=_first_known(_location_of(done), known),
     )
     changes: dict[Address, Recorded | None] = {action.address: recorded}
     topic = mounted_by(mounting)
@@ -182,14 +186,14 @@ def _mounted(action: Transition, mounting: Mounting, done: Finished | None, reco
     return changes
 
 
-def _location(done: Finished | None) -> str | None:
-    """Return where a platform says that a topic lies; one that only looked at the topic says what that is called."""
-    found = done.physical_name if done is not None else None
-    return found if found is not None and "/" in found else None
+def _location_of(done: Finished | None) -> str | None:
+    """Return the reported location of a topic; a name that is no location is none."""
+    name = done.physical_name if done is not None else None
+    return name if name is not None and "/" in name else None
 
 
-def _mounted_as(topic: Address, record: Record) -> str | None:
-    """Return which topic the mounting of an address has mounted there; most are called as their topic is."""
+def _mounted_incarnation(topic: Address, record: Record) -> str | None:
+    """Return the incarnation that a mounting of the topic has mounted; most mountings have the topic's name."""
     likely = Address("mounting/" + topic.partition("/")[2])
     others = (address for address in record if address.startswith("mounting/") and address != likely)
     for address in chain((likely,), others):
@@ -199,21 +203,18 @@ def _mounted_as(topic: Address, record: Record) -> str | None:
     return None
 
 
-def _protect(after: Resource, last: Recorded | None) -> bool:
-    """Protection is held until the files lift it: not naming it any more leaves it as it was."""
+def _is_protected(after: Resource, last: Recorded | None) -> bool:
+    """Protection stays until the files lift it: omitting the field does not."""
     declared = after.spec.protect if isinstance(after, Topic) else None
     return declared if declared is not None else bool(last and last.protect)
 
 
-def _known(now: str | None, before: str | None) -> str | None:
+def _first_known(now: str | None, before: str | None) -> str | None:
     return now if now is not None else before
 
 
-# What of a record its workspace owns, as clusters say it.
-
-
 def owned_keys(record: Record, cluster: str) -> list[str]:
-    """Return the keys of all that is recorded on a cluster and has an owner: tiers that namespaces imply are shared."""
+    """Return the owner keys of all that is recorded on a cluster, except shared tiers that namespaces imply."""
     return [
         key
         for address, last in record.items()
@@ -223,11 +224,11 @@ def owned_keys(record: Record, cluster: str) -> list[str]:
 
 
 def clusters_to_tell(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
-    """Return the clusters that do not say of all that is recorded who owns it, or say more of us than that.
+    """Return the clusters whose stored owners differ from the record.
 
-    Older versions told them nothing, and a run that was killed may have told them more than it did.
+    Older versions stored none, and a killed run may have stored more than it did.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for cluster in {cluster_of(address) for address in record} - {None}:
         seen = inventory.get(cluster_address(cluster or ""))
         if seen is None:
@@ -238,5 +239,5 @@ def clusters_to_tell(record: Record, inventory: Inventory, me: ResourceOwner) ->
         keys = set(owned_keys(record, cluster or ""))
         mine = {lineage for lineage, owner in owners.who.items() if owner.is_same(me)}
         if keys - owners.what.keys() or any(by in mine and key not in keys for key, by in owners.what.items()):
-            found.add(cluster or "")
-    return frozenset(found)
+            names.add(cluster or "")
+    return frozenset(names)

@@ -18,32 +18,29 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
 
 
-# One action that is not what was approved: why not, and field by field what was approved and what would happen now.
-
-
 class Why(StrEnum):
-    """In what an action is more than was approved."""
+    """Why an action exceeds the approved plan."""
 
     NOT_APPROVED = "not_approved"
     RESULT = "result"
-    """It would lead to something else."""
+    """It has another result."""
     GROUND = "ground"
-    """What it rests on has changed on the cluster."""
+    """The cluster fields that it depends on have changed."""
     RISK = "risk"
-    """It is more dangerous."""
+    """Its risk is higher."""
     LOSS = "loss"
-    """More would be lost."""
+    """It loses more."""
     BLOCKED = "blocked"
-    """A guard refuses it, and did not."""
+    """A guard now refuses it."""
     UNBLOCKED = "unblocked"
-    """A guard refused it, so nobody agreed to it."""
+    """A guard refused it before, so no one approved it."""
     MISSING = "missing"
-    """It was left to do, has not happened, and is planned no more."""
+    """It was approved, has not happened and is no longer planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What happens to one field. `before` counts only where the action says it: a field that is made has none."""
+    """A change of one field. `has_before`: the action states the old value; a created field has none."""
 
     before: Any
     after: Any
@@ -52,7 +49,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class FieldDifference:
-    """One field as it was approved and as it would be now; `None`: it is left alone on that side."""
+    """A field as approved and as planned now; `None` if that side leaves it alone."""
 
     path: str
     approved: Move | None
@@ -61,7 +58,7 @@ class FieldDifference:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An action that was not approved as it is now."""
+    """An action that differs from the approved plan."""
 
     id: str
     address: Address
@@ -74,26 +71,26 @@ class Difference:
     source: str | None
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
-    """Approved actions on the same resource that are not planned any more."""
+    """Approved actions on the same resource that are no longer planned."""
     losses: tuple[Losses, Losses] | None = None
-    """What would be lost, as it was approved and now; `None`: it was not approved at all."""
+    """Approved and current losses; `None` if the action was not approved."""
 
     @property
     def message(self) -> str:
-        """Every way in which it is more, in words."""
-        return "; ".join(_words(why, self) for why in self.whys)
+        """All reasons in words."""
+        return "; ".join(_why_text(why, self) for why in self.whys)
 
 
 def difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
-    """Return what differs between an action as it was approved (`None`: it was not) and as it is planned now."""
+    """Return how a planned action differs from its approved form (`None`: it was not approved)."""
     return Difference(
         id=now.id,
         address=now.address,
         action=name_of(now),
         whys=whys,
-        fields=tuple(_moves(now) if approved is None else _fields(approved, now)),
+        fields=tuple(_new_moves(now) if approved is None else _field_differences(approved, now)),
         risk=now.risk.value,
         approved_risk=approved.risk.value if approved else None,
         blocked=now.blocked,
@@ -104,37 +101,37 @@ def difference(
     )
 
 
-# What an approved action and the same action now would lose. What can be counted is compared exactly. What expires by
-# a shorter retention is an estimate of a topic that is written all the time: it may be a tenth more (decision 45).
+# Losses are compared exactly if they can be counted. What a shorter retention expires is an estimate on a topic
+# that is being written: it may be a tenth more (decision 45).
 
 
 class LossOf(StrEnum):
     """What is counted of a loss."""
 
     ROLE = "role"
-    """Offsets that another role of a mirror loses."""
+    """Offsets lost by a mirror's role change."""
     UNREADABLE = "unreadable"
-    """Offsets in object storage alone that are deleted there."""
+    """Offsets that are only in object storage and are deleted there."""
     DELETED = "deleted"
-    """Records of a topic that is deleted."""
+    """Records of a deleted topic."""
     EXPIRING = "expiring"
-    """Bytes that expire by a shorter retention."""
+    """Bytes expired by a shorter retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What an action would lose. `is_known` is false where not all of it was measured; then the counts are the rest."""
+    """Losses of an action; if not `is_known`, some could not be measured and are missing in the counts."""
 
     counts: Mapping[LossOf, int | None]
-    """`None`: we cannot tell how much."""
+    """`None` if unknown."""
     is_known: bool = True
 
     def is_more_than(self, approved: Losses) -> bool:
-        """Tell whether this is more than was approved; what cannot be told any more is more."""
+        """Tell whether this exceeds the approved losses; a loss that can no longer be measured does."""
         return bool(tuple(self.beyond(approved))) or (approved.is_known and not self.is_known)
 
     def beyond(self, approved: Losses) -> Iterator[LossOf]:
-        """Yield what would be more. A role of which the loss could not be told was approved with whatever it loses."""
+        """Yield the kinds of which more is lost. An unknown approved loss covers any loss."""
         for of, now in self.counts.items():
             before = approved.counts[of]
             if before is not None and (now is None or now > _most(of, before)):
@@ -165,13 +162,13 @@ def loses_more(approved: Action, now: Action) -> bool:
 
 
 def missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
-    """Return an approved action that is planned no more; `planned`: what is, on the same resource."""
+    """Return the difference for an approved action that is no longer planned; `planned`: those on the same resource."""
     return Difference(
         id=action.id,
         address=action.address,
         action=name_of(action),
         whys=(Why.MISSING,),
-        fields=tuple(_would_have(action)),
+        fields=tuple(_planned_moves(action)),
         risk=action.risk.value,
         approved_risk=action.risk.value,
         blocked=None,
@@ -181,54 +178,54 @@ def missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
     )
 
 
-def _words(why: Why, found: Difference) -> str:
+def _why_text(why: Why, change: Difference) -> str:
     match why:
         case Why.NOT_APPROVED:
-            instead = f", which had {', '.join(found.instead_of)} instead" if found.instead_of else ""
+            instead = f", which had {', '.join(change.instead_of)} instead" if change.instead_of else ""
             return f"it was not in the approved plan{instead}"
         case Why.RESULT:
             return "it would lead to something else than was approved"
-        case Why.GROUND if found.fields:
+        case Why.GROUND if change.fields:
             return "what it changes has changed on the cluster since it was approved"
         case Why.GROUND:
             return "it was deleted and made again on the cluster since it was approved"
         case Why.RISK:
-            return f"its risk was {found.approved_risk} when it was approved, and is {found.risk} now"
+            return f"its risk was {change.approved_risk} when it was approved, and is {change.risk} now"
         case Why.LOSS:
-            return loss_words(found)
+            return loss_words(change)
         case Why.BLOCKED:
-            return f"a guard refuses it now: {found.blocked.message}" if found.blocked else "a guard refuses it now"
+            return f"a guard refuses it now: {change.blocked.message}" if change.blocked else "a guard refuses it now"
         case Why.UNBLOCKED:
             return "it was blocked in the approved plan, and is not now"
         case Why.MISSING:
-            return missing_words(found)
+            return missing_words(change)
         case _:
             assert_never(why)
 
 
-def loss_words(found: Difference) -> str:
-    """Say how much more would be lost than was approved."""
-    if found.losses is None:
+def loss_words(change: Difference) -> str:
+    """Return how much more would be lost than approved."""
+    if change.losses is None:
         return ""
-    approved, now = found.losses
-    says = [_more_words(of, approved, now.counts[of]) for of in now.beyond(approved)]
+    approved, now = change.losses
+    says = [_more_text(of, approved, now.counts[of]) for of in now.beyond(approved)]
     if approved.is_known and not now.is_known:
         says.append("not all that would be lost can be measured now, and it was when it was approved")
     return ", and ".join(says)
 
 
-def _more_words(of: LossOf, approved: Losses, now: int | None) -> str:
+def _more_text(of: LossOf, approved: Losses, now: int | None) -> str:
     before = approved.counts[of]
-    was = f"{_amount(of, before)[1] if before else 'nothing'} when it was approved"
+    was = f"{_amount_texts(of, before)[1] if before else 'nothing'} when it was approved"
     if now is None:
         return f"it cannot be told any more how many offsets would be lost; {was}"
     if not approved.is_known:
-        return f"{_amount(of, now)[0]} now, and when it was approved it could not be told how much"
-    return f"{_amount(of, now)[0]} now, and {was}"
+        return f"{_amount_texts(of, now)[0]} now, and when it was approved it could not be told how much"
+    return f"{_amount_texts(of, now)[0]} now, and {was}"
 
 
-def _amount(of: LossOf, count: int) -> tuple[str, str]:
-    """Return how much is lost: with what happens to it, and alone."""
+def _amount_texts(of: LossOf, count: int) -> tuple[str, str]:
+    """Return the loss as a clause and as an amount."""
     match of:
         case LossOf.ROLE:
             return f"{counted(count, 'offset')} would be lost", f"{count:,}"
@@ -242,9 +239,9 @@ def _amount(of: LossOf, count: int) -> tuple[str, str]:
             assert_never(of)
 
 
-def missing_words(found: Difference) -> str:
-    """Say what became of an approved action that is planned no more."""
-    instead = f": instead {', '.join(found.instead_of)}" if found.instead_of else ""
+def missing_words(change: Difference) -> str:
+    """Return what happened to an approved action that is no longer planned."""
+    instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
 
 
@@ -254,38 +251,37 @@ def _moves_of(action: Action) -> dict[str, Move]:
     }
 
 
-def _moves(now: Action) -> Iterator[FieldDifference]:
-    """Yield what an action moves that was not approved at all."""
+def _new_moves(now: Action) -> Iterator[FieldDifference]:
     for path, move in _moves_of(now).items():
         yield FieldDifference(path, None, move)
 
 
-def _would_have(approved: Action) -> Iterator[FieldDifference]:
-    """Yield what an action would have moved, or have made."""
+def _planned_moves(approved: Action) -> Iterator[FieldDifference]:
+    """Yield the changes that an approved action would have made."""
     for path, move in _moves_of(approved).items():
         yield FieldDifference(path, move, None)
     if not changes_of(approved):
         leaves = {**_leaves((after_of(approved) or {}).get("spec", {})), **parameters_of(approved)}
         for path in sorted(path for path, value in leaves.items() if value not in (None, [], ())):
-            yield FieldDifference(path, _becomes(leaves, path), None)
+            yield FieldDifference(path, _result_of(leaves, path), None)
 
 
-def _fields(approved: Action, now: Action) -> Iterator[FieldDifference]:
-    """Yield what moves otherwise than approved, then what would be otherwise without moving."""
+def _field_differences(approved: Action, now: Action) -> Iterator[FieldDifference]:
+    """Yield fields whose change differs from the approved one, then fields that differ without a change."""
     moved, moves = _moves_of(approved), _moves_of(now)
-    said: list[str] = []
+    moved_paths: list[str] = []
     for path in dict.fromkeys([*moves, *moved]):
         if moved.get(path) != moves.get(path):
-            said.append(path)
+            moved_paths.append(path)
             yield FieldDifference(path, moved.get(path), moves.get(path))
     before = {**_leaves(after_of(approved) or {}), **parameters_of(approved)}
     after = {**_leaves(after_of(now) or {}), **parameters_of(now)}
     for path in sorted({*before, *after}):
-        if before.get(path) != after.get(path) and not any(_is_within(each, path) for each in said):
-            yield FieldDifference(path, _becomes(before, path), _becomes(after, path))
+        if before.get(path) != after.get(path) and not any(_is_within(outer, path) for outer in moved_paths):
+            yield FieldDifference(path, _result_of(before, path), _result_of(after, path))
 
 
-def _becomes(leaves: Mapping[str, Any], path: str) -> Move | None:
+def _result_of(leaves: Mapping[str, Any], path: str) -> Move | None:
     return Move(None, leaves[path], has_before=False) if path in leaves else None
 
 
@@ -293,19 +289,19 @@ def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}.")
 
 
-_OUTER: Final = frozenset({"spec", "metadata"})
+_UNNAMED_LEVELS: Final = frozenset({"spec", "metadata"})
 
 
 def _leaves(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a resource's JSON field by field, as changes name them: `configs.retention.ms`, not `spec.configs…`."""
-    found: dict[str, Any] = {}
+    """Return a resource's JSON as flat fields, named as changes name them: `configs.retention.ms`."""
+    leaves: dict[str, Any] = {}
     for key, item in value.items():
         path = f"{prefix}{key}"
         if isinstance(item, Mapping):
-            found |= _leaves(cast("Mapping[str, Any]", item), "" if path in _OUTER else f"{path}.")
+            leaves |= _leaves(cast("Mapping[str, Any]", item), "" if path in _UNNAMED_LEVELS else f"{path}.")
         else:
-            found[path] = item
-    return found
+            leaves[path] = item
+    return leaves
 
 
 RISKS = ("none", "disruptive", "irreversible", "data-loss")
@@ -314,39 +310,38 @@ RISKS = ("none", "disruptive", "irreversible", "data-loss")
 
 @dataclass(frozen=True, slots=True)
 class SameOrLess:
-    """What is more than was approved (then nothing may be done), and what is no longer needed."""
+    """Differences that exceed the approved plan (nothing may be applied then), and actions no longer needed."""
 
     more: tuple[Difference, ...] = ()
-    """What is dangerous now first, then in the order of the plan."""
+    """Dangerous actions first, then in plan order."""
     not_needed: tuple[str, ...] = ()
 
     @property
     def is_allowed(self) -> bool:
-        """Tell whether what is planned now is the same as what was approved, or less."""
+        """Whether the current plan does the same as the approved one, or less."""
         return not self.more
 
 
 def compare(approved: Plan, now: Plan) -> SameOrLess:
-    """Return how a plan made now differs from the approved one: same id, same result, resting on the same fields.
+    """Compare the current plan with the approved one: same id, same result, depending on the same fields.
 
-    An action that a guard refuses now, and refused when it was approved, is no difference: it is blocked. One that was
-    blocked and is not now is more: nobody agreed to it. Where somebody else did what was approved to what is ours, the
-    record learns it: that is less.
+    An action that a guard refuses in both plans is no difference. One that was blocked and no longer is exceeds the
+    approval: no one agreed to it. An action that only records what another process did as approved is less.
     """
     return compare_actions(approved.actions, now)
 
 
 def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
-    """Return the same of actions that were approved, wherever they stand."""
+    """As `compare`, for approved actions from any source."""
     known = {action.id: action for action in approved}
     at: dict[str, list[Action]] = {}
-    for each in approved:
-        at.setdefault(each.address, []).append(each)
+    for agreed in approved:
+        at.setdefault(agreed.address, []).append(agreed)
     planned = {action.id for action in now.actions}
     gone: dict[str, list[str]] = {}
-    for each in approved:
-        if each.id not in planned:
-            gone.setdefault(each.address, []).append(each.id)
+    for agreed in approved:
+        if agreed.id not in planned:
+            gone.setdefault(agreed.address, []).append(agreed.id)
     more: list[Difference] = []
     for action in now.actions:
         if _is_done_already(action, at.get(action.address, ())):
@@ -359,52 +354,52 @@ def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
 
 
 def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
-    """Tell whether only the record is left to learn what approved actions on the same resource would have led to."""
+    """Tell whether only the record must change because the cluster is as the approved actions would have made it."""
     if not isinstance(now, Adopt) or now.reasons != (Reason.RECORD_ONLY,) or now.blocked or now.moved_from:
         return False
-    agreed = [each for each in approved if each.blocked is None]
-    changes = {change.path: plain(change.after) for each in agreed for change in changes_of(each)}
+    agreed = [earlier for earlier in approved if earlier.blocked is None]
+    changes = {change.path: plain(change.after) for earlier in agreed for change in changes_of(earlier)}
     learns_no_more = all(
         change.path in changes and changes[change.path] == plain(change.after) for change in now.changes
     )
-    return learns_no_more and any(after_of(each) == after_of(now) for each in agreed)
+    return learns_no_more and any(after_of(earlier) == after_of(now) for earlier in agreed)
 
 
 def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return in what an action is more than was approved (`None`: it was not); nothing where it is not."""
+    """Return why an action exceeds its approved form (`None`: it was not approved); empty if it does not."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
-    found: list[Why] = []
+    whys: list[Why] = []
     is_other = _has_other_result(approved, now) or parameters_of(approved) != parameters_of(now)
     if is_other or (approved.precondition == now.precondition and _moves_more(approved, now)):
-        found.append(Why.RESULT)
-    if approved.precondition != now.precondition and not (found and _stands_as_approved(approved, now)):
-        found.append(Why.GROUND)
+        whys.append(Why.RESULT)
+    if approved.precondition != now.precondition and not (whys and _stands_as_approved(approved, now)):
+        whys.append(Why.GROUND)
     if RISKS.index(now.risk.value) > RISKS.index(approved.risk.value):
-        found.append(Why.RISK)
+        whys.append(Why.RISK)
     if now.blocked is None and loses_more(approved, now):
-        found.append(Why.LOSS)
+        whys.append(Why.LOSS)
     if now.blocked is not None and approved.blocked is None:
-        found.append(Why.BLOCKED)
+        whys.append(Why.BLOCKED)
     if now.blocked is None and approved.blocked is not None:
-        found.append(Why.UNBLOCKED)
-    return tuple(found)
+        whys.append(Why.UNBLOCKED)
+    return tuple(whys)
 
 
 def _has_other_result(approved: Action, now: Action) -> bool:
-    """Compare the resources first: their JSON takes longer, and differs only where they do."""
+    """Compare the resources first: comparing their JSON is slower."""
     is_equal = getattr(approved, "after", None) == getattr(now, "after", None)
     return not is_equal and after_of(approved) != after_of(now)
 
 
 def _moves_more(approved: Action, now: Action) -> bool:
-    """Tell whether an update moves a field that was not agreed to; whom a mirror denies to write is in no `after`."""
+    """Tell whether an update changes a field without approval; a mirror's denied writers are in no `after`."""
     agreed = [(change.path, plain(change.after)) for change in changes_of(approved)]
-    return isinstance(now, Update) and any((each.path, plain(each.after)) not in agreed for each in now.changes)
+    return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
 
 
 def _stands_as_approved(approved: Action, now: Action) -> bool:
-    """Tell whether only the files ask for other fields: what both change is as it was, and what is new is no drift."""
+    """Tell whether only the files differ: shared changes start from the same values, and new ones are no drift."""
     was = {change.path: plain(change.before) for change in changes_of(approved)}
     changes = changes_of(now)
     if was.keys() == {change.path for change in changes}:
@@ -412,9 +407,6 @@ def _stands_as_approved(approved: Action, now: Action) -> bool:
     return all(
         was[change.path] == plain(change.before) if change.path in was else not change.drift for change in changes
     )
-
-
-# A saved plan belongs to one workspace, one environment, one version, one state: anywhere else it is refused.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,44 +418,44 @@ class Here:
     tool: str
 
 
-def refuse_foreign(plan: Plan, here: Here) -> None:
-    """Refuse a saved plan of another workspace, environment or version.
+def refuse_foreign(plan: Plan, target: Here) -> None:
+    """Reject a saved plan of another workspace, environment or version.
 
     Raises:
-        UserError: Says which of them differs.
+        UserError: One of them differs.
     """
-    _refuse("workspace", plan.workspace, here.workspace)
-    _refuse("environment", plan.environment, here.environment)
-    if plan.tool != here.tool:
-        raise another_version(plan.tool, here.tool)
+    _refuse("workspace", plan.workspace, target.workspace)
+    _refuse("environment", plan.environment, target.environment)
+    if plan.tool != target.tool:
+        raise another_version(plan.tool, target.tool)
 
 
 def refuse_other_commit(plan: Plan, commit: str | None) -> None:
-    """Refuse a saved plan of another git commit than the files are at.
+    """Reject a saved plan of another git commit than the files have.
 
     Raises:
-        UserError: Says both.
+        UserError: The commits differ.
     """
     _refuse("git commit", plan.git_commit, commit)
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
-    """Refuse a plan made on a state that is not the one there is now: it was replaced, or is gone (`None`).
+    """Reject a plan made on a state that was replaced or deleted (`None`).
 
-    A plan made where there was no state yet fits the first one.
+    A plan made without a state fits the first one.
 
     Raises:
-        UserError: Says both lineages.
+        UserError: The lineages differ.
     """
     if plan.base is None or plan.base.lineage == lineage:
         return
-    found = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"
+    current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"
     raise UserError(
-        f"the saved plan was made on the state of lineage {plan.base.lineage}, and {found}",
+        f"the saved plan was made on the state of lineage {plan.base.lineage}, and {current}",
         hint=f"Check `spec.state`, and who replaced it. {AGAIN}",
     )
 
 
-def _refuse(what: str, there: str | None, here: str | None) -> None:
-    if there != here:
-        raise UserError(f"the saved plan is of {what} {there or 'none'}, this is {here or 'none'}", hint=AGAIN)
+def _refuse(what: str, planned: str | None, current: str | None) -> None:
+    if planned != current:
+        raise UserError(f"the saved plan is of {what} {planned or 'none'}, this is {current or 'none'}", hint=AGAIN)

@@ -1,4 +1,4 @@
-"""Saved plans: the JSON of a plan with its actions whole, written and read back."""
+"""Saved plans: JSON with the complete actions, written and read back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from reconciler.runtime.text import no_json, plain, refusal
 from reconciler.version import __version__
 
 _CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-"""Unknown keys are refused."""
 
 
 class GitDocument(BaseModel):
@@ -49,7 +48,7 @@ class GitDocument(BaseModel):
 
 
 class SummaryDocument(BaseModel):
-    """How many of each kind; blocked actions count under their own kind too."""
+    """Number of actions by kind; blocked actions are counted under their kind, too."""
 
     model_config = _CONFIG
 
@@ -92,7 +91,7 @@ class ActionDocument(BaseModel):
 
 
 class PlanDocument(BaseModel):
-    """A whole plan. `options`, `stored_actions` and `seal` are only in a plan that was saved."""
+    """A whole plan. Only saved plans have `options`, `stored_actions` and `seal`."""
 
     model_config = _CONFIG
 
@@ -119,11 +118,11 @@ class PlanDocument(BaseModel):
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the schema of the JSON, which leaves out what of a plan is not printed."""
+        """Return the JSON schema without fields that are not printed."""
         schema = super().model_json_schema(*args, **kwargs)
         for name, part in schema["$defs"].items():
             part["additionalProperties"] = False
-            for field in _NOT_PRINTED.get(name, ()):
+            for field in _HIDDEN_FIELDS.get(name, ()):
                 del part["properties"][field]
             required = {*part.get("required", ()), *_ALWAYS_PRINTED.get(name, ())} & part["properties"].keys()
             for field, row in part["properties"].items():
@@ -140,29 +139,25 @@ class PlanDocument(BaseModel):
 
 
 PLAN_RECORDS: Final = (AppliedCommit, Block, Change, DriftFinding, Estimate, ResourceOwner, RoleCost, Waiting)
-"""Dataclasses whose fields the schema describes with their own texts."""
-_NOT_PRINTED: Final = {
+"""Dataclasses whose field docstrings become descriptions in the schema."""
+_HIDDEN_FIELDS: Final = {
     "AppliedCommit": ("files",),
     "DriftFinding": ("stays",),
     "Finding": ("marks", "is_of_approval", "excluded_by", "is_of_drift"),
 }
-"""Fields of a plan that its JSON leaves out."""
 _ALWAYS_PRINTED: Final = {
     "AppliedCommit": ("allow",),
     "Change": ("drift",),
     "Estimate": ("bytes", "records", "seconds"),
 }
-"""Fields that may be left out where a plan is made, and never in its JSON."""
-
-
-# A plan as a file: its JSON, the options that it was made with, its actions whole, and a seal over all of it.
+"""Fields with defaults that the JSON always has."""
 
 
 _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
 def saved_bytes(plan: Plan, options: Mapping[str, Any]) -> bytes:
-    """Return the file that `plan --out` saves: sorted keys, without time, duration or host."""
+    """Return the file of `plan --out`: sorted keys, without time, duration or host."""
     row = {**plan_document(plan), "options": dict(options), "stored_actions": list(map(stored_action, plan.actions))}
     return canonical({**row, "seal": _seal(row)})
 
@@ -176,44 +171,44 @@ _NAME, _, _VERSION = FORMAT.rpartition("/")
 
 
 def read_shown(body: bytes) -> SavedPlan:
-    """Return a saved plan, to be shown.
+    """Return a saved plan to show it.
 
     Raises:
-        UserError: It is no plan, of another version's format, was printed and not saved, or was changed since.
+        UserError: It is no plan, has another format, was printed rather than saved, or was changed since.
     """
-    row = _parsed(body)
+    row = _parse(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
     if row.get("stored_actions") is None:
         if row.get("seal") is None:
-            raise _printed("it does not hold its actions whole")
-        raise _refused(row, "was written by an earlier version: it does not hold its actions whole")
+            raise _printed_error("it does not hold its actions whole")
+        raise _read_error(row, "was written by an earlier version: it does not hold its actions whole")
     try:
         if row.get("seal") not in {None, _seal(row)}:
-            raise _refused(row, "was changed after it was written: its seal does not match")
+            raise _read_error(row, "was changed after it was written: its seal does not match")
         plan = _plan_of(row)
         printed = {key: value for key, value in row.items() if key not in _ONLY_WHEN_SAVED}
         if canonical(plan_document(plan)) != canonical(printed):
-            raise _refused(row, "was changed after it was written: what it shows is not what it holds to apply")
+            raise _read_error(row, "was changed after it was written: what it shows is not what it holds to apply")
     except ValidationError as error:
-        raise _refused(row, f"cannot be read: {refusal(error)}") from error
+        raise _read_error(row, f"cannot be read: {refusal(error)}") from error
     except TypeError as error:  # Too deep for JSON, or a number beyond 64 bits.
-        raise _refused(row, f"cannot be read: {error}") from error
+        raise _read_error(row, f"cannot be read: {error}") from error
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 
 
 def read_saved(body: bytes) -> SavedPlan:
-    """Return a plan that `--out` saved, for it to be applied: with the options it was made with, and sealed.
+    """Return a plan saved by `--out` to apply it: sealed and with its options.
 
     Raises:
-        UserError: As `read_shown`; or its seal or its options were taken off.
+        UserError: As `read_shown`; or it has no seal or options.
     """
     saved = read_shown(body)
     if saved.options is None:
-        raise _printed("it holds neither the options it was made with nor a seal")
+        raise _printed_error("it holds neither the options it was made with nor a seal")
     return saved
 
 
-def _printed(why: str) -> UserError:
+def _printed_error(why: str) -> UserError:
     message = f"the plan was printed, not saved: {why}"
     return UserError(message, hint="Save one with: reconciler plan --out FILE")
 
@@ -221,15 +216,15 @@ def _printed(why: str) -> UserError:
 def _plan_of(row: Mapping[str, Any]) -> Plan:
     stored, files = row["stored_actions"], row.get("git")
     if not (isinstance(stored, list) and all(isinstance(action, dict) for action in stored)):
-        raise _refused(row, "cannot be read: stored_actions is not a list of objects")
+        raise _read_error(row, "cannot be read: stored_actions is not a list of objects")
     if isinstance(files, dict) and isinstance(files.get("applied"), dict):
         files = {**files, "applied": {**files["applied"], "files": files.get("commit")}}
-    values = {**row, "git": files, "actions": (), "stored_actions": None, "drift": _tuples(row.get("drift"))}
+    values = {**row, "git": files, "actions": (), "stored_actions": None, "drift": _to_tuples(row.get("drift"))}
     document = PlanDocument.model_validate(values, context=KEPT)
     try:
         actions = tuple(map(read_action, stored))
     except UserError as error:
-        raise _refused(row, f"cannot be read: {error.message}") from error
+        raise _read_error(row, f"cannot be read: {error.message}") from error
     git = document.git
     return Plan(
         **{name: getattr(document, name) for name in _AS_THEY_ARE},
@@ -244,10 +239,10 @@ _AS_THEY_ARE: Final = (
     *("workspace", "environment", "tool", "base", "back_to"),
     *("drift", "waiting", "unmanaged", "errors", "warnings"),
 )
-"""Fields that a plan and its JSON have alike."""
+"""Fields that a plan and its JSON share."""
 
 
-def _refused(row: Mapping[str, Any], why: str) -> UserError:
+def _read_error(row: Mapping[str, Any], why: str) -> UserError:
     tool = row.get("tool")
     if isinstance(tool, str) and tool != __version__:
         return another_version(tool, __version__)
@@ -259,61 +254,58 @@ def another_version(theirs: str, ours: str) -> UserError:
     return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
 
 
-def _parsed(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise UserError(f"not a saved plan: {no_json(error, body)}", hint=AGAIN) from error
 
 
-def _check_format(found: object) -> None:
-    if found == FORMAT:
+def _check_format(format_name: object) -> None:
+    if format_name == FORMAT:
         return
-    name, _, version = found.rpartition("/") if isinstance(found, str) else ("", "", "")
+    name, _, version = format_name.rpartition("/") if isinstance(format_name, str) else ("", "", "")
     if name == _NAME and version.isdecimal() and int(version) > int(_VERSION):
-        message = f"not a saved plan that this version can read: its format is {found!r}, of a newer one"
+        message = f"not a saved plan that this version can read: its format is {format_name!r}, of a newer one"
         raise UserError(message, hint=f"Upgrade this one: pip install --upgrade stream-reconciler. {AGAIN}")
-    raise UserError(f"not a saved plan of format {FORMAT}: its format is {repr(found)[:40]}", hint=AGAIN)
+    raise UserError(f"not a saved plan of format {FORMAT}: its format is {repr(format_name)[:40]}", hint=AGAIN)
 
 
-def _tuples(value: Any) -> Any:
-    """Return a value of JSON as plans hold it: tuples for lists."""
+def _to_tuples(value: Any) -> Any:
+    """Convert the lists in a JSON value to tuples."""
     match value:
         case list() | tuple():
-            return tuple(map(_tuples, value))
+            return tuple(map(_to_tuples, value))
         case dict():
-            return {key: _tuples(item) for key, item in value.items()}
+            return {key: _to_tuples(item) for key, item in value.items()}
         case _:
             return value
 
 
-# Actions as a run keeps them: whole, so that any machine can finish or settle it without the files it came from.
-
-
 def stored_action(action: Action) -> dict[str, Any]:
-    """Return an action as JSON; what is as it always is, is left out."""
+    """Return an action as JSON without fields that have their default value."""
     kind = name_of(action)
-    kept: dict[str, Any] = {"action": kind, "id": action.id}
-    for name, usual in _usual(kind).items():
+    row: dict[str, Any] = {"action": kind, "id": action.id}
+    for name, usual in _defaults(kind).items():
         value = getattr(action, name)
         if value is not usual and value != usual:
-            kept[name] = _stored(value)
-    return kept
+            row[name] = _to_stored(value)
+    return row
 
 
 def read_action(stored: Mapping[str, Any]) -> Action:
-    """Return the action that was stored.
+    """Return a stored action.
 
     Raises:
-        UserError: It is none, or is not what its id says.
+        UserError: It cannot be read, or does not match its id.
     """
-    fields_given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
+    values = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
-        action = _reader(stored["action"]).validate_python(fields_given, context=KEPT)
+        action = _reader(stored["action"]).validate_python(values, context=KEPT)
     except (KeyError, TypeError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error
-    unknown = fields_given.keys() - _usual(stored["action"]).keys()
+    unknown = values.keys() - _defaults(stored["action"]).keys()
     if unknown:
         message = f"a stored action cannot be read: {', '.join(sorted(unknown))} means nothing to this version"
         raise UserError(message, hint="A newer version wrote it: pip install --upgrade stream-reconciler.")
@@ -329,8 +321,8 @@ def _reader(name: str) -> TypeAdapter[Action]:
 
 
 @cache
-def _usual(kind: str) -> Mapping[str, object]:
-    """Return the fields of a kind of action, each with the value that is left out."""
+def _defaults(kind: str) -> Mapping[str, object]:
+    """Return the fields of a kind of action with their defaults, which are not stored."""
     return {part.name: _default(part) for part in fields(ACTIONS[kind])}
 
 
@@ -338,14 +330,14 @@ def _default(part: dataclasses.Field[Any]) -> object:
     return part.default_factory() if part.default_factory is not MISSING else part.default
 
 
-def _stored(value: object) -> object:
+def _to_stored(value: object) -> object:
     match value:
         case str() | int() | None:
             return value
         case Model():
             return value.to_json()
         case tuple():
-            return [_stored(item) for item in value]
+            return [_to_stored(item) for item in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {key: plain(item) for key, item in asdict(value).items()}
         case _:

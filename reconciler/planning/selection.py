@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import PlanInput, Selection
 
 
-# The other half of a link that has two: of one name on both clusters, derived from what is declared of the first.
-
-
 def half_at(link: MirrorLink) -> Address:
     """Return the address of the other half: on the source's cluster, under the same name."""
     return address_of("link", link.spec.source, link.metadata.name)
@@ -44,20 +41,20 @@ def has_two_halves(link: MirrorLink) -> bool:
     return link.spec.mode != "destination"
 
 
-_STAYS: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
+_NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
 """Fields of a link that its other half does not get.
 
-With a prefix roles cannot be swapped. Both halves would make mirrors of each other's topics, and bring access rules
-back that were taken away on one side. What is mirrored back is mirrored from its beginning.
+Roles cannot be swapped with a prefix. Both halves would create mirrors of each other's topics, and restore access rules
+removed on one side. A reversed mirror copies from the beginning.
 """
 
 
 def half_of(link: MirrorLink, source: str) -> WantedResource:
-    """Return the other half, which mirrors nothing until roles are swapped, and does then what this one does."""
+    """Return the other half of a link, which mirrors nothing until roles are swapped."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":
-        half = spec.model_copy(update={"source": link.cluster, **{name: getattr(half, name) for name in _STAYS}})
+        half = spec.model_copy(update={"source": link.cluster, **{name: getattr(half, name) for name in _NOT_SHARED}})
     moved = address_of("link", spec.source, spec.moved_from) if spec.moved_from else None
     metadata = link.metadata.model_copy(update={"cluster": spec.source})
     other = link.model_copy(update={"metadata": metadata, "spec": half})
@@ -78,57 +75,55 @@ def chooser(
     observed: Inventory,
     roles: Mapping[Address, frozenset[Address]],
 ) -> Callable[[Address], bool]:
-    """Return the test of an address: may anything be decided about it?
+    """Return a predicate for the addresses that may be planned.
 
-    A target takes along what it depends on, except where it is to be removed: what it stood on stays. `roles`: by entry
-    of a mirror, what its role changes. An entry is left out where one of these is excluded, and is a target where one
-    of these mirrors is: that is the address at which a plan shows the change.
+    A target includes its dependencies, unless it is to be removed. `roles`: declared mirror → addresses that its role
+    changes. Excluding one of these excludes the mirror, and targeting one of these mirrors targets it.
     """
     selection = request.selection
     if not is_partial(selection):
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
     ends = ends_of_moves(wanted, everything)
-    changed = _changed(selection, desired, wanted, recorded, ends)
+    changed = _changed_addresses(selection, desired, wanted, recorded, ends)
     if changed is None and not (selection.targets or selection.labels or selection.excludes):
         return lambda _address: True
     chosen: set[Address] = everything
     if selection.targets or selection.labels or changed is not None:
         named = {address for address in everything if _is_named(address, selection, wanted, recorded, roles)}
         named = named if changed is None else named & changed
-        named |= _others(named, ends)
-        chosen = named | set(_leaned_on(named, wanted, recorded, _mounted(request, wanted)))
-        chosen |= _others(chosen, ends)
+        named |= _other_ends(named, ends)
+        chosen = named | set(_dependencies(named, wanted, recorded, _mount_needs(request, wanted)))
+        chosen |= _other_ends(chosen, ends)
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
-    excluded |= _others(excluded, ends)
+    excluded |= _other_ends(excluded, ends)
     excluded |= {
         address
         for address, item in wanted.items()
-        if (topic := _mounts(item.resource)) and (topic in excluded or _any_matches(selection.excludes, [topic]))
+        if (topic := _mounted_topic(item.resource)) and (topic in excluded or _any_matches(selection.excludes, [topic]))
     }
     excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
-    excluded |= _others(excluded, ends)  # a mounting that is renamed, too
+    excluded |= _other_ends(excluded, ends)  # includes renamed mountings
     return (chosen - excluded).__contains__
 
 
-def _changed(
+def _changed_addresses(
     selection: Selection,
     desired: Desired,
     wanted: Mapping[Address, WantedResource],
     recorded: Record,
     ends: Mapping[Address, Address],
 ) -> set[Address] | None:
-    """Return what the changed files may touch; `None`: anything.
+    """Return the addresses that the changed files may affect; `None` for all.
 
-    What has left the files left them by a change of some file; what moved goes with its new name. What lies in a
-    changed namespace may have a config of it, and a mirror there another writer. What a changed policy took away,
-    nobody knows.
+    A resource missing from the files was removed by some changed file. A moved one is found at its new address. Topics
+    and mirrors in a changed namespace may inherit from it. What a changed policy removed is unknown.
     """
     files = selection.changed_files
     if files is None:
         return None
-    policies = (each for each in desired.values() if isinstance(each.resource, TieringPolicy))
-    if any(file_of(each.source) in files for each in policies):
+    policies = (declared for declared in desired.values() if isinstance(declared.resource, TieringPolicy))
+    if any(file_of(declared.source) in files for declared in policies):
         return None
     touched = {address for address, item in wanted.items() if file_of(item.source) in files}
     touched |= {address for address in recorded if address not in wanted and address not in ends} if files else set()
@@ -144,7 +139,7 @@ def _changed(
 
 
 def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
-    """Return both ends of what moves, each with the other: half of a move would be a deletion, or an empty topic."""
+    """Map both addresses of each move to each other: half a move would be a deletion or an empty topic."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
         old = item.moved_from
@@ -153,28 +148,30 @@ def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Add
     return ends
 
 
-def renamed_namespaces(said: Mapping[Address, Address], *known: Container[Address]) -> Mapping[Address, Address]:
-    """Return what each namespace that moves was called before: `said`, or, where nobody knows that, what moves it.
+def renamed_namespaces(declared: Mapping[Address, Address], *known: Container[Address]) -> Mapping[Address, Address]:
+    """Return the previous address of each namespace that moves.
 
-    Where the namespace around it moves, too, its own `movedFrom` may be an older one, or name the new namespace around
-    it. What is in the first of `known` counts most.
+    Its `movedFrom` may be older than the move of a parent, or name the new parent. The first of `known` that contains a
+    candidate decides; by default it is the declared address.
     """
-    found = dict(said)
-    for address in sorted(said):
-        names = list(names_before(address, said[address], found))
-        found[address] = next((name for names_there in known for name in names if name in names_there), said[address])
-    return found
+    before = dict(declared)
+    for address in sorted(declared):
+        names = list(names_before(address, declared[address], before))
+        before[address] = next(
+            (name for names_there in known for name in names if name in names_there), declared[address]
+        )
+    return before
 
 
-def names_before(address: Address, said: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
-    """Yield what something may have been called before, the likeliest first; `said` is what its `movedFrom` says."""
-    if said is not None:
-        yield said
-        yield from _before_its_namespaces_moved(said, moved)
-    yield from _before_its_namespaces_moved(address, moved)
+def names_before(address: Address, declared: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
+    """Yield likely previous addresses, most likely first, beginning with the declared `movedFrom`."""
+    if declared is not None:
+        yield declared
+        yield from _names_before_parents_moved(declared, moved)
+    yield from _names_before_parents_moved(address, moved)
 
 
-def _before_its_namespaces_moved(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
+def _names_before_parents_moved(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
     if kind_of(address) not in {"topic", "namespace", "mounting"}:
         return
     cluster, full_name = cluster_of(address) or "", full_name_of(address)
@@ -185,45 +182,44 @@ def _before_its_namespaces_moved(address: Address, moved: Mapping[Address, Addre
             yield Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
 
 
-def _others(addresses: Iterable[Address], ends: Mapping[Address, Address]) -> set[Address]:
+def _other_ends(addresses: Iterable[Address], ends: Mapping[Address, Address]) -> set[Address]:
     return {ends[address] for address in addresses if address in ends}
 
 
-def _mounts(resource: Resource) -> Address | None:
+def _mounted_topic(resource: Resource) -> Address | None:
     return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
 def check_targets(situation: Situation) -> Iterator[Finding]:
-    """Yield each target that names nothing, and of a destroy each exclusion: it would not keep what was meant.
-
-    A typing error must not look like nothing to do.
-    """
+    """Yield each target without a match, and for a destroy each such exclusion: it would not protect anything."""
     selection = situation.request.selection
-    yield from _nothing_named(situation, "--target", selection.targets)
+    yield from _unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:
-        yield from _nothing_named(situation, "--exclude", selection.excludes)
+        yield from _unmatched_patterns(situation, "--exclude", selection.excludes)
 
 
 def check_left_out(situation: Situation) -> Iterator[Finding]:
-    """Yield what would be made without its cluster, namespace or link: not there yet, and excluded from this plan."""
+    """Yield resources that would be created without their excluded cluster, namespace or link."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
         if address in situation.observed or not situation.is_decidable(address):
             continue
         if situation.request.options.is_only_drift and address not in situation.recorded:
-            continue  # only what is gone is made again
+            continue  # only missing resources are created again
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
-            continue  # it is left out itself
-        missing = next((each for each in _stands_on(address, item.resource) if _is_left_out(each, situation)), None)
+            continue  # it is excluded itself
+        missing = next(
+            (needed for needed in _creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
+        )
         if missing is not None:
             message = f"{missing} is not there yet, and this plan leaves it out"
             hint = f"Leave out the --exclude that names it, or what it moves from; or add --exclude {address}."
             yield Finding(address, item.source, message, hint, item.marks)
 
 
-def _stands_on(address: Address, resource: Resource) -> Iterator[Address]:
-    """Yield the clusters, namespaces and link that something cannot be made without; the half of a link is none."""
+def _creation_needs(address: Address, resource: Resource) -> Iterator[Address]:
+    """Yield the clusters, namespaces and link that a resource cannot be created without."""
     is_unmounted = isinstance(resource, Mounting) and resource.spec.state == "unmounted"
     is_copy = isinstance(resource, MirrorTopic) and resource.state in COPYING
     for below in leans_on(address, resource):
@@ -246,7 +242,7 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
 
 
 def way_in(addresses: Collection[Address], selection: Selection) -> str:
-    """Return how the command line takes in what it leaves out of a plan; a target takes no exclusion or label back."""
+    """Return the command line change that includes addresses in a plan."""
     if selection.labels:
         return "leave out --label"
     if not selection.targets or _any_matches(selection.excludes, addresses):
@@ -255,11 +251,11 @@ def way_in(addresses: Collection[Address], selection: Selection) -> str:
 
 
 def warnings_of_selection(review: Review) -> Iterator[Finding]:
-    """Yield each exclusion and label that says nothing of anything: it may be a typing error."""
+    """Yield each exclusion and label without a match, and roles that a target leaves out."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
-        yield from _nothing_named(situation, "--exclude", selection.excludes)
-    yield from _roles_left_out(situation)
+        yield from _unmatched_patterns(situation, "--exclude", selection.excludes)
+    yield from _unselected_roles(situation)
     if not selection.labels:
         return
     resources = [item.resource for item in situation.wanted.values()]
@@ -273,8 +269,8 @@ def warnings_of_selection(review: Review) -> Iterator[Finding]:
             yield Finding(None, None, f"nothing has the label {name}={value}", hint)
 
 
-def _roles_left_out(situation: Situation) -> Iterator[Finding]:
-    """Yield each role that changes a target, and that is not among the targets itself."""
+def _unselected_roles(situation: Situation) -> Iterator[Finding]:
+    """Yield each role that would change a target without being selected itself."""
     targets, excludes = situation.request.selection.targets, situation.request.selection.excludes
     for entry, changed in sorted(situation.changed_by_roles.items()):
         topics = sorted(address for address in changed if _any_matches(targets, [address]))
@@ -285,7 +281,7 @@ def _roles_left_out(situation: Situation) -> Iterator[Finding]:
         yield Finding(entry, item.source, message, f"To plan it as well: --target {entry}", item.marks)
 
 
-def _nothing_named(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[Finding]:
+def _unmatched_patterns(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[Finding]:
     before = {item.moved_from for item in situation.wanted.values() if item.moved_from is not None} if patterns else ()
     changed = chain.from_iterable(situation.changed_by_roles.values())
     everything = {*situation.wanted, *situation.recorded, *situation.observed, *before, *changed} if patterns else set()
@@ -332,26 +328,26 @@ def labels_of(resource: Resource) -> Mapping[str, str]:
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
-def _mounted(request: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
-    """Return what a topic needs that is mounted, and a mounting whose topic is detached elsewhere first."""
-    found: dict[Address, tuple[Address, ...]] = {}
+def _mount_needs(request: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
+    """Return the extra dependencies of mounted topics, and of mountings whose topic must be detached first."""
+    needs: dict[Address, tuple[Address, ...]] = {}
     for address, item in wanted.items():
         mounting = item.resource
         if isinstance(mounting, Mounting) and mounting.spec.state == "mounted":
             source = request.stored.mounts.get(address)
-            found[mounted_by(mounting)] = (address,)
+            needs[mounted_by(mounting)] = (address,)
             if isinstance(source, MountSource) and source.unmounts is not None:
-                found[address] = (source.unmounts,)
-    return found
+                needs[address] = (source.unmounts,)
+    return needs
 
 
-def _leaned_on(
+def _dependencies(
     named: Iterable[Address],
     wanted: Mapping[Address, WantedResource],
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
-    """Yield what wanted resources depend on. What has left the files is deleted only where it is named itself."""
+    """Yield dependencies. Resources missing from the files are only deleted if named themselves."""
     waiting = [address for address in named if address in wanted or address in mounted]
     seen = set(waiting)
     while waiting:
@@ -365,7 +361,7 @@ def _leaned_on(
 
 
 def leans_on(address: Address, resource: Resource | None) -> Iterator[Address]:
-    """Yield what an address needs before it can be: its cluster, its tiers, its link, its source."""
+    """Yield what an address needs to exist: its cluster, tiers, link and source."""
     cluster = cluster_of(address)
     if cluster is None or isinstance(resource, Cluster | TieringPolicy):
         return
@@ -388,7 +384,7 @@ def leans_on(address: Address, resource: Resource | None) -> Iterator[Address]:
 
 
 def namespace_of(address: Address, resource: Resource) -> str:
-    """Return the namespace something lies in; of a namespace, the tier above it."""
+    """Return the namespace of a resource; for a namespace, its parent."""
     if isinstance(resource, Namespace):
         return resource.metadata.name.rpartition(":")[0]
     return split_name(full_name_of(address))[0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.planning.actions import Action, Create, Delete, RunJob, Transition, Update
-from reconciler.planning.order import cut_open, in_order, told
+from reconciler.planning.order import cut_open, cycle_error, sort_actions
 from reconciler.planning.situation import Situation
 from reconciler.resources.address import Address
 from reconciler.resources.mount import Mounts, MountSource, StoredTopics
@@ -66,7 +66,7 @@ def needs(*actions: Action, mounts: Mounts | None = None) -> dict[str, set[str]]
     world = Case("empty", {"why": "", "plan": [], "clusters": ["west", "east"]}).world
     given = replace(world.given, stored=StoredTopics(mounts=mounts or {}))
     situation = Situation({}, {}, {}, given, {}, frozenset({"west", "east"}), lambda _: True, lambda *_: None)
-    ordered, rings = in_order(actions, situation)
+    ordered, rings = sort_actions(actions, situation)
     assert rings == []
     return {action.id: set(action.depends_on) for action in ordered}
 
@@ -132,7 +132,7 @@ def test_what_waits_for_itself_is_an_error_that_names_the_ring() -> None:
     (ring,) = rings
     assert ring[0] == ring[-1]
     assert {*ring} == {"a", "b", "c"}
-    found = told(ring)
+    found = cycle_error(ring)
     assert " → ".join(ring) in found.message
     assert found.hint
 
