@@ -13,7 +13,7 @@ from reconciler.applying.events import ActionDone
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.mirrors.mirror_views import MEASURED_AT_MOST, describe_mirrors, measured
+from reconciler.operations.mirrors.mirror_views import MAX_MEASURED_PARTITIONS, describe_mirrors, measure_lags
 from reconciler.operations.steps.approval import ChangedPlanError
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -172,8 +172,8 @@ def test_a_mirror_that_is_too_large_to_measure_or_gone_since_it_was_listed_keeps
 ) -> None:
     site = SiteOptions(invocation=shop.invocation, select=Select()).site(is_reader=True)
     (seen,) = site.providers["east"].links.mirrors()
-    large, gone = replace(seen, partitions=MEASURED_AT_MOST + 1), replace(seen, name="shop:gone")
-    rows = list(measured(site, [large, gone, seen]))
+    large, gone = replace(seen, partitions=MAX_MEASURED_PARTITIONS + 1), replace(seen, name="shop:gone")
+    rows = list(measure_lags(site, [large, gone, seen]))
     assert [(row.seen, len(row.partitions)) for row in rows] == [(large, 0), (gone, 0), (seen, 2)]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ANY: Final = "*"
 _FIELDS: Final = "See the fields with: reconciler schema"
-_OF_FILES: Final = {
+_ONLY_IN_FILES: Final = {
     "mirrorTopics": "Create mirrors over an existing link: reconciler mirror create ADDR --link NAME",
     "movedFrom": "Declare it in the files: it says what the state calls the link.",
 }
@@ -36,12 +36,7 @@ _OF_FILES: Final = {
 def create_links(
     emergency: Emergency, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create links and, of those that have two, the other halves; `fields` are those of a spec, as manifests name them.
-
-    Raises:
-        UsageError: A text is no address of a link.
-        LeaseError: Someone else is applying.
-    """
+    """Create links, including the second half of bidirectional ones; `fields` as in a manifest's spec."""
     check_links_typed(texts)
     for text in texts:
         if _ANY in text:
@@ -50,7 +45,7 @@ def create_links(
     refused: dict[Address, ReconcilerError] = {}
     for address in map(Address, texts):
         try:
-            orders[address] = CreateLinkOrder(_link(address, fields))
+            orders[address] = CreateLinkOrder(_build_link(address, fields))
         except UserError as error:
             refused[address] = error
     return OrderRun(
@@ -72,15 +67,7 @@ def order_links(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out an order for each link that addresses and patterns name.
-
-    `order` is given the address of a link, and whether that was typed itself.
-
-    Raises:
-        UsageError: A text is no address of a link.
-        UserError: It was not confirmed, or a pattern matches nothing.
-        LeaseError: Someone else is applying.
-    """
+    """Carry out an order for each named link. `order` receives the address and whether it was typed in full."""
     check_links_typed(texts)
     site = emergency.site()
     chosen = chosen_links(site, texts, partial(emergency.recorded, site))
@@ -94,19 +81,12 @@ def order_links(
     ).carry_out()
 
 
-# Fields of a link as they are typed.
-
-
 def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
-    """Return fields of a link whose values are typed as YAML.
-
-    Raises:
-        UsageError: A value is not YAML, or a field is not one that a command changes.
-    """
+    """Parse the YAML values of link fields."""
     values: dict[str, object] = {}
     for key, text in fields.items():
-        if key in _OF_FILES:
-            raise UsageError(f"--set {key}: a command changes the link alone", hint=_OF_FILES[key])
+        if key in _ONLY_IN_FILES:
+            raise UsageError(f"--set {key}: a command changes the link alone", hint=_ONLY_IN_FILES[key])
         parsed = parse(text.encode(), f"--set {key}")
         if parsed.problems or len(parsed.documents) != 1:
             why = parsed.problems[0].message if parsed.problems else "it is not one value"
@@ -117,12 +97,7 @@ def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def typed_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
-    """Return fields of a link with their new values, which are typed as YAML; `None` resets one.
-
-    Raises:
-        UsageError: A value is not YAML, or a field is not one that a command changes.
-        UserError: A link has no such field, or not with that value.
-    """
+    """Return link fields with their new values, parsed from YAML; `None` resets a field."""
     for key in resets:
         _check_known(key)
     content = {"source": "any", **typed_fields(fields)}
@@ -135,8 +110,8 @@ def typed_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str,
 
 def _check_known(key: str) -> None:
     known = [field.alias or name for name, field in MirrorLinkSpec.model_fields.items()]
-    if key in {*_OF_FILES, "source"}:
-        hint = _OF_FILES.get(key, "A link to another cluster is another link: reconciler link create")
+    if key in {*_ONLY_IN_FILES, "source"}:
+        hint = _ONLY_IN_FILES.get(key, "A link to another cluster is another link: reconciler link create")
         raise UsageError(f"--delete {key}: no command resets it", hint=hint)
     if key not in known:
         raise UserError(
@@ -144,12 +119,7 @@ def _check_known(key: str) -> None:
         )
 
 
-def _link(address: Address, fields: Mapping[str, object]) -> MirrorLink:
-    """Return the link of an address.
-
-    Raises:
-        UserError: A link has no such name or field, or not with that value.
-    """
+def _build_link(address: Address, fields: Mapping[str, object]) -> MirrorLink:
     content = {
         "apiVersion": "reconciler/v1",
         "kind": "MirrorLink",

@@ -1,4 +1,4 @@
-"""`link list` and `describe`; and which links addresses and patterns name."""
+"""`link list` and `describe`; selection of links by addresses and patterns."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LIST: Final = "See the links with: reconciler link list"
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link, and how many of its mirrors are in which state."""
+    """A link and the number of its mirrors by state."""
 
     cluster: str
-    """The destination, on which it lives."""
+    """Destination cluster, which owns the link."""
     seen: LinkSeen
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
@@ -41,17 +41,17 @@ class LinkRow:
 
     @property
     def address(self) -> Address:
-        """What it is called."""
+        """Address of the link."""
         return address_of("link", self.cluster, self.seen.name)
 
     @property
     def live(self) -> int:
-        """How many of its mirrors are not stopped: while there are some it cannot be deleted (F-C-090)."""
+        """Number of mirrors that are not stopped; the link cannot be deleted while there are any (F-C-090)."""
         return sum(count for status, count in self.mirrors.items() if status is not MirrorStatus.STOPPED)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The verbs that may be asked for in its state."""
+        """Verbs allowed in its state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 
@@ -61,44 +61,41 @@ class LinkList:
 
     rows: tuple[LinkRow, ...]
     lost: Mapping[str, ReconcilerError]
-    """Clusters whose links are not known, and why."""
+    """Why the links of clusters could not be read."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """The error to end with, where a cluster could not be read."""
+        """Error to end with if a cluster could not be read."""
         return verdict_on(self.lost)
 
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
-    """Return the links of clusters, by default of all.
-
-    Raises:
-        UserError: A cluster is not in this workspace.
-    """
+    """Return the links of these clusters, by default of all."""
     site = reach.site(is_reader=True)
     names = tuple(sorted({name.removeprefix("cluster/") for name in clusters})) or tuple(sorted(site.clusters))
     for name in names:
-        site.providers[name]  # says which there are
+        site.providers[name]  # rejects an unknown name
     recorded = reach.recorded(site)
-    found, lost = ask_each(names, lambda name: _rows(site, name) if stands(site, name, recorded) else ())
-    return LinkList(tuple(row for name in sorted(found) for row in found[name]), lost)
+    rows_by_cluster, lost = ask_each(names, lambda name: _read_rows(site, name) if stands(site, name, recorded) else ())
+    return LinkList(
+        tuple(require_row for name in sorted(rows_by_cluster) for require_row in rows_by_cluster[name]), lost
+    )
 
 
 def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, ...]:
     """Return the links that addresses and patterns name.
 
     Raises:
-        UserError: One is not there, or a pattern matches nothing.
         RetryableError: A cluster cannot be reached.
     """
     check_links_typed(texts)
     site = reach.site(is_reader=True)
     recorded = reach.recorded(site)
-    links = _Links.read(site, texts, lambda name: stands(site, name, recorded))
-    return tuple(links.row(address) for address in links.chosen(texts))
+    links = _LinkIndex.read(site, texts, lambda name: stands(site, name, recorded))
+    return tuple(links.require_row(address) for address in links.select(texts))
 
 
-def _rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
+def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
     links = site.providers[cluster].links
     if links is None:
         return ()
@@ -115,11 +112,7 @@ def _rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
 
 
 def check_links_typed(texts: Sequence[str]) -> None:
-    """Refuse what names no link, before anything is opened.
-
-    Raises:
-        UsageError: Nothing was named, or one is no address of a link.
-    """
+    """Check the syntax of the arguments before anything is opened."""
     if not texts:
         raise UsageError("no links were named", hint="For example link/east/twin, or 'link/east/*'.")
     for text in texts:
@@ -129,57 +122,48 @@ def check_links_typed(texts: Sequence[str]) -> None:
 def chosen_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
-    """Return the links that addresses and patterns name, each with whether an address names it.
+    """Return the links that addresses and patterns name, with whether an address names it.
 
-    Only patterns ask clusters. `recorded`: which clusters these should be; it is said which ones patterns leave out.
+    Only patterns query clusters. `recorded` returns the recorded clusters: skipped ones cause a warning.
 
     Raises:
-        UserError: A pattern matches no link.
-        RetryableError: A cluster that a pattern may be about cannot be reached.
+        RetryableError: A cluster cannot be reached.
     """
     patterns = [text for text in texts if _ANY in text]
-    links = _Links.read(site, patterns, lambda name: site.providers[name].identify() is not None)
+    links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)
     warn_of_absent(site, links.absent, recorded, patterns)
-    return {address: address in texts for address in links.chosen(texts)}
+    return {address: address in texts for address in links.select(texts)}
 
 
 @dataclass(frozen=True)
-class _Links:
-    """The links of the clusters that are meant, by address."""
+class _LinkIndex:
+    """Links of the queried clusters, by address."""
 
     rows: Mapping[Address, LinkRow]
     absent: frozenset[str]
-    """Clusters that were never made."""
+    """Clusters that do not exist yet."""
     site: Site
 
     @classmethod
-    def read(cls, site: Site, texts: Sequence[str], is_there: Callable[[str], bool]) -> _Links:
-        """Ask as few clusters as addresses and patterns allow, all at once: one may not answer today.
-
-        Raises:
-            UserError: A cluster is not known here.
-            RetryableError: One cannot be reached.
-        """
+    def read(cls, site: Site, texts: Sequence[str], is_there: Callable[[str], bool]) -> _LinkIndex:
+        """Query only the clusters that the arguments can name, in parallel."""
         names = clusters_meant(site, texts)
-        read = side_by_side(lambda name: _rows(site, name) if is_there(name) else None, names, name="links")
-        found = dict(zip(names, read, strict=True))
-        rows = {row.address: row for each in found.values() for row in each or ()}
-        return cls(rows, frozenset(name for name, each in found.items() if each is None), site)
+        read = side_by_side(lambda name: _read_rows(site, name) if is_there(name) else None, names, name="links")
+        rows_by_cluster = dict(zip(names, read, strict=True))
+        rows = {
+            require_row.address: require_row
+            for rows_of_cluster in rows_by_cluster.values()
+            for require_row in rows_of_cluster or ()
+        }
+        return cls(
+            rows, frozenset(name for name, rows_of_cluster in rows_by_cluster.items() if rows_of_cluster is None), site
+        )
 
-    def chosen(self, texts: Sequence[str]) -> tuple[Address, ...]:
-        """Return the addresses that are meant, each once; whether one that was named itself is there is not asked.
+    def select(self, texts: Sequence[str]) -> tuple[Address, ...]:
+        """Return the named addresses without duplicates; addresses without `*` are not checked."""
+        return tuple(dict.fromkeys(address for text in texts for address in self._match(text)))
 
-        Raises:
-            UserError: A pattern matches no link.
-        """
-        return tuple(dict.fromkeys(each for text in texts for each in self._matching(text)))
-
-    def row(self, address: Address) -> LinkRow:
-        """Return a link.
-
-        Raises:
-            UserError: It is not there.
-        """
+    def require_row(self, address: Address) -> LinkRow:
         if address in self.rows:
             return self.rows[address]
         cluster = cluster_of(address) or ""
@@ -189,10 +173,10 @@ class _Links:
         hint = did_you_mean(nearest_spelling(address, self.rows), otherwise=f"Links there: {known}.")
         raise NotFoundError(f"{address}: there is no such link", hint=hint)
 
-    def _matching(self, text: str) -> tuple[Address, ...]:
+    def _match(self, text: str) -> tuple[Address, ...]:
         if _ANY not in text:
             return (Address(text),)
-        found = tuple(address for address in sorted(self.rows) if matches(text, address))
-        if not found:
+        matches_of_text = tuple(address for address in sorted(self.rows) if matches(text, address))
+        if not matches_of_text:
             raise UserError(f"no link matches {text}: nothing was done", hint=_LIST)
-        return found
+        return matches_of_text

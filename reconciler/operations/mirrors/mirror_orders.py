@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UsageError
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, chosen
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, choose_mirrors
 from reconciler.operations.mirrors.mirror_views import mirrors_named
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.recorded import check_state
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOptions:
-    """Options of verbs about roles."""
+    """Options of the verbs that change roles."""
 
     timeout_ms: int | None = None
-    """For a promotion: how long the lag may not shrink; `None`: as the link says."""
+    """For a promotion: how long the lag may stay without shrinking; `None`: as the link specifies."""
     keeps_diverged: bool = False
-    """For a restore: keep the records that only original sources have."""
+    """For a restore: keep records that exist only on the original sources."""
     is_dry_run: bool = False
 
 
@@ -42,28 +42,22 @@ def order_roles(
     confirm: Callable[[Plan], bool] | None = None,
     options: RoleOptions = _NONE,
 ) -> OrderResult:
-    """Apply a verb to mirrors; one that fails does not stop the others.
-
-    Raises:
-        UsageError: An address is none of a mirror.
-        UserError: It was not confirmed, or a pattern matches nothing.
-        LeaseError: Someone else is applying.
-    """
+    """Apply a verb to mirrors; a failure does not stop the others."""
     check_typed(choice)
     site = emergency.site()
     if not emergency.no_state:
         check_state(site)
-    which = chosen(site, choice, verb, lambda: emergency.recorded(site))
+    selected = choose_mirrors(site, choice, verb, lambda: emergency.recorded(site))
     orders = {
         mirror.address: RoleOrder(
             mirror=mirror.address,
             verb=verb,
-            is_named=mirror not in which.found,
-            links=tuple(sorted(which.over.get(mirror, ()))),
+            is_named=mirror not in selected.by_pattern,
+            links=tuple(sorted(selected.restore_links.get(mirror, ()))),
             timeout_ms=options.timeout_ms,
             keeps_diverged=options.keeps_diverged,
         )
-        for mirror in which.names
+        for mirror in selected.names
     }
     return OrderRun(
         emergency=emergency,
@@ -77,23 +71,18 @@ def order_roles(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMirrors:
-    """What new mirrors have in common."""
+    """Common settings of new mirrors."""
 
     link: str
     source: str | None = None
-    """Full name of the source; `None`: that of the mirror without the prefix of the link."""
+    """Full name of the source; `None`: the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 
 def create_mirrors(
     emergency: Emergency, addresses: Sequence[str], new: NewMirrors, *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create mirrors over a link; no apply deletes them while no file names them.
-
-    Raises:
-        UsageError: An address is none of a mirror, or one source is named for several.
-        LeaseError: Someone else is applying.
-    """
+    """Create mirrors over a link. An apply does not delete mirrors that no file declares."""
     names = [named.address for named in mirrors_named(addresses)]
     if new.source is not None and len(names) > 1:
         raise UsageError("--source-topic is of one mirror", hint="Make them one after the other.")
@@ -117,14 +106,9 @@ def delete_mirrors(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete mirrors with their records; the next plan creates again what the files name.
+    """Delete mirrors with their records; the next plan recreates declared ones.
 
     `allow`: `delete:ADDR` overrides deletionProtection.
-
-    Raises:
-        UsageError: An address is a pattern, or none of a mirror.
-        UserError: It was not confirmed, or another cluster answers.
-        LeaseError: Someone else is applying.
     """
     for address in addresses:
         if "*" in address:
@@ -134,7 +118,7 @@ def delete_mirrors(
         emergency=emergency,
         site=emergency.site(),
         noun="mirrors",
-        orders={mirror: DeleteMirrorOrder(mirror) for mirror in (each.address for each in mirrors_named(addresses))},
+        orders={mirror: DeleteMirrorOrder(mirror) for mirror in (named.address for named in mirrors_named(addresses))},
         allow=tuple(map(check_allowance, allow)),
         confirm=confirm,
         is_dry_run=is_dry_run,
