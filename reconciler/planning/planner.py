@@ -1,7 +1,7 @@
-"""Make a plan: three inventories in, one plan out. Pure.
+"""Make a plan from three inventories, without side effects.
 
-A plan is made in three steps: `decide` what is to be done, let the caller measure what `to_measure` names, and `judge`
-what was decided by these measures.
+Planning has three steps: `decide` the actions, let the caller measure the topics that `to_measure` returns, and `judge`
+the actions by these measures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was decided, before it is known what it costs and whether it may be done."""
+    """Decided actions before their cost and guards are known."""
 
     desired: Desired
     situation: Situation
@@ -54,18 +54,18 @@ class Draft:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The actions, without their risks and in no order."""
+        """The actions, unsorted and without risks."""
         return tuple(self.decision.actions)
 
 
 def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
-    Only what is in `recorded`, and mirrors that its links made, may be deleted: all else is left alone.
+    Only resources in `recorded`, and mirrors that their links made, may be deleted.
     """
     if request.orders:
         return _decide_ordered(desired, recorded, observed, request)
-    situation, findings = _look(desired, recorded, observed, request)
+    situation, findings = _build_situation(desired, recorded, observed, request)
     decision = Decision(errors=findings, held=[*held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
@@ -78,7 +78,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
 
 
 def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
-    """Return the actions of orders; of the files only the clusters count."""
+    """Decide the actions of orders; the files only contribute clusters."""
     from reconciler.planning.diff.ordered import decide_ordered, ordered_resources  # noqa: PLC0415 - few plans need it
 
     decision = Decision()
@@ -90,20 +90,20 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
 
 
 def to_measure(draft: Draft) -> Cuts:
-    """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first.
+    """Return the topics to measure, those that a risk depends on first.
 
-    Of each it gives the times before which records would be expired.
+    Each is mapped to the timestamps before which records would expire.
     """
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
-    deque(_walk(MEASURED, _review(draft, judged, impact)), maxlen=0)
+    deque(_run_checks(MEASURED, _review(draft, judged, impact)), maxlen=0)
     return impact.unmeasured
 
 
 def judge(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan: every action with its risk, what blocks it and its place; and what is wrong or worth knowing.
+    """Return the plan: actions in order with risks and blocks, and findings.
 
-    Where a finding is among `errors`, nothing of the plan may be applied.
+    If it has `errors`, nothing of the plan may be applied.
     """
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
@@ -122,18 +122,18 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         tool=request.source.tool,
         git_commit=request.source.git_commit,
         actions=actions,
-        drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
+        drift=tuple(sorted(decision.drift, key=lambda finding: (rank(finding.address), finding.path))),
         held=tuple(sorted(decision.held, key=lambda held: rank(held.address))),
-        waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
+        waiting=tuple(sorted(decision.waiting, key=lambda finding: rank(finding.address))),
         unmanaged=strangers,
         owners={address: owner for address, owner in owners if owner is not None},
-        errors=_in_order([*decision.errors, *guarded.errors, *rings, *_walk(ERRORS, review)]),
-        warnings=_in_order(
+        errors=_sort_findings([*decision.errors, *guarded.errors, *rings, *_run_checks(ERRORS, review)]),
+        warnings=_sort_findings(
             [
                 *decision.warnings,
                 *guarded.warnings,
                 *(held.warning for held in decision.held),
-                *_walk(WARNINGS, review),
+                *_run_checks(WARNINGS, review),
             ]
         ),
         back_to=request.back_to,
@@ -143,7 +143,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
 
 
 def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan of orders: naming an address and confirming it allows what that costs."""
+    """Return the plan of orders: naming an address and confirming it allows its cost."""
     from reconciler.planning.diff.mount_orders import joined  # noqa: PLC0415 - few plans need it
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
@@ -158,8 +158,8 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
         tool=request.source.tool,
         git_commit=request.source.git_commit,
         actions=actions,
-        errors=_in_order([*decision.errors, *check_restores(review)]),
-        warnings=_in_order(
+        errors=_sort_findings([*decision.errors, *check_restores(review)]),
+        warnings=_sort_findings(
             [
                 *decision.warnings,
                 *warnings_of_unmountable(actions, situation),
@@ -171,10 +171,10 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     )
 
 
-def _look(
+def _build_situation(
     desired: Desired, recorded: Record, observed: Inventory, request: PlanInput
 ) -> tuple[Situation, list[Finding]]:
-    """Gather what there is to look at, and what of it is wrong already."""
+    """Build the situation and the findings that precede any decision."""
     findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
     trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)
@@ -195,28 +195,27 @@ def _look(
         chosen_by = chooser(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
-    chosen = list(_once(chosen))
-    return situation, [*findings, *chosen, *_walk(REFUSALS, situation)]
+    chosen = list(_without_repeats(chosen))
+    return situation, [*findings, *chosen, *_run_checks(REFUSALS, situation)]
 
 
 def _review(draft: Draft, actions: Sequence[Action], impact: Impact) -> Review:
     return Review(draft.situation, draft.desired, actions, impact.measure, impact.topics_below)
 
 
-def _walk(checks: Iterable[Callable[[Seen], Iterable[Finding]]], seen: Seen) -> Iterator[Finding]:
-    """Yield what every check finds in what it is shown."""
+def _run_checks(checks: Iterable[Callable[[Seen], Iterable[Finding]]], seen: Seen) -> Iterator[Finding]:
     return chain.from_iterable(check(seen) for check in checks)
 
 
-def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what is wrong with a policy once, where thousands of topics may have it."""
-    told: set[str] = set()
-    for finding in sorted(findings, key=lambda found: (found.address or "", found.message)):
+def _without_repeats(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield each problem of a policy once, though many topics may have it."""
+    messages: set[str] = set()
+    for finding in sorted(findings, key=lambda item: (item.address or "", item.message)):
         is_policys = any(place.startswith("policy/") for place, _ in finding.marks)
-        if not is_policys or finding.message not in told:
-            told.add(finding.message)
+        if not is_policys or finding.message not in messages:
+            messages.add(finding.message)
             yield finding
 
 
-def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda item: (rank(item.address) if item.address else (-1, ""), item.message)))

@@ -146,7 +146,7 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
             yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
             is_new = address not in situation.observed
             told = _told_above(resource, wanted, situation)
-            yield from check_topic(resource, capabilities, is_new=is_new, told=told)
+            yield from check_topic(resource, capabilities, is_new=is_new, reported=told)
             yield from check_replica(
                 resource, situation, is_new=is_new or is_replaced(resource, situation.observed[address])
             )

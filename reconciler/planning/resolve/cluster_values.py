@@ -1,4 +1,4 @@
-"""What is wanted of clusters: properties, object storage, and clusters that a plan can do without."""
+"""Desired values of clusters, and clusters that a plan can do without."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ _SECOND_MS: Final = 1000
 
 
 Problem: TypeAlias = tuple[str, str, tuple[tuple[str, ...], ...]]
-"""Message, hint, and the fields it is about."""
+"""Message, hint, and the paths of the fields."""
 
 
 @dataclass(slots=True)
-class _Compiled:
-    """Properties in canonical form, by name; the origins of those that are not written so; what is wrong with them."""
-
+class _CompiledProperties:
     properties: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -41,12 +39,12 @@ class _Compiled:
 def compiled_cluster(
     cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]
 ) -> tuple[WantedResource, list[Finding]]:
-    """Return a cluster with all of its tiering as properties, and what of that could not be understood.
+    """Return a cluster with its tiering as properties, and findings about invalid values.
 
-    Where object storage is declared tiered storage is on, unless `properties` say otherwise. `catalog` has the
-    properties of its platform.
+    Declared object storage enables tiered storage, unless `properties` disable it. `catalog` holds the platform's
+    properties.
     """
-    made = _compiled(cluster, catalog)
+    made = _compile_properties(cluster, catalog)
     findings = [
         Finding(cluster.address, source, message, hint, tuple((cluster.address, path) for path in fields))
         for message, hint, fields in made.problems
@@ -55,10 +53,10 @@ def compiled_cluster(
     return WantedResource(cluster.model_copy(update={"spec": changed}), source, made.origins), findings
 
 
-def _compiled(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _Compiled:
-    made = _Compiled()
+def _compile_properties(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _CompiledProperties:
+    made = _CompiledProperties()
     written = dict(cluster.spec.properties)
-    for place, name, value in _machinery(cluster):
+    for place, name, value in _tiering_properties(cluster):
         if name in written:
             made.problems.append(
                 (
@@ -74,11 +72,11 @@ def _compiled(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _Compiled:
         written[ENABLED] = "true"
         made.origins[PROPERTIES + ENABLED] = "objectStorage"
     for name, value in sorted(written.items()):
-        _settle(name, value, catalog, made)
+        _set_property(name, value, catalog, made)
     return made
 
 
-def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _Compiled) -> None:
+def _set_property(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _CompiledProperties) -> None:
     if value == DEFAULT:
         made.origins[PROPERTIES + name] = DEFAULT
         return
@@ -95,19 +93,19 @@ def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _Comp
         made.problems.append((f"{where}: {refused_value(value, error)}", "Correct it, or remove it.", (at,)))
 
 
-def _machinery(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
-    """Yield (field of the manifest, property, value) of everything `spec.tiering` says."""
+def _tiering_properties(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+    """Yield (field of the manifest, property, value) for `spec.tiering`."""
     if cluster.spec.tiering is None:
         return
-    said = cluster.spec.tiering.to_json()
+    tiering = cluster.spec.tiering.to_json()
     for place, name in TIERING_PROPERTIES.items():
         block, _, last = place.partition(".")
-        value = (said.get(block) or {}).get(last)
+        value = (tiering.get(block) or {}).get(last)
         if value is not None:
-            yield f"tiering.{place}", name, _text(value, _SECOND_MS if place == _INTERVAL else 1)
+            yield f"tiering.{place}", name, _property_text(value, _SECOND_MS if place == _INTERVAL else 1)
 
 
-def _text(value: object, unit: int) -> str:
+def _property_text(value: object, unit: int) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -117,32 +115,26 @@ def _text(value: object, unit: int) -> str:
             return str(value)
 
 
-# Whether two clusters have one object storage: what one detaches there, the other can mount.
-
-
 def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen_other: Observed | None) -> bool:
-    """Tell by the ids of the storages, wherever they are reached; where one is not known, by where they are declared.
+    """Compare storages by id, or by URL and endpoint if an id is unknown.
 
-    A storage that nobody has tiered into has no id yet.
+    A storage has no id until something is tiered into it.
     """
-    here, there = one.spec.object_storage, other.spec.object_storage
-    if here is None or there is None:
+    storage, other_storage = one.spec.object_storage, other.spec.object_storage
+    if storage is None or other_storage is None:
         return False
-    found = tuple(
+    ids = tuple(
         seen.cluster.storage.found if seen and seen.cluster.storage else None for seen in (seen_one, seen_other)
     )
-    if None not in found:
-        return found[0] == found[1]
-    return (here.url.rstrip("/"), here.endpoint) == (there.url.rstrip("/"), there.endpoint)
-
-
-# Clusters that a plan may do without: who fails over from a cluster needs nothing of it.
+    if None not in ids:
+        return ids[0] == ids[1]
+    return (storage.url.rstrip("/"), storage.endpoint) == (other_storage.url.rstrip("/"), other_storage.endpoint)
 
 
 def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
-    """Return the source clusters from which a mirror fails over, as the files declare it or a command has done it.
+    """Return the source clusters of mirrors that are or will be failed over.
 
-    `observed`: what could be read.
+    A failover needs nothing from its source cluster, so the plan works without it.
     """
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     return frozenset(
@@ -154,7 +146,7 @@ def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozens
 
 
 def warnings_of_lost(review: Review) -> Iterator[Finding]:
-    """Yield, once for each, the clusters that could not be read and are done without."""
+    """Yield a warning for each unreadable cluster that the plan does without."""
     situation = review.situation
     for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))

@@ -1,6 +1,6 @@
-"""Resolve desired resources: policies compiled, namespaces implied, mirrors derived.
+"""Resolve desired resources: compile policies, imply namespaces, derive mirrors.
 
-Configs that read `default` leave the resource and stay in `origins`: they are to be unset, whoever set them.
+Configs with the value `default` move from the resource to `origins`: they are to be unset.
 """
 
 from __future__ import annotations
@@ -33,17 +33,15 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 def effective(
     desired: Desired, request: PlanInput, observed: Inventory = NOTHING
 ) -> tuple[dict[Address, WantedResource], list[Finding]]:
-    """Return what each address is to be, and what of the files could not be understood.
+    """Return the desired resource of each address, and findings about invalid values.
 
-    `observed` tells which topics are tiered: where a policy switches that off, only those need words for it.
-    What lives on a cluster that was not read stays as it is declared: nothing is decided about it.
+    `observed` shows which topics are tiered: a policy that disables tiering only adds configs to those. Resources on a
+    cluster that was not read stay as declared.
     """
-    return _Making(desired, request, observed).all()
+    return _Resolver(desired, request, observed).all()
 
 
-class _Making:
-    """The desired resources in the making, one after the other."""
-
+class _Resolver:
     def __init__(self, desired: Desired, request: PlanInput, observed: Inventory) -> None:
         self._desired = desired
         self._request = request
@@ -54,44 +52,45 @@ class _Making:
         self._inheritance = Inheritance(desired, observed)
 
     def all(self) -> tuple[dict[Address, WantedResource], list[Finding]]:
-        """Walk every declared resource."""
         for address, declared in self._desired.items():
-            self._add(address, declared)
-        # Sorted: of two links that claim one mirror it is always the same that is told.
+            self._resolve(address, declared)
+        # Sorted: of two links that declare the same mirror, always the same one is reported.
         for address in sorted(self._links):
-            self._link(*self._links[address])
+            self._resolve_link(*self._links[address])
         for address in sorted(self._links):
-            self._half(*self._links[address])
+            self._add_half(*self._links[address])
         for address in sorted(self._wanted):
             if address.startswith("namespace/"):
-                self._imply(address)
+                self._add_parents(address)
         self._findings.extend(self._inheritance.findings)
         return self._wanted, self._findings
 
-    def _add(self, address: Address, declared: Declared) -> None:
+    def _resolve(self, address: Address, declared: Declared) -> None:
         resource = declared.resource
         if declared.origins is not None:
             self._wanted[address] = WantedResource(resource, declared.source, declared.origins)
             return
         match resource:
             case Topic():
-                self._wanted[address] = self._topic(resource, declared)
+                self._wanted[address] = self._resolve_topic(resource, declared)
             case Namespace():
-                self._wanted[address] = self._namespace(resource, declared)
+                self._wanted[address] = self._resolve_namespace(resource, declared)
             case MirrorLink():
                 self._links[address] = resource, declared
             case Cluster():
-                self._wanted[address] = self._cluster(resource, declared)
+                self._wanted[address] = self._resolve_cluster(resource, declared)
             case Mounting():
-                self._wanted[address] = _mounting(resource, declared)
+                self._wanted[address] = _resolve_mounting(resource, declared)
             case TieringPolicy():
-                pass  # a policy yields no action of its own: its effect shows on the topics
+                pass  # a policy has no action of its own, only an effect on topics
             case MirrorTopic():
-                self._wrong(address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink.")
+                self._report(
+                    address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink."
+                )
             case _:
                 assert_never(resource)
 
-    def _cluster(self, cluster: Cluster, declared: Declared) -> WantedResource:
+    def _resolve_cluster(self, cluster: Cluster, declared: Declared) -> WantedResource:
         capabilities = self._request.capabilities.get(cluster.metadata.name)
         if capabilities is None or not capabilities.cluster_properties:
             return WantedResource(cluster, declared.source)
@@ -99,29 +98,29 @@ class _Making:
         self._findings.extend(findings)
         return wanted
 
-    def _topic(self, topic: Topic, declared: Declared) -> WantedResource:
+    def _resolve_topic(self, topic: Topic, declared: Declared) -> WantedResource:
         spec = topic.spec
         capabilities = self._request.capabilities.get(topic.cluster)
         if capabilities is None:
             return WantedResource(topic, declared.source)
         moved = address_of("topic", topic.cluster, spec.moved_from) if spec.moved_from else None
         self._check_rules(topic.address, declared, spec.acls, capabilities)
-        is_simple = moved is None and spec.tiering_policy is None and _is_plain(spec.configs, capabilities)
+        is_simple = moved is None and spec.tiering_policy is None and _is_canonical(spec.configs, capabilities)
         if is_simple and not self._inheritance.above(topic, capabilities):
             return WantedResource(topic, declared.source)
         layer = self._inheritance.of_topic(topic, declared, capabilities)
-        configs, origins = self._settle(topic.address, declared, layer, capabilities)
+        configs, origins = self._canonical_configs(topic.address, declared, layer, capabilities)
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
         return WantedResource(topic.model_copy(update={"spec": changed}), declared.source, origins, moved)
 
-    def _namespace(self, namespace: Namespace, declared: Declared) -> WantedResource:
+    def _resolve_namespace(self, namespace: Namespace, declared: Declared) -> WantedResource:
         spec = namespace.spec
         capabilities = self._request.capabilities.get(namespace.cluster)
         if capabilities is None:
             return WantedResource(namespace, declared.source)
         moved = address_of("namespace", namespace.cluster, spec.moved_from) if spec.moved_from else None
         layer = self._inheritance.of_namespace(namespace, declared, capabilities)
-        configs, origins = self._settle(namespace.address, declared, layer, capabilities)
+        configs, origins = self._canonical_configs(namespace.address, declared, layer, capabilities)
         passed_on: Mapping[str, str] = NO_ORIGINS
         if not capabilities.inherits_configs:
             configs, origins, passed_on = {}, {}, {key: value for key, value in configs.items() if key != OFF}
@@ -133,16 +132,16 @@ class _Making:
         bare = namespace.model_copy(update={"spec": changed})
         return WantedResource(bare, declared.source, origins, moved, passed_on=passed_on)
 
-    def _link(self, link: MirrorLink, declared: Declared) -> None:
+    def _resolve_link(self, link: MirrorLink, declared: Declared) -> None:
         spec = link.spec
         moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
-        # Each mirror is compared at its own address, so the link itself is kept without them.
+        # Mirrors are compared at their own addresses, so the link is stored without them.
         bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
         self._wanted[link.address] = WantedResource(bare, declared.source, moved_from=moved)
         for place, mirror in enumerate(link.mirrors()):
             mark = link.address, ("spec", "mirrorTopics", place, "source")
             if mirror.address in self._wanted:
-                self._wrong(
+                self._report(
                     mirror.address,
                     declared,
                     f"{mirror.address} is declared twice: {self._wanted[mirror.address].source} names it too",
@@ -150,12 +149,12 @@ class _Making:
                 )
             self._wanted[mirror.address] = WantedResource(mirror, declared.source, marks=(mark,))
 
-    def _half(self, link: MirrorLink, declared: Declared) -> None:
+    def _add_half(self, link: MirrorLink, declared: Declared) -> None:
         if has_two_halves(link) and half_at(link) not in self._wanted:
             self._wanted[half_at(link)] = half_of(link, declared.source)
 
-    def _imply(self, address: Address) -> None:
-        """Add every tier above a declared namespace that is not declared itself."""
+    def _add_parents(self, address: Address) -> None:
+        """Add undeclared tiers above a declared namespace."""
         below = self._wanted[address].resource
         if not isinstance(below, Namespace):
             return
@@ -165,7 +164,7 @@ class _Making:
                 implied = Namespace(metadata=OfNamespace(name=tier, cluster=below.cluster))
                 self._wanted[above] = WantedResource(implied, self._wanted[address].source, {IMPLIED: address})
 
-    def _settle(
+    def _canonical_configs(
         self, address: Address, declared: Declared, layer: Layer, capabilities: Capabilities
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Return the configs of a layer in canonical form, and the origins that are not the resource itself."""
@@ -180,8 +179,10 @@ class _Making:
             try:
                 configs[key] = self._canonical_value(key, value, capabilities)
             except ValueError as error:
-                if origin == address or not origin.startswith("namespace/"):  # else it is told at the namespace
-                    self._wrong(address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it.")
+                if origin == address or not origin.startswith("namespace/"):  # else reported at the namespace
+                    self._report(
+                        address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it."
+                    )
         return configs, origins
 
     def _check_rules(
@@ -189,21 +190,21 @@ class _Making:
     ) -> None:
         if capabilities.access.operations:
             for place, field, what, hint in refused_rules(rules, capabilities.access.operations):
-                self._wrong(address, declared, f"acls[{place}].{field}: {what}", hint)
+                self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
-        """Judge a value of a key once for each catalog: thousands of topics share a few."""
-        asked = id(capabilities.configs), key, value
-        found = self._canonical.get(asked)
-        if found is None:
-            found = self._canonical[asked] = canonical_value(key, value, capabilities.configs)
-        return found
+        """Cache canonical values by catalog, key and value: many topics share a few."""
+        cache_key = id(capabilities.configs), key, value
+        canonical = self._canonical.get(cache_key)
+        if canonical is None:
+            canonical = self._canonical[cache_key] = canonical_value(key, value, capabilities.configs)
+        return canonical
 
-    def _wrong(self, address: Address, declared: Declared, message: str, hint: str) -> None:
+    def _report(self, address: Address, declared: Declared, message: str, hint: str) -> None:
         self._findings.append(Finding(address, declared.source, message, hint))
 
 
-def _mounting(mounting: Mounting, declared: Declared) -> WantedResource:
+def _resolve_mounting(mounting: Mounting, declared: Declared) -> WantedResource:
     spec = mounting.spec
     if spec.moved_from is None:
         return WantedResource(mounting, declared.source)
@@ -211,13 +212,13 @@ def _mounting(mounting: Mounting, declared: Declared) -> WantedResource:
     return WantedResource(bare, declared.source, moved_from=address_of("mounting", mounting.cluster, spec.moved_from))
 
 
-def _is_plain(configs: Mapping[str, str], capabilities: Capabilities) -> bool:
-    """Tell whether configs stand as they are: nothing to unset, nothing in words only this platform knows."""
+def _is_canonical(configs: Mapping[str, str], capabilities: Capabilities) -> bool:
+    """Tell whether configs are already canonical and need no unset."""
     if not configs:
         return True
     if DEFAULT in configs.values():
         return False
-    # Manifests are read with this catalog; values of keys that mean the same here are canonical already.
+    # Manifests are parsed with this catalog, so values of identical keys are canonical.
     return capabilities.configs is EMBEDDED_CONFIGS or all(
         EMBEDDED_CONFIGS.get(key) is capabilities.configs.get(key) for key in configs
     )

@@ -1,4 +1,4 @@
-"""Limits of platforms: configs, names and access rules that they cannot have."""
+"""Limits of platforms: configs, names and access rules that they do not support."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from reconciler.resources.mirror_link import MirrorLink
 
 
-# Access rules where any denial wins: what a rule cannot bring about is told before somebody relies on it (F-K-033).
-
-
 def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
-    """Yield hosts that no connection comes from: brokers compare addresses, and know neither names nor ranges."""
+    """Yield hosts that no connection can match: brokers compare addresses, not names or ranges (F-K-033)."""
     for rule in acls:
         if rule.host != "*" and not _is_address(rule.host):
             why = "brokers compare addresses: names and ranges are never met"
@@ -38,28 +35,28 @@ def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
 
 
 def warnings_of_denials(review: Review) -> Iterator[Finding]:
-    """Yield rules that a tier above makes say nothing: denied there, or allowed there already."""
+    """Yield rules without effect: a tier above denies, or already allows, the same access."""
     situation = review.situation
     for address in sorted(situation.wanted):
         resource = situation.wanted[address].resource
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
             continue
         if situation.is_decidable(address) and situation.capabilities(resource.cluster).access.denies_are_final:
-            above = list(_above(address, resource, situation))
+            above = list(_rules_above(address, resource, situation))
             for rule in resource.spec.acls:
-                yield from _judged(address, rule, above, situation) if rule.permission == "allow" else ()
+                yield from _ineffective_rule(address, rule, above, situation) if rule.permission == "allow" else ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Above:
-    """A rule of a tier, and the name below that tier of what it is about."""
+class _RuleAbove:
+    """A rule of a tier; `below` is the resource's name relative to the tier."""
 
     tier: Address
     rule: NamespaceAcl
     below: str
 
     def is_about(self, rule: TopicAcl) -> bool:
-        """Tell whether it covers all that a nearer rule is about, and whoever that is for."""
+        """Tell whether it covers everything that a rule below it covers."""
         resources = set(getattr(rule, "resources", ("topics",)))
         is_whole = any(
             name == "*" or (name.endswith("*") and self.below.startswith(name[:-1])) or name == self.below
@@ -69,11 +66,11 @@ class _Above:
         return is_whole and is_who and resources <= set(self.rule.resources)
 
     def operations(self, rule: TopicAcl) -> tuple[str, ...]:
-        """Return which operations of a nearer rule it is about, too."""
-        return rule.operations if "all" in self.rule.operations else _shared(rule, self.rule)
+        """Return the operations of a rule below that it also covers."""
+        return rule.operations if "all" in self.rule.operations else _shared_operations(rule, self.rule)
 
 
-def _above(address: Address, resource: Topic | Namespace, situation: Situation) -> Iterator[_Above]:
+def _rules_above(address: Address, resource: Topic | Namespace, situation: Situation) -> Iterator[_RuleAbove]:
     full_name = full_name_of(address)
     home = split_name(full_name)[0] if isinstance(resource, Topic) else full_name.rpartition(":")[0]
     for tier in situation.nearest(resource.cluster, home):
@@ -81,19 +78,21 @@ def _above(address: Address, resource: Topic | Namespace, situation: Situation) 
         if item is not None and isinstance(item.resource, Namespace):
             below = full_name[len(full_name_of(tier)) + 1 :]
             for rule in item.resource.spec.acls:
-                yield _Above(tier, rule, below)
+                yield _RuleAbove(tier, rule, below)
 
 
-def _judged(address: Address, rule: TopicAcl, above: list[_Above], situation: Situation) -> Iterator[Finding]:
+def _ineffective_rule(
+    address: Address, rule: TopicAcl, above: list[_RuleAbove], situation: Situation
+) -> Iterator[Finding]:
     source = situation.wanted[address].source
-    said = f"allow {rule.principal} {', '.join(rule.operations)}"
+    allowance = f"allow {rule.principal} {', '.join(rule.operations)}"
     for upper in above:
         operations = upper.operations(rule) if upper.is_about(rule) else ()
         if upper.rule.permission == "deny" and operations:
             yield Finding(
                 address,
                 source,
-                f"{said}: {upper.tier} denies {', '.join(operations)}, and no rule below lifts a denial",
+                f"{allowance}: {upper.tier} denies {', '.join(operations)}, and no rule below lifts a denial",
                 f"Remove the denial from {upper.tier}, or give those their own rules that it is about.",
             )
             return
@@ -102,21 +101,21 @@ def _judged(address: Address, rule: TopicAcl, above: list[_Above], situation: Si
         yield Finding(
             address,
             source,
-            f"{said}: {allowing.tier} allows that already, so this says nothing; what a tier allows only a denial "
+            f"{allowance}: {allowing.tier} allows that already, so this says nothing; what a tier allows only a denial "
             "takes away below it",
             "Remove the rule; to allow less here add one with permission: deny.",
         )
 
 
-def _allows_all(upper: _Above, rule: TopicAcl) -> bool:
+def _allows_all(upper: _RuleAbove, rule: TopicAcl) -> bool:
     is_allowing = upper.rule.permission == "allow" and upper.is_about(rule)
     return is_allowing and set(upper.operations(rule)) == set(rule.operations)
 
 
-def _shared(one: TopicAcl, other: TopicAcl) -> tuple[str, ...]:
+def _shared_operations(one: TopicAcl, other: TopicAcl) -> tuple[str, ...]:
     if "all" in one.operations:
         return other.operations
-    return tuple(each for each in one.operations if each in other.operations)
+    return tuple(operation for operation in one.operations if operation in other.operations)
 
 
 def _is_address(host: str) -> bool:
@@ -127,28 +126,28 @@ def _is_address(host: str) -> bool:
     return True
 
 
-_SHORTEST: Final = "min.compaction.lag.ms"
-_LONGEST: Final = "max.compaction.lag.ms"
-_LAGS: Final = frozenset({_SHORTEST, _LONGEST})
+_MIN_LAG: Final = "min.compaction.lag.ms"
+_MAX_LAG: Final = "max.compaction.lag.ms"
+_LAG_CONFIGS: Final = frozenset({_MIN_LAG, _MAX_LAG})
 
 FIXED: Final = frozenset({"mode", "prefix", "source"})
 """Fields of a link that never change."""
 
 
 def check_topic(
-    topic: Topic, capabilities: Capabilities, *, is_new: bool, told: Collection[str] = ()
+    topic: Topic, capabilities: Capabilities, *, is_new: bool, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield what of a topic is beyond the platform; `told` are configs about which a tier of it says it."""
+    """Yield what a platform does not support in a topic; configs in `reported` are reported at a namespace."""
     spec = topic.spec
     if spec.configs:
-        own = {key: value for key, value in spec.configs.items() if key not in told} if told else spec.configs
+        own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
         yield from check_configs(own, capabilities)
-        if not told or _LAGS & own.keys():
+        if not reported or _LAG_CONFIGS & own.keys():
             yield from _check_lags(spec.configs)
     yield from check_partitions(spec.partitions, capabilities)
-    # What is there stays as it is while a broker is down.
+    # An existing topic keeps its replication factor while a broker is down.
     if is_new and spec.replication_factor is not None:
-        yield from _replicas(spec.replication_factor, capabilities)
+        yield from _check_replicas(spec.replication_factor, capabilities)
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
@@ -166,7 +165,7 @@ def check_topic(
 
 
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the fields that a read replica declares and cannot have, each with what is wrong and what to do."""
+    """Yield the fields that a read replica must not declare, each with message and hint."""
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
     for field in topic.spec.beside_replica():
         name = "tieringPolicy" if field == "configs" and by_policy else field
@@ -177,7 +176,7 @@ def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[t
 def check_namespace(
     namespace: Namespace, capabilities: Capabilities, passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what of a namespace is beyond the platform; `passed_on` are configs that only its topics have."""
+    """Yield what a platform does not support in a namespace; `passed_on` are configs that only its topics have."""
     spec = namespace.spec
     if not capabilities.namespaces:
         yield beyond(capabilities, "have namespaces")
@@ -196,7 +195,7 @@ def check_namespace(
 
 
 def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield the configs a platform does not know, or could only ignore."""
+    """Yield configs that a platform does not know or would ignore."""
     known = capabilities.configs
     for key in sorted(configs):
         needs_tiering = not capabilities.tiering and key in NEEDS_TIERING
@@ -210,14 +209,14 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
 
 
 def _check_lags(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield that records would have to stay uncompacted longer than they may: brokers refuse that."""
-    shortest, longest = configs.get(_SHORTEST), configs.get(_LONGEST)
+    """Yield a minimum compaction lag above the maximum, which brokers refuse."""
+    shortest, longest = configs.get(_MIN_LAG), configs.get(_MAX_LAG)
     if shortest is not None and longest is not None and int(shortest) > int(longest):
-        yield f"{_SHORTEST} {shortest} is above {_LONGEST} {longest}", "Lower the one, or raise the other."
+        yield f"{_MIN_LAG} {shortest} is above {_MAX_LAG} {longest}", "Lower the one, or raise the other."
 
 
 def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield that a topic of a platform cannot have so many partitions."""
+    """Yield a partition count above the platform's limit."""
     if partitions is not None and partitions > capabilities.max_partitions:
         most = f"{capabilities.max_partitions:,}"
         yield f"{partitions:,} partitions are more than the {most} a topic can have there", "Lower spec.partitions."
@@ -226,7 +225,7 @@ def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iter
 def beyond_platform(
     link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is asked of a link that its platform cannot do; that a derived half cannot protect is a warning."""
+    """Yield what a platform does not support in a link. For a derived half, missing protection is only a warning."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
@@ -245,7 +244,7 @@ def beyond_platform(
 
 
 def beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield why a platform cannot keep other writers out of mirrors of a link that asks for it."""
+    """Yield why a platform cannot keep other writers out of the mirrors of a protected link."""
     if link.spec.protect != "acl" or capabilities.mirrors.read_only:
         return
     if not capabilities.acls:
@@ -263,14 +262,14 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             if after < before:
                 yield (
                     f"it has {before} partitions and {after} are declared: partitions only grow in place",
-                    _fewer(before, after, capabilities),
+                    _hint_for_fewer(before, after, capabilities),
                 )
             elif not capabilities.partition_growth:
                 yield beyond(capabilities, "add partitions to a topic")
         elif change.path == "replicationFactor" and not capabilities.replication_change:
             yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
         elif change.path == "replicationFactor" and isinstance(after, int):
-            yield from _replicas(after, capabilities)
+            yield from _check_replicas(after, capabilities)
         elif change.path == f"configs.{RECOVERY}" and after == "true":
             yield (
                 f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
@@ -289,20 +288,19 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
 
 
 def _is_second_half(change: Change, capabilities: Capabilities) -> bool:
-    """Tell whether a link that went one way gets its other half, where that is all there is to it."""
+    """Tell whether the change only adds the other half to a one-way link."""
     is_both = (change.path, change.before, change.after) == ("mode", "destination", "bidirectional")
     return is_both and "mode-change" in capabilities.mirrors.features
 
 
-def _replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+def _check_replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
     if wanted > capabilities.max_replication_factor:
         why = capabilities.lacks.get("max_replication_factor")
         most = f"{capabilities.max_replication_factor}{f': {why}' if why else ''}"
         yield f"replication factor {wanted} is more than {most}", "Lower spec.replicationFactor."
 
 
-def _fewer(before: int, after: int, capabilities: Capabilities) -> str:
-    """Say how to get fewer partitions: a topic of another name, and where the platform has it, by one move."""
+def _hint_for_fewer(before: int, after: int, capabilities: Capabilities) -> str:
     if capabilities.copy_move:
         return (
             f"Declare {before}, or declare the topic under another name with {after} partitions and movedFrom: its "
@@ -312,7 +310,7 @@ def _fewer(before: int, after: int, capabilities: Capabilities) -> str:
 
 
 def beyond(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
-    """Say that a platform does not do something that is declared, and why, where `lacks` knows it by its field."""
+    """Return the finding for an unsupported feature; `field` looks up the reason in `lacks`."""
     why = capabilities.lacks.get(field)
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",

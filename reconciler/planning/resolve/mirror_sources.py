@@ -1,4 +1,4 @@
-"""Mirror sources and roles: links, chains, roles that are held, and the verbs to a role."""
+"""Mirror sources and roles: links, chains, roles set by commands, and the verbs that lead to a role."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 PEER: Final = "peer"
-"""Where it says that the mirror on the other cluster, which mirrors this one since a reversal, was paused."""
+"""Origin path: a command paused the mirror on the other cluster that mirrors this one since a reversal."""
 NOTHING: Final = "nothing"
-_MARK: Final = "a command, while the files said "
+_MARK_PREFIX: Final = "a command, while the files said "
 
-BY_COMMAND: Final = {STATE: f"{_MARK}{NOTHING}"}
-"""The origins of a mirror that a command made, and that no file names."""
+BY_COMMAND: Final = {STATE: f"{_MARK_PREFIX}{NOTHING}"}
+"""Origins of a mirror that a command created and no file declares."""
 
 
 def without_marks(last: Recorded | None) -> dict[str, str]:
@@ -70,9 +70,9 @@ def without_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def after_command(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror to which a command gave a role: the role of the files, with a mark for readers.
+    """Return the record of a mirror after a command changed its role: the declared role, and a mark for readers.
 
-    No plan reads the mark: the clusters report the role.
+    No plan reads the mark: clusters report the role.
     """
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
@@ -86,25 +86,22 @@ def after_command(last: Recorded, role: str) -> Recorded:
     )
 
 
-def mark(said: str) -> str:
-    """Return the mark of a role that a command gave while the files said another."""
-    return f"{_MARK}{said}"
+def mark(declared: str) -> str:
+    """Return the mark of a role that a command gave while the files declared another."""
+    return f"{_MARK_PREFIX}{declared}"
 
 
 def said_then(origin: str) -> str | None:
-    """Return what the files said when a command gave a mirror its role; `None`: none did."""
-    return origin.removeprefix(_MARK) if origin.startswith(_MARK) else None
+    """Return the role declared when a command changed it; `None` if `origin` is no mark."""
+    return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
 
 def is_made_by_command(last: Recorded | None) -> bool:
-    """Tell whether a record says that a command made a mirror, and that no file has named it since."""
+    """Tell whether a command created a mirror that no file has declared since."""
     return last is not None and last.origins.get(STATE) == mark(NOTHING)
 
 
-# From the role wanted of a mirror to the verbs, as both of its clusters are observed.
-#
-# After a reversal the mirror lives on the other cluster, under the half of its link there. That one is looked for
-# before anything is decided: the verbs are then asked of it.
+# After a reversal the mirror is on the other cluster, under its half of the link, and verbs are sent to that one.
 
 
 ENDS: Final = {
@@ -113,17 +110,17 @@ ENDS: Final = {
     "reverse-and-pause": MirrorStatus.STOPPED,
     "truncate-and-restore": MirrorStatus.ACTIVE,
 }
-"""Where a verb ends that takes more than one step; the others end where the table says."""
+"""Final status of verbs with several steps; other verbs end as the lifecycle table says."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _COPYING: Final = frozenset({"promote", *_REVERSALS})
 _ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": "reversed", "paused": "reversed"}
-"""What is wanted of the mirror on the other cluster, once the roles were swapped."""
+"""The role that the mirror on the other cluster needs once roles are swapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One verb: whom it is asked of, with the role it has after it, and where that leads."""
+    """One verb: its target mirror with the resulting role, and both states."""
 
     mirror: MirrorTopic
     verb: str
@@ -133,14 +130,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class VerbsToRole:
-    """These verbs lead there; none: it is there already."""
+    """The verbs that lead to the role; none if the mirror has it."""
 
     steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """It is on its way there, or in a state this version has no word for."""
+    """The role change is in progress, or the state is unknown to this version."""
 
     address: Address
     state: str
@@ -148,7 +145,7 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No legal way leads there."""
+    """No legal verbs lead to the role."""
 
     message: str
     hint: str
@@ -156,7 +153,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Whether a way leads there cannot be told, or not gone, as long as a cluster is not read."""
+    """A cluster that was not read prevents the decision or the change."""
 
     message: str
     hint: str
@@ -166,7 +163,7 @@ Way = VerbsToRole | Waited | Refused | LeftOut
 
 
 def peer_of(mirror: MirrorTopic) -> MirrorTopic:
-    """Return the mirror that the source of a mirror is once the roles are swapped."""
+    """Return the mirror that the source becomes when roles are swapped."""
     return MirrorTopic(
         cluster=mirror.source_cluster,
         link=mirror.link,
@@ -178,7 +175,7 @@ def peer_of(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def status_of(seen: Observed) -> MirrorStatus | None:
-    """Return the state of an observed mirror; `None` where this version has no word for it."""
+    """Return the state of an observed mirror; `None` if this version does not know it."""
     try:
         return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
     except ValueError:
@@ -186,56 +183,60 @@ def status_of(seen: Observed) -> MirrorStatus | None:
 
 
 def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the roles of a mirror and its source can be swapped: its link is, or is to be, bidirectional."""
+    """Tell whether roles can be swapped: the link is, or will be, bidirectional."""
     address = address_of("link", mirror.cluster, mirror.link)
     item = situation.wanted.get(address) or situation.observed.get(address)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
 
 
 def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
-    """Return the live mirror on the other cluster that follows what this one is, or was: their roles are swapped."""
-    return _mirrored_back(mirror, situation.observed)
+    """Return the live mirror on the other cluster that copies this one because roles are swapped."""
+    return _find_mirror_back(mirror, situation.observed)
 
 
-def _mirrored_back(mirror: MirrorTopic, observed: Inventory) -> Observed | None:
+def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | None:
     peer = peer_of(mirror)
     seen = observed.get(peer.address)
     if seen is None or not is_live(seen) or not isinstance(seen.resource, MirrorTopic):
         return None
-    there = seen.resource
-    is_it = (there.link, there.source_cluster, there.source) == (peer.link, peer.source_cluster, peer.source)
+    mirror_back = seen.resource
+    is_it = (mirror_back.link, mirror_back.source_cluster, mirror_back.source) == (
+        peer.link,
+        peer.source_cluster,
+        peer.source,
+    )
     return seen if is_it else None
 
 
 def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return how a mirror gets the role wanted of it; `None`: there is none to begin with, on neither cluster.
+    """Return how a mirror gets its desired role; `None` if neither cluster has the mirror.
 
-    Nothing is asked of a mirror whose role is held.
+    A mirror whose role is held gets no verbs.
     """
-    way, item = _way_of(mirror, situation), situation.wanted.get(mirror.address)
+    way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
     return VerbsToRole() if is_held and isinstance(way, VerbsToRole | Refused | LeftOut) else way
 
 
 def is_anothers(mirror: MirrorTopic, seen: Observed | None) -> bool:
-    """Tell whether what is at the address of a mirror follows another topic: in a chain each link has a half there."""
-    there = seen.resource if seen is not None else None
-    return isinstance(there, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
-        there.link,
-        there.source_cluster,
-        there.source,
+    """Tell whether the mirror at this address has another source; in a chain each link has a half there."""
+    observed_mirror = seen.resource if seen is not None else None
+    return isinstance(observed_mirror, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
+        observed_mirror.link,
+        observed_mirror.source_cluster,
+        observed_mirror.source,
     )
 
 
 def check_sides(
-    what: str, link: str, here: tuple[str, MirrorLinkSpec | None], there: tuple[str, MirrorLinkSpec | None]
+    what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
 ) -> Refused | None:
-    """Refuse to change roles over a link of which one half goes one way or has a prefix (F-C-073).
+    """Reject a role change over a link if one half is one-way or has a prefix (F-C-073).
 
-    `what` begins the message. Each side is a cluster and what its half of the link says; `None`: it has none.
+    `what` begins the message. A side is a cluster and its half of the link, or `None`.
     """
     way_out = "Promote or fail over, and link the other way."
-    for (cluster, spec), (other, of_other) in ((here, there), (there, here)):
+    for (cluster, spec), (other, of_other) in ((side, other_side), (other_side, side)):
         if spec is None or spec.source != other:
             mode = "" if of_other is None else f", its mode on cluster {other} is {of_other.mode}"
             message = f"{what}: link {link} has no half on cluster {cluster}{mode}"
@@ -248,73 +249,75 @@ def check_sides(
 
 
 def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the roles of a mirror are swapped, so that the mirror on the other cluster says what it is."""
+    """Tell whether roles are swapped, so that the mirror on the other cluster determines the role."""
     return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
 
 
-def _in_chain(mirror: MirrorTopic, there: Observed, situation: Situation) -> Refused | LeftOut:
-    """Return why a mirror cannot follow its source again: it follows another one, whose roles were swapped later."""
-    name = there.resource.address if isinstance(there.resource, MirrorTopic) else mirror.address
-    source = source_of(there.resource) if isinstance(there.resource, MirrorTopic) else ""
+def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> Refused | LeftOut:
+    """Return why a mirror cannot copy its source again: it copies another one since a later role swap."""
+    name = observed.resource.address if isinstance(observed.resource, MirrorTopic) else mirror.address
+    source = source_of(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
     message = f"it cannot become {mirror.state}: it mirrors {source} since the roles of that link were swapped"
     behind = [
         entry
         for entry in situation.entries.values()
-        if entry.address != mirror.address and peer_of(entry).address == name and not is_anothers(peer_of(entry), there)
+        if entry.address != mirror.address
+        and peer_of(entry).address == name
+        and not is_anothers(peer_of(entry), observed)
     ]
-    if any(topic_of(mirror) in frees(_way_of(entry, situation)) for entry in behind):
+    if any(topic_of(mirror) in frees(_find_way(entry, situation)) for entry in behind):
         return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
     return Refused(message, f"{first} Until then say reversed here.")
 
 
-def _way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
+def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     seen = situation.observed.get(mirror.address)
     if seen is not None and is_anothers(mirror, seen):
         back = mirrored_back(mirror, situation)
         if back is not None and mirror.state in _ROLE_OF_PEER:
             is_taken = is_live(seen) and mirror.state != "reversed"
-            return _in_chain(mirror, seen, situation) if is_taken else _of_peer(mirror, back, situation)
+            return _refuse_in_chain(mirror, seen, situation) if is_taken else _way_of_peer(mirror, back, situation)
     back = None if is_live(seen) else mirrored_back(mirror, situation)
     if back is not None and mirror.state in _ROLE_OF_PEER:
-        return _of_peer(mirror, back, situation)
+        return _way_of_peer(mirror, back, situation)
     if seen is None:
         return None
     status = status_of(seen)
     if status is None:
         return Waited(mirror.address, seen.state or "")
     if status is MirrorStatus.STOPPED and mirror.state in _ROLE_OF_PEER:
-        return _of_stopped(mirror, seen, situation)
-    return _of_live(mirror, status, situation)
+        return _way_of_stopped(mirror, seen, situation)
+    return _way_of_live(mirror, status, situation)
 
 
 def frees(way: Way | None) -> frozenset[Address]:
-    """Return the topics that take records of their own once a way is gone."""
+    """Return the topics that take writes after these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
 def takes(way: Way | None) -> frozenset[Address]:
-    """Return the ordinary topics that are mirrors once a way is gone."""
+    """Return the ordinary topics that become mirrors by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
     return frozenset((*swapped, *(topic_of(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
 
 def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address]]:
-    """Return by entry what the verbs to its role change: mirrors, and the topics that they are, were or become."""
+    """Return, by declared mirror, the mirrors and topics that the verbs to its role change."""
     ways = {address: way_of(entry, situation) for address, entry in situation.entries.items()}
-    found: dict[Address, frozenset[Address]] = {}
+    changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
         topics = {*(topic_of(step.mirror) for step in steps), *frees(way), *takes(way)}
         if topics:
-            found[address] = frozenset({*topics, *map(mirror_at, topics)})
-    return found
+            changed[address] = frozenset({*topics, *map(mirror_at, topics)})
+    return changed
 
 
-def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
+def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
     peer = situation.observed.get(peer_of(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
     status = status_once_resumed(mirror, status, situation)
@@ -327,13 +330,13 @@ def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) ->
         )
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
     refused = source_gone(mirror, status, verbs, situation) or source_mirrors(mirror, status, verbs, situation)
-    return refused or _way(mirror, status, verdict, is_suspended=is_suspended)
+    return refused or _way_by_verdict(mirror, status, verdict, is_suspended=is_suspended)
 
 
 def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return the status of a mirror after this plan resumes its link; clusters show only that the link is paused.
+    """Return a mirror's status after this plan resumes its link; clusters only report that the link is paused.
 
-    A promotion takes ACTIVE and PAUSED alike. To pause a mirror that is paused changes nothing.
+    A promotion accepts ACTIVE and PAUSED. Pausing a paused mirror changes nothing.
     """
     seen = situation.observed.get(link := link_of(mirror))
     was_paused = seen is not None and isinstance(seen.resource, MirrorLink) and seen.resource.spec.paused
@@ -346,7 +349,7 @@ def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Si
 
 
 def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the link of a mirror is paused once this plan is applied."""
+    """Tell whether the link is paused after this plan."""
     link = link_of(mirror)
     item = situation.wanted.get(link) if situation.is_decidable(link) else situation.observed.get(link)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.paused
@@ -355,17 +358,22 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
 def source_mirrors(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> Refused | None:
-    """Refuse to reverse a mirror whose source is a mirror, unless its entry makes it a topic."""
+    """Refuse to reverse a mirror whose source is itself a mirror, unless that is declared to become a topic."""
     if not _REVERSALS.intersection(verbs):
         return None
     source = source_of(mirror)
-    there, entry = situation.observed.get(mirror_at(source)), situation.entries.get(mirror_at(source))
+    source_mirror, entry = situation.observed.get(mirror_at(source)), situation.entries.get(mirror_at(source))
     is_freed = entry is not None and entry.state not in COPYING
-    if is_freed or there is None or not is_live(there) or not isinstance(there.resource, MirrorTopic):
+    if (
+        is_freed
+        or source_mirror is None
+        or not is_live(source_mirror)
+        or not isinstance(source_mirror.resource, MirrorTopic)
+    ):
         return None
     return Refused(
         f"it is {status} and cannot become reversed: its source {source} is itself a mirror of "
-        f"{source_of(there.resource)} ({there.state})",
+        f"{source_of(source_mirror.resource)} ({source_mirror.state})",
         f"Leave it mirroring until {source} is a topic again, and apply that first.",
     )
 
@@ -373,7 +381,7 @@ def source_mirrors(
 def source_gone(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> Refused | None:
-    """Refuse what copies from a topic that is not on its cluster any more."""
+    """Refuse verbs that copy from a source that no longer exists."""
     if not _COPYING.intersection(verbs):
         return None
     source = source_of(mirror)
@@ -385,8 +393,8 @@ def source_gone(
     )
 
 
-def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
-    """Ask of the mirror on the other cluster what leads to the role wanted of this one."""
+def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
+    """Return the verbs of the mirror on the other cluster that lead to the desired role of this one."""
     peer = peer_of(mirror)
     status = status_of(back)
     if status is None:
@@ -409,13 +417,15 @@ def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
         )
     after = peer.model_copy(update={"state": role})
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
-    return source_gone(after, status, verbs, situation) or _way(after, status, verdict, is_suspended=is_suspended)
+    return source_gone(after, status, verbs, situation) or _way_by_verdict(
+        after, status, verdict, is_suspended=is_suspended
+    )
 
 
-def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
-    """A stopped mirror goes on where it is the original source of the other's stopped mirror, and the reverse."""
+def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
+    """A stopped mirror continues only as, or with, the original source of a stopped mirror."""
     if not is_two_way(mirror, situation):
-        return _way(mirror, MirrorStatus.STOPPED, _refusal(mirror))
+        return _way_by_verdict(mirror, MirrorStatus.STOPPED, _stopped_verdict(mirror))
     if mirror.source_cluster not in situation.trusted:
         return LeftOut(
             f"it is STOPPED, and whether its source mirrors it cannot be told: cluster {mirror.source_cluster} "
@@ -423,16 +433,16 @@ def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Wa
             "Plan again with both clusters.",
         )
     peer = peer_of(mirror)
-    there = situation.observed.get(peer.address)
-    is_other_last = there is not None and there.mirror.since_ms > seen.mirror.since_ms
+    other_side = situation.observed.get(peer.address)
+    is_other_last = other_side is not None and other_side.mirror.since_ms > seen.mirror.since_ms
     if mirror.state == "mirroring" and is_other_last:
-        return _restore(mirror, MirrorStatus.STOPPED, situation)
+        return _way_to_restore(mirror, MirrorStatus.STOPPED, situation)
     if mirror.state != "reversed":
-        return _way(mirror, MirrorStatus.STOPPED, _refusal(mirror))
-    if there is not None and is_live(there) and isinstance(there.resource, MirrorTopic):
+        return _way_by_verdict(mirror, MirrorStatus.STOPPED, _stopped_verdict(mirror))
+    if other_side is not None and is_live(other_side) and isinstance(other_side.resource, MirrorTopic):
         return Refused(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is a mirror of "
-            f"{source_of(there.resource)} ({there.state})",
+            f"{source_of(other_side.resource)} ({other_side.state})",
             "To leave it so: state failed-over. To mirror this one instead: "
             f"reconciler mirror failover {peer.address}, "
             f"then reconciler mirror restore {peer.address} --link {link_of(mirror)}",
@@ -443,25 +453,25 @@ def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Wa
             "original source",
             "What can be restored is this side: state mirroring cuts it to where the other stopped, and mirrors it.",
         )
-    if there is None and source_of(mirror) not in situation.observed:
+    if other_side is None and source_of(mirror) not in situation.observed:
         return Refused(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
             f"Mirror it afresh over a link on cluster {mirror.source_cluster}, and remove this entry.",
         )
-    return _restore(peer, MirrorStatus.REGULAR if there is None else MirrorStatus.STOPPED, situation)
+    return _way_to_restore(peer, MirrorStatus.REGULAR if other_side is None else MirrorStatus.STOPPED, situation)
 
 
-def _refusal(mirror: MirrorTopic) -> Verdict:
+def _stopped_verdict(mirror: MirrorTopic) -> Verdict:
     return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
-def _restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | Refused:
+def _way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | Refused:
     step = restore_step(mirror, state, situation)
     return VerbsToRole((step,)) if isinstance(step, Step) else step
 
 
 def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | Refused:
-    """Let an original source become `mirror`, if what it follows then has as many partitions, or gets them first."""
+    """Return the restore of an original source as `mirror`, unless its source has and gets too few partitions."""
     verb = "truncate-and-restore"
     topic, source = topic_of(mirror), source_of(mirror)
     needed, has = partitions_of(topic, situation), partitions_of(source, situation)
@@ -477,17 +487,17 @@ def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation)
 
 
 def partitions_of(topic: Address, situation: Situation) -> int:
-    """Return how many partitions a topic has, be it a mirror; 0: that is not known."""
-    found = [0]
+    """Return the partition count of a topic or mirror; 0 if unknown."""
+    counts = [0]
     for item in (situation.observed.get(topic), situation.observed.get(mirror_at(topic))):
         if item is not None and isinstance(item.resource, Topic):
-            found.append(item.resource.spec.partitions or 0)
+            counts.append(item.resource.spec.partitions or 0)
         elif item is not None and isinstance(item.resource, MirrorTopic):
-            found.append(item.resource.partitions or 0)
-    return max(found)
+            counts.append(item.resource.partitions or 0)
+    return max(counts)
 
 
-def _way(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False) -> Way:
+def _way_by_verdict(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False) -> Way:
     match verdict:
         case InRole():
             return VerbsToRole()
@@ -515,7 +525,7 @@ def _steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *,
 
 
 def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
-    """Return the entry whose reversal or restore makes, or made, a topic a mirror; and that mirror, if it lives."""
+    """Return the declared mirror whose reversal or restore makes a topic a mirror, and that mirror if it exists."""
     live = situation.observed.get(mirror_at(topic))
     for entry in situation.entries_of.get(topic, ()):
         back = mirrored_back(entry, situation)
@@ -527,17 +537,14 @@ def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Obs
     return None
 
 
-# Mirrors and what they lean on: the source topic, its link, and chains of mirrors.
-
-
-_FEW: Final = 3
+_MAX_SUGGESTIONS: Final = 3
 
 
 def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a mirror cannot be."""
+    """Yield why a mirror is not possible."""
     capabilities = situation.capabilities(mirror.cluster)
     if not capabilities.links:
-        return  # said of its link
+        return  # reported at its link
     if mirror.state not in capabilities.mirrors.roles:
         message, hint = beyond(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
@@ -563,26 +570,26 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
-    """Return the principals that a link with `protect: acl` keeps from writing to a mirror; `denied`: it does by now.
+    """Return the principals that `protect: acl` denies to write to a mirror; `denied` are those denied now.
 
-    What namespaces of this plan allow counts as if it were there.
+    Access rules of this plan's namespaces are included.
     """
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
         return ()
     cluster = situation.clusters[mirror.cluster]
-    rules = capabilities.access.write_rules | frozenset(_rules_of_namespaces(cluster, situation))
+    rules = capabilities.access.write_rules | frozenset(_namespace_bindings(cluster, situation))
     return writers(rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied)
 
 
-def _rules_of_namespaces(cluster: Cluster, situation: Situation) -> Iterator[Binding]:
+def _namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator[Binding]:
     for item in situation.wanted.values():
         namespace = item.resource
         if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
             continue
         every = bindings_of_namespace(prefix_of(cluster, namespace.metadata.name), namespace.spec.acls)
-        yield from (each for each in every if each.resource == "topics")
+        yield from (binding for binding in every if binding.resource == "topics")
 
 
 def _check_protection(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -597,7 +604,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
     if mirrored_back(mirror, situation) is not None:
-        return  # roles are swapped, or on the way to be: the source mirrors this one until they are swapped back
+        return  # roles are or will be swapped: the source copies this mirror until they are swapped back
     if is_replica(situation.wanted.get(source_of(mirror)) or situation.observed.get(source_of(mirror))):
         yield (
             f"its source {source_of(mirror)} is a read replica, and only shows what another cluster uploaded",
@@ -612,20 +619,22 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
             f"{keep} A new topic of that name is another one, and makes this mirror FAILED.",
         )
     elif not has_source(mirror, situation):
-        near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_FEW)
+        near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
-            did_you_mean(near, then=f"Declare {_declared(mirror, situation)}, or correct mirrorTopics.source."),
+            did_you_mean(
+                near, then=f"Declare {_resource_to_declare(mirror, situation)}, or correct mirrorTopics.source."
+            ),
         )
 
 
 def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse files that let a source become the mirror of several of its mirrors."""
+    """Reject entries that would make one source the mirror of several."""
     if mirror.state != "reversed" or STATE in situation.wanted[mirror.address].origins:
         return
     source = source_of(mirror)
     for other in situation.entries_of.get(source, ()):
-        is_declared = STATE not in situation.wanted[other.address].origins  # Else a command reversed it.
+        is_declared = STATE not in situation.wanted[other.address].origins  # otherwise a command reversed it
         if other.state == "reversed" and is_declared and other.address != mirror.address:
             where = situation.wanted[other.address].source
             message = f"it and {other.address} ({where}) are both to be reversed"
@@ -634,8 +643,8 @@ def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
             return
 
 
-def _declared(mirror: MirrorTopic, situation: Situation) -> str:
-    """Return what makes a source known: where names are flat a namespace that nothing names is none."""
+def _resource_to_declare(mirror: MirrorTopic, situation: Situation) -> str:
+    """Return the resource to declare; on flat platforms an undeclared namespace does not exist."""
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
     what = f"Namespace {namespace} or the Topic" if namespace and cluster and is_flat(cluster) else "the Topic"
@@ -643,17 +652,17 @@ def _declared(mirror: MirrorTopic, situation: Situation) -> str:
 
 
 def topics_on(cluster: str, situation: Situation) -> list[str]:
-    """Return the topics and mirrors that are there, or are declared: those are there after this plan."""
-    found = {
+    """Return the topics and mirrors that exist or are declared."""
+    names = {
         full_name_of(address)
         for address in (*situation.observed, *situation.wanted, *situation.mountings)
         if kind_of(address) in {"topic", "mirror"} and address.split("/", 2)[1] == cluster
     }
-    return sorted(found)
+    return sorted(names)
 
 
 def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the source is there, or will be before the mirror is made."""
+    """Tell whether the source exists before the mirror is created."""
     source = source_of(mirror)
     if any(address in situation.observed for address in (source, mirror_at(source))):
         return True
@@ -668,29 +677,32 @@ def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
     seen: set[Address] = {mirror.address}
-    here = _above(mirror, situation)
-    while here is not None and here.address not in seen:
-        seen.add(here.address)
-        here = _above(here, situation)
-    return here is not None
+    current = _source_mirror(mirror, situation)
+    while current is not None and current.address not in seen:
+        seen.add(current.address)
+        current = _source_mirror(current, situation)
+    return current is not None
 
 
-def _above(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
-    """Return the mirror that a mirror follows: one that is declared, is there, or that a link would make by itself."""
+def _source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
+    """Return the mirror that the source is: declared, observed, or one that a link would create by itself."""
     source = source_of(mirror)
     entry = situation.entries.get(mirror_at(source))
     if entry is not None:
         return entry if entry.state in COPYING else None
-    there = situation.mirrors.get(mirror_at(source))
-    if there is not None:
-        is_peer = (there.link, source_of(there)) == (mirror.link, topic_of(mirror))  # until roles are swapped back
-        return there if is_live(situation.observed[there.address]) and not is_peer else None
+    observed_mirror = situation.mirrors.get(mirror_at(source))
+    if observed_mirror is not None:
+        is_peer = (observed_mirror.link, source_of(observed_mirror)) == (
+            mirror.link,
+            topic_of(mirror),
+        )  # until roles are swapped back
+        return observed_mirror if is_live(situation.observed[observed_mirror.address]) and not is_peer else None
     is_topic = source in situation.observed or source in situation.wanted
     return None if is_topic else made_by_link(mirror.source_cluster, mirror.source, situation)
 
 
 def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
-    """Return the mirror that the filters of a cluster's links would make under a name."""
+    """Return the mirror that a link's auto-create filters would make under a name."""
     namespace, name = split_name(full_name)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
@@ -709,16 +721,16 @@ def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTo
 
 
 def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
-    """Return what a mirror takes from its source when it is made: `partitions`, synced `configs`, its `incarnation`."""
+    """Return the parameters of a new mirror from its source: `partitions`, synced `configs`, `incarnation`."""
     source = source_of(mirror)
-    chain = _chain(source, situation)
+    chain = _config_chain(source, situation)
     configs: dict[str, object] = {}
-    for key in _synced(mirror, situation):
+    for key in _synced_configs(mirror, situation):
         value = next((layer[key] for layer in chain if key in layer), None)
         if value is not None:
             configs[key] = value
     parameters: dict[str, Value] = {"configs": configs}
-    partitions = _partitions(source, situation)
+    partitions = _planned_partitions(source, situation)
     if partitions is not None:
         parameters["partitions"] = partitions
     seen = situation.observed.get(source) or situation.observed.get(mirror_at(source))
@@ -727,8 +739,8 @@ def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Va
     return parameters
 
 
-def _partitions(source: Address, situation: Situation) -> int | None:
-    """Return how many partitions a source will have, through chains of mirrors."""
+def _planned_partitions(source: Address, situation: Situation) -> int | None:
+    """Return the planned partition count of a source, through chains of mirrors; `None` if unknown."""
     wanted, seen = situation.wanted.get(source), situation.observed.get(source)
     for item in (wanted, seen):
         if item is not None and isinstance(item.resource, Topic) and item.resource.spec.partitions is not None:
@@ -738,49 +750,49 @@ def _partitions(source: Address, situation: Situation) -> int | None:
         return above.resource.partitions
     chained = situation.wanted.get(mirror_at(source))
     if chained is not None and isinstance(chained.resource, MirrorTopic):
-        return _partitions(source_of(chained.resource), situation)
-    match _comes(source, situation):
+        return _planned_partitions(source_of(chained.resource), situation)
+    match _mounted_source(source, situation):
         case Recoverable() as found:
             return found.partitions
         case Mounting() as leaving:
-            return _partitions(mounted_by(leaving), situation)
+            return _planned_partitions(mounted_by(leaving), situation)
         case None:
             return None
 
 
-def _comes(source: Address, situation: Situation) -> Recoverable | Mounting | None:
-    """Return what a source is that this plan mounts: as it lies detached, or what detaches it in this plan."""
+def _mounted_source(source: Address, situation: Situation) -> Recoverable | Mounting | None:
+    """Return the detached topic that this plan mounts as the source, or the mounting that detaches it."""
     mounting = situation.mountings.get(source)
-    found = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
-    if not isinstance(found, MountSource) or source in situation.observed:
+    mount_source = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
+    if not isinstance(mount_source, MountSource) or source in situation.observed:
         return None
-    leaving = situation.wanted.get(found.unmounts) if found.unmounts is not None else None
-    return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else found.found
+    leaving = situation.wanted.get(mount_source.unmounts) if mount_source.unmounts is not None else None
+    return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else mount_source.found
 
 
-def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
-    """Return the configs of a source topic and of the tiers above it, nearest first: wanted ones over observed ones."""
+def _config_chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
+    """Return the configs of a source topic and its namespaces, nearest first, desired before observed."""
     _, cluster, _ = source.split("/", 2)
     topic = situation.wanted.get(source) or situation.observed.get(source)
     if topic is None or not isinstance(topic.resource, Topic):
         chained = situation.wanted.get(mirror_at(source))
         if chained is not None and isinstance(chained.resource, MirrorTopic):
-            return _chain(source_of(chained.resource), situation)
-        match _comes(source, situation):
+            return _config_chain(source_of(chained.resource), situation)
+        match _mounted_source(source, situation):
             case Recoverable() as lying:
                 return [lying.configs]
             case Mounting() as leaving:
-                return _chain(mounted_by(leaving), situation)
+                return _config_chain(mounted_by(leaving), situation)
             case None:
                 return []
     tiers = situation.nearest(cluster, topic.resource.metadata.namespace)
-    found = (
+    items = (
         inventory.get(address) for address in (source, *tiers) for inventory in (situation.wanted, situation.observed)
     )
-    return [item.resource.spec.configs for item in found if item and isinstance(item.resource, Topic | Namespace)]
+    return [item.resource.spec.configs for item in items if item and isinstance(item.resource, Topic | Namespace)]
 
 
-def _synced(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
+def _synced_configs(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
     link = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
     if link is not None and isinstance(link.resource, MirrorLink) and link.resource.spec.topic_config_sync is not None:
         return link.resource.spec.topic_config_sync.include
@@ -788,7 +800,7 @@ def _synced(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
 
 
 def why_unread(cluster: str, situation: Situation) -> str:
-    """Return why a cluster was not read, as the rest of a sentence about it."""
+    """Return why a cluster was not read, as a predicate for a sentence."""
     why = situation.request.lost.get(cluster)
     if why is None:
         return "was not read"
@@ -796,14 +808,12 @@ def why_unread(cluster: str, situation: Situation) -> str:
 
 
 def link_of(mirror: MirrorTopic) -> Address:
-    """Return the address of the link a mirror belongs to."""
+    """Return the address of a mirror's link."""
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# Roles that commands gave to mirrors: they are held until the files name another role than the recorded one.
-#
-# The record keeps the role that was applied from files; what a command made of it, the clusters report. Older versions
-# recorded the role that a command gave, and marked it with the role in the files.
+# The record stores the declared role; clusters report the role that a command gave. Older versions recorded that role
+# with a mark of the declared one.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -818,7 +828,7 @@ _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 def with_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Return what is wanted, with the roles of mirrors that are held; a mark keeps the role in the files."""
+    """Replace the roles of held mirrors; a mark keeps the declared role."""
     for address, item in wanted.items():
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
@@ -834,7 +844,7 @@ def with_held_roles(
 
 
 def is_left(address: Address, situation: Situation) -> bool:
-    """Tell whether a mirror that no file names is left alone: a command made it, over a link that has not left them."""
+    """Tell whether an undeclared mirror stays: a command created it, and its link is still declared."""
     last = situation.recorded[address]
     if situation.request.options.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
@@ -843,14 +853,14 @@ def is_left(address: Address, situation: Situation) -> bool:
 
 
 def held_mirrors(situation: Situation) -> Iterator[Held]:
-    """Yield the mirrors that stay as a command made them."""
+    """Yield the mirrors that keep the role of a command."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
             continue
-        said = said_then(item.origins.get(STATE, ""))
-        if said is not None:
-            message = f"it was made {mirror.state} by a command, and the files still say {said}"
+        declared = said_then(item.origins.get(STATE, ""))
+        if declared is not None:
+            message = f"it was made {mirror.state} by a command, and the files still say {declared}"
             hint = f"Write it into the files: reconciler drift --accept {address}"
             yield Held(address, item.source, message, hint, mirror.state, item.marks)
         if PEER in item.origins:
@@ -867,7 +877,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
             message = f"it was made {role} by a command, and follows its source no more: no file says that"
         else:
             continue
-        written = address if link in situation.wanted else link  # A link is accepted with its mirrors.
+        written = address if link in situation.wanted else link  # accepting a link includes its mirrors
         hint = f"Write it into the files: reconciler drift --accept {written}"
         last = situation.recorded.get(address)
         known = last.resource if last is not None and isinstance(last.resource, MirrorTopic) else mirror
@@ -875,7 +885,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether a mirror over a link of the files was made by a command, and not by its link or by a reversal."""
+    """Tell whether a command, rather than a link or a reversal, created a mirror over a declared link."""
     if address in situation.recorded:
         return is_left(address, situation)
     seen, topic, peer = situation.observed[address], topic_of(mirror), peer_of(mirror).address
@@ -886,14 +896,14 @@ def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situat
 
 
 def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, situation: Situation) -> bool:
-    """Tell whether a command promoted or failed over a mirror that its link made by itself."""
+    """Tell whether a command promoted or failed over a mirror that its link created."""
     made = made_by_link(mirror.cluster, mirror.name, situation)
     is_named = address in situation.recorded or topic_of(mirror) in situation.wanted
     return role in _STOPPED_ROLES and made is not None and link_of(made) == link_of(mirror) and not is_named
 
 
 def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
-    """Return the role that a command gave to a mirror of which the files name the recorded role."""
+    """Return the role that a command gave to a mirror whose declared role equals the recorded one."""
     role, was = role_now(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == mark(mirror.state):
@@ -903,23 +913,25 @@ def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -
             return None
         topic = observed.get(topic_of(mirror))
         if role is None and mirror.address not in observed and topic is not None and not is_another(last, topic):
-            role = "failed-over"  # It was stopped, and its link was deleted with what it knew of its mirrors.
+            role = "failed-over"  # it was stopped, and its deleted link had its status
     elif mirror.state not in COPYING:
-        return None  # Nothing was applied yet: the files ask for that role now.
-    is_same = role is None or role == mirror.state or any({role, mirror.state} <= each for each in _SAME)
+        return None  # never applied: the files request that role now
+    is_same = (
+        role is None or role == mirror.state or any({role, mirror.state} <= equal_roles for equal_roles in _EQUAL_ROLES)
+    )
     return None if is_same else role
 
 
-_SAME: Final = (COPYING, _STOPPED_ROLES)
-"""Roles between which no command moves a mirror for good: a pause is a value, and both others are stopped."""
+_EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
+"""Roles that count as equal: a pause can change anytime, and both others are stopped."""
 
 
 def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
-    """Return the role of a mirror as its clusters report it; `None`: it is changing, or they do not report it."""
+    """Return the role that the clusters report for a mirror; `None` if changing or unreported."""
     seen, peer = observed.get(mirror.address), observed.get(peer_of(mirror).address)
     if is_anothers(mirror, seen):
         seen = None
-    back = _mirrored_back(mirror, observed)
+    back = _find_mirror_back(mirror, observed)
     if back is not None and not is_live(seen) and _is_settled(back):
         return "reversed"
     if seen is None or not isinstance(seen.resource, MirrorTopic) or not _is_settled(seen):

@@ -1,4 +1,4 @@
-"""Which topic in object storage a mounting means."""
+"""Find the topic in object storage that a Mounting means."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed, Recorded
 
-_NAMED: Final = 10
-_SEE: Final = "See what lies there: reconciler mount list"
+_MAX_LOCATIONS: Final = 10
+_LIST_HINT: Final = "See what lies there: reconciler mount list"
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A topic that a cluster which was read has, and where it lies for life."""
+    """A topic of a cluster that was read, and its permanent location."""
 
     cluster: str
     name: str
     location: str
     leaves_by: Address | None = None
-    """The mounting of this plan that detaches it, where one does."""
+    """The mounting of this plan that detaches it, if any."""
 
 
 @dataclass(frozen=True)
 class SharedStorage:
-    """One object storage as the clusters that share it see it."""
+    """One object storage, as seen by the clusters that share it."""
 
     url: str
     cluster_id: str | None
-    """Of the cluster that mounts; `None`: it is still to be made."""
+    """Id of the cluster that mounts; `None` if it does not exist yet."""
     mountables: Sequence[Mountable] = ()
     attached: Sequence[Attached] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """What clusters that were read are called in the files, by their ids."""
+    """Cluster id → name in the files, of clusters that were read."""
 
     def whose(self, owner: str | None) -> str:
-        """Return a cluster as a message names it: by its id, and by its name where that is known."""
+        """Return the text for a cluster: its id and, if known, its name."""
         if owner is None:
             return "another cluster"
         name = self.names.get(owner)
@@ -53,62 +53,64 @@ class SharedStorage:
 
     @cached_property
     def at(self) -> Mapping[tuple[str, str], tuple[list[Attached], list[Mountable]]]:
-        """Return what lies at each place, by cluster id and revision: of a thousand mountings each looks once."""
-        found: dict[tuple[str, str], tuple[list[Attached], list[Mountable]]] = {}
-        for each in self.attached:
-            found.setdefault(_place(each.location), ([], []))[0].append(each)
+        """Topics by cluster id and revision; an index, because a plan may have a thousand mountings."""
+        topics: dict[tuple[str, str], tuple[list[Attached], list[Mountable]]] = {}
+        for topic in self.attached:
+            topics.setdefault(_cluster_and_revision(topic.location), ([], []))[0].append(topic)
         for one in self.mountables:
-            found.setdefault(_place(one.location), ([], []))[1].append(one)
-        return found
+            topics.setdefault(_cluster_and_revision(one.location), ([], []))[1].append(one)
+        return topics
 
     @cached_property
     def called(self) -> Mapping[str, tuple[list[Attached], list[Mountable]]]:
-        """Return what was made with each name; of what is attached the register says nothing new."""
-        found: dict[str, tuple[list[Attached], list[Mountable]]] = {}
-        taken = {each.location for each in self.attached}
-        for each in self.attached:
-            found.setdefault(_topic(each.location), ([], []))[0].append(each)
+        """Topics by their original name; attached topics are left out of the mountable ones."""
+        topics: dict[str, tuple[list[Attached], list[Mountable]]] = {}
+        taken = {topic.location for topic in self.attached}
+        for topic in self.attached:
+            topics.setdefault(_topic_part(topic.location), ([], []))[0].append(topic)
         for one in self.mountables:
             if one.location not in taken:
-                found.setdefault(one.full_name, ([], []))[1].append(one)
-        return found
+                topics.setdefault(one.full_name, ([], []))[1].append(one)
+        return topics
 
 
-def found_source(mounting: Mounting, kept: str | None, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return what a mounting takes, or why it cannot; `None`: this object storage knows of no such topic.
+def found_source(
+    mounting: Mounting, last_location: str | None, storage: SharedStorage
+) -> MountSource | UserError | None:
+    """Return the source of a mounting, or why it has none; `None` if this storage has no such topic.
 
-    `kept` is the location that this very mounting detached last, which its name means before any other.
+    `kept` is the location that the mounting itself detached last; its name means that location first.
     """
     source = mounting.spec.source
-    if source is None and kept is not None and _is_free(kept, storage):
-        source = kept
+    if source is None and last_location is not None and _is_free(last_location, storage):
+        source = last_location
     if source is not None and "/" in source:
-        return _at(mounting, source, storage)
-    return _named(mounting, storage)
+        return _find_at(mounting, source, storage)
+    return _find_named(mounting, storage)
 
 
 def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return what a mounting would take by name alone, were there not a topic that has its name on the cluster."""
+    """Return what a mounting's name would mean if its cluster had no topic of that name."""
     attached, called = storage.called.get(wanted_name(mounting), ((), ()))
-    leaving = (MountSource(each.location, None, each.leaves_by) for each in attached if each.leaves_by is not None)
-    free = (MountSource(each.location, None) for each in called if each.state == "detached")
+    leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
+    free = (MountSource(topic.location, None) for topic in called if topic.state == "detached")
     return next(free, next(leaving, None))
 
 
 def detached_here(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the one detached topic that the cluster of a mounting had under its name; `None`: none, or several."""
+    """Return the only detached topic that the cluster had under the mounting's name; `None` for none or several."""
     last = [
-        each.location
-        for each in storage.mountables
-        if (each.state, each.owner, each.name) == ("detached", storage.cluster_id, mounting.topic_name)
+        topic.location
+        for topic in storage.mountables
+        if (topic.state, topic.owner, topic.name) == ("detached", storage.cluster_id, mounting.topic_name)
     ]
     return MountSource(last[0], None) if len(last) == 1 else None
 
 
 def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return where the topic of an unmounted mounting lies that is not there; `None`: it cannot be told.
+    """Return the location of the missing topic of an unmounted mounting; `None` if unknown.
 
-    A topic that never was is a slip: nothing could ever be unmounted.
+    An error if the topic never existed: there is nothing to unmount.
     """
     if (last := detached_here(mounting, storage)) is not None:
         return last
@@ -123,13 +125,15 @@ def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | 
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Tell whether two locations are one: the namespace may be left out, as people do."""
-    (here, name), (there, other_name) = split_name(_topic(one)), split_name(_topic(other))
-    return (_place(one), name) == (_place(other), other_name) and (here == there or not here or not there)
+    """Compare two locations; either may lack the namespace."""
+    (namespace, name), (other_namespace, other_name) = split_name(_topic_part(one)), split_name(_topic_part(other))
+    return (_cluster_and_revision(one), name) == (_cluster_and_revision(other), other_name) and (
+        namespace == other_namespace or not namespace or not other_namespace
+    )
 
 
 def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]) -> UserError | None:
-    """Return that what a mounting asks for lies in the object storage of other clusters, by their names."""
+    """Return the error if the topic is in the object storage of other clusters; `others`: (cluster, storage)."""
     for cluster, storage in others:
         match found_source(mounting, None, storage):
             case None:
@@ -145,42 +149,39 @@ def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedSt
 
 
 def wanted_name(mounting: Mounting) -> str:
-    """Return the full name that a mounting's source has, where it is no location."""
+    """Return the full name that a mounting's source has, unless it is a location."""
     return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
 
 
 def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for a topic that nobody knows of.
+    """Return the error for an unknown topic.
 
-    `leaves_by` is a mounting that unmounts a topic of that name, which has no location before: copies make it.
+    `leaves_by` is a mounting that unmounts a topic of that name, whose location is only known after its copy.
     """
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
         return UserError(
             f"no detached topic lies at {source} in {url}",
-            hint=f"{_SEE}. What was never detached belongs to the cluster that made it, {owner}: unmount it there. "
-            f"Where it is not, its register is lost; whose it is says: "
+            hint=f"{_LIST_HINT}. What was never detached belongs to the cluster that made it, {owner}: "
+            f"unmount it there. Where it is not, its register is lost; whose it is says: "
             f"reconciler mount release {source} --owner {owner}",
         )
     message = f"no detached topic {wanted_name(mounting)} lies in {url}"
     if leaves_by is not None:
         hint = f"It lies there once {leaves_by} has been applied: apply that without this Mounting, then add it."
         return UserError(f"{message} yet", hint=hint)
-    return UserError(message, hint=f"{_SEE}, or correct source.")
-
-
-# Whether the topic that has a mounting's name on its cluster is the one that the mounting means.
+    return UserError(message, hint=f"{_LIST_HINT}, or correct source.")
 
 
 def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
-    """Tell whether the topic that has the name of a mounting is not the topic that was mounted, unmounted or applied.
+    """Tell whether the topic under a mounting's name is not the one that was mounted, unmounted or applied.
 
-    A topic keeps its id until it is unmounted, and its location for life. It gets a location when it is tiered, on
-    Kafka when it is mounted.
+    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered; on
+    Kafka, when it is mounted.
     """
     last, topic = last_of(mounting, situation), situation.recorded.get(mounted_by(mounting))
-    ids = {each.incarnation for each in (last, topic) if each is not None} - {None}
+    ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
     location, meant = location_of(seen), meant_by(mounting, situation)
@@ -191,24 +192,24 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
 
 
 def has_own_topic(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether the topic of a mounting is on its cluster."""
+    """Tell whether the topic of a mounting exists on its cluster."""
     seen = situation.observed.get(mounted_by(mounting))
     return seen is not None and not is_stranger(mounting, seen, situation)
 
 
 def is_unmounted(last: Recorded | None) -> bool:
-    """Tell whether a mounting was unmounted when it was applied last."""
+    """Tell whether a mounting was unmounted when last applied."""
     return last is not None and isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted"
 
 
 def is_away(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether the topic of a mounting is in object storage, by the record or by its register."""
+    """Tell whether the topic of a mounting is in object storage, by the record or its register."""
     is_found = isinstance(situation.request.stored.mounts.get(mounting.address), MountSource)
     return is_unmounted(last_of(mounting, situation)) or is_found
 
 
 def held_place(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the state to which a command brought a mounting whose entry in the files is the recorded one."""
+    """Return the state that a command gave a mounting whose declaration equals its record; `None` if none did."""
     last, topic = situation.recorded.get(mounting.address), mounted_by(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
@@ -227,7 +228,7 @@ def held_place(mounting: Mounting, situation: Situation) -> str | None:
 
 
 def meant_by(mounting: Mounting, situation: Situation) -> str:
-    """Return the location that a mounting means or, where it says and knows none, the name its topic was made with."""
+    """Return the location that a mounting means, or its topic's original name if no location is known."""
     source = mounting.spec.source
     if source is not None and is_explicit(source):
         return source
@@ -239,79 +240,85 @@ def meant_by(mounting: Mounting, situation: Situation) -> str:
 
 
 def last_of(mounting: Mounting, situation: Situation) -> Recorded | None:
-    """Return the record of a mounting, be it under the name it had before."""
+    """Return the record of a mounting, also under its previous name."""
     last, wanted = situation.recorded.get(mounting.address), situation.wanted.get(mounting.address)
     old = wanted.moved_from if wanted is not None else None
     return situation.recorded.get(old) if last is None and old is not None else last
 
 
 def location_of(seen: Observed) -> str | None:
-    """Return where a topic is in object storage; `None`: it has no location there."""
+    """Return a topic's location in object storage; `None` if it has none."""
     return seen.topic.legacy.location if seen.topic.legacy is not None else None
 
 
 def is_at(location: str, meant: str) -> bool:
-    """Tell whether a location is the meant one, or was made with the meant name."""
-    return is_same_place(meant, location) if is_explicit(meant) else _topic(location) == meant
+    """Tell whether a location is the meant one, or its topic has the meant name."""
+    return is_same_place(meant, location) if is_explicit(meant) else _topic_part(location) == meant
 
 
 def is_explicit(source: str) -> bool:
-    """Tell whether a source is a location, not a name."""
+    """Tell whether a source is a location rather than a name."""
     return "/" in source
 
 
-def _at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:
-    attached, mountables = storage.at.get(_place(location), ((), ()))
+def _find_at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:
+    attached, mountables = storage.at.get(_cluster_and_revision(location), ((), ()))
     for leaving in attached:
         if is_same_place(location, leaving.location):
-            return _taken_from(mounting, leaving)
-    for found in mountables:
-        if is_same_place(location, found.location):
-            return MountSource(found.location, None) if found.state == "detached" else _owned(found, storage)
+            return _source_attached(mounting, leaving)
+    for mountable in mountables:
+        if is_same_place(location, mountable.location):
+            return (
+                MountSource(mountable.location, None)
+                if mountable.state == "detached"
+                else _owned_error(mountable, storage)
+            )
     for other in mountables:
         message = f"at {location} in {storage.url} lies topic {other.full_name}"
         return UserError(message, hint=f"Write {other.location}, or correct the cluster id and revision.")
     return None
 
 
-def _named(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
+def _find_named(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
     full_name = wanted_name(mounting)
     attached, called = storage.called.get(full_name, ((), ()))
-    leaving = [each for each in attached if each.leaves_by is not None]
-    free = [each.location for each in called if each.state == "detached"]
-    found = sorted({*free, *(each.location for each in leaving)})
-    if len(found) > 1:
-        message = f"{len(found)} topics called {full_name} lie in {storage.url}: {_some(found)}"
+    leaving = [topic for topic in attached if topic.leaves_by is not None]
+    free = [topic.location for topic in called if topic.state == "detached"]
+    locations = sorted({*free, *(topic.location for topic in leaving)})
+    if len(locations) > 1:
+        message = f"{len(locations)} topics called {full_name} lie in {storage.url}: {_join_locations(locations)}"
         return UserError(message, hint="Write the location of the one that is meant as source.")
     if leaving:
-        return _taken_from(mounting, leaving[0])
+        return _source_attached(mounting, leaving[0])
     if free:
         return MountSource(free[0], None)
     if called:
-        return _owned(called[0], storage)
-    return _taken_from(mounting, attached[0]) if attached else _called_otherwise(full_name, storage)
+        return _owned_error(called[0], storage)
+    return _source_attached(mounting, attached[0]) if attached else _other_names(full_name, storage)
 
 
-def _called_otherwise(full_name: str, storage: SharedStorage) -> UserError | None:
-    """Return where a topic lies that somebody may mean by a name that it was not made with."""
-    leaving = next((each for each in storage.attached if each.name == full_name and each.leaves_by is not None), None)
+def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
+    """Return a hint to locations of topics that a user may mean by another name."""
+    leaving = next(
+        (topic for topic in storage.attached if topic.name == full_name and topic.leaves_by is not None), None
+    )
     if leaving is not None:
         message = (
             f"no topic was made as {full_name}: the one that {leaving.leaves_by} unmounts lies at {leaving.location}"
         )
         return UserError(message, hint="Write that location as source: both can be applied at once.")
-    free = [each for each in storage.mountables if each.state == "detached"]
-    renamed = sorted(each.location for each in free if each.name == full_name)
+    free = [topic for topic in storage.mountables if topic.state == "detached"]
+    renamed = sorted(topic.location for topic in free if topic.name == full_name)
     own = split_name(full_name)[1]
-    found = renamed or sorted(each.location for each in free if split_name(each.full_name)[1] == own)
-    if not found:
+    locations = renamed or sorted(topic.location for topic in free if split_name(topic.full_name)[1] == own)
+    if not locations:
         return None
     why = "what was called so last lies" if renamed else "in another namespace that name lies"
-    message = f"no detached topic {full_name} lies in {storage.url}; {why} at {_some(found)}"
+    message = f"no detached topic {full_name} lies in {storage.url}; {why} at {_join_locations(locations)}"
     return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 
-def _taken_from(mounting: Mounting, attached: Attached) -> MountSource | UserError:
+def _source_attached(mounting: Mounting, attached: Attached) -> MountSource | UserError:
     if attached.leaves_by is not None:
         return MountSource(attached.location, None, attached.leaves_by)
     message = f"{attached.location} is attached to cluster {attached.cluster} as {attached.name}"
@@ -322,32 +329,32 @@ def _taken_from(mounting: Mounting, attached: Attached) -> MountSource | UserErr
     return UserError(message, hint=hint)
 
 
-def _owned(found: Mountable, storage: SharedStorage) -> UserError:
-    word = "mounted on" if found.state == "mounted" else "being mounted on"
-    release = f"reconciler mount release {found.location} --owner {found.owner} --allow release:{found.location}"
-    if found.owner is not None and found.owner == storage.cluster_id and found.state == "mounted":
+def _owned_error(topic: Mountable, storage: SharedStorage) -> UserError:
+    word = "mounted on" if topic.state == "mounted" else "being mounted on"
+    release = f"reconciler mount release {topic.location} --owner {topic.owner} --allow release:{topic.location}"
+    if topic.owner is not None and topic.owner == storage.cluster_id and topic.state == "mounted":
         message = (
-            f"{found.location} was mounted on this cluster as {found.name}, and was deleted there outside reconciler"
+            f"{topic.location} was mounted on this cluster as {topic.name}, and was deleted there outside reconciler"
         )
         hint = f"Make what is left of it mountable again: {release}"
         return UserError(message, hint=hint)
-    message = f"{found.location} is {word} {storage.whose(found.owner)} as {found.name}"
-    return UserError(message, hint=way_to_free(release, is_mounted=found.state == "mounted"))
+    message = f"{topic.location} is {word} {storage.whose(topic.owner)} as {topic.name}"
+    return UserError(message, hint=way_to_free(release, is_mounted=topic.state == "mounted"))
 
 
 def _is_free(location: str, storage: SharedStorage) -> bool:
-    _, mountables = storage.at.get(_place(location), ((), ()))
-    return any(each.location == location and each.state == "detached" for each in mountables)
+    _, mountables = storage.at.get(_cluster_and_revision(location), ((), ()))
+    return any(mountable.location == location and mountable.state == "detached" for mountable in mountables)
 
 
-def _place(location: str) -> tuple[str, str]:
+def _cluster_and_revision(location: str) -> tuple[str, str]:
     _, cluster_id, revision = location.rsplit("/", 2)
     return cluster_id.lower(), revision
 
 
-def _topic(location: str) -> str:
+def _topic_part(location: str) -> str:
     return location.rsplit("/", 2)[0]
 
 
-def _some(locations: Sequence[str]) -> str:
-    return ", ".join(locations[:_NAMED]) + (" …" if locations[_NAMED:] else "")
+def _join_locations(locations: Sequence[str]) -> str:
+    return ", ".join(locations[:_MAX_LOCATIONS]) + (" …" if locations[_MAX_LOCATIONS:] else "")

@@ -1,4 +1,4 @@
-"""Physical names of topics on platforms without namespaces, and checks of names that collide there."""
+"""Physical names of topics on platforms without namespaces, and collisions between them."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 
 def is_flat(cluster: Cluster) -> bool:
-    """Tell whether a platform knows no tiers: names of topics are one word to it."""
+    """Tell whether a platform has no namespaces, so that topic names are flat."""
     return cluster.spec.connection.separator() is not None
 
 
 def separator_of(cluster: Cluster) -> str:
-    """Return what stands between tiers in the flat names of a cluster."""
+    """Return the separator between tiers in a cluster's flat names."""
     return cluster.spec.connection.separator() or FLAT_SEPARATOR
 
 
 def physical_name(cluster: Cluster, full_name: str) -> str:
-    """Return what the platform calls a topic: the embedded cluster its full name, the others one flat word."""
+    """Return the platform's name of a topic: the full name on an embedded cluster, else a flat one."""
     return full_name.replace(":", separator_of(cluster)) if is_flat(cluster) else full_name
 
 
 def prefix_of(cluster: Cluster, namespace: str) -> str:
-    """Return how the flat names of a namespace's topics begin; it ends with the separator: `team` is not `team2.x`."""
+    """Return the prefix of a namespace's flat names; it ends with the separator, so `team` does not match `team2.x`."""
     return physical_name(cluster, namespace) + separator_of(cluster)
 
 
 def folded(name: str) -> str:
-    """Return a flat name as Kafka's metrics have it, where `.` and `_` are one: no two topics may share it."""
+    """Return a flat name as Kafka's metrics fold it: `.` and `_` are equal, and topics must not collide."""
     return name.replace("_", ".")
 
 
@@ -61,10 +61,10 @@ def addressed(
     ours: Iterable[Address],
     clusters: Mapping[str, Cluster],
 ) -> Inventory:
-    """Return what is observed under the addresses we know: on flat platforms the physical name is the identity.
+    """Return the observed inventory under known addresses: on flat platforms the physical name is the identity.
 
-    What is there is addressed by the namespaces that are known, and those change: a topic that lies in one by its name
-    may be declared, or recorded, without it. `ours` are the addresses that are declared or recorded, declared first.
+    Observed addresses follow the known namespaces, which change: a topic may be declared or recorded outside the
+    namespace that its name suggests. `ours` are declared, then recorded addresses.
     """
     flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
     if not flat:
@@ -76,26 +76,25 @@ def addressed(
     }
     if not strange:
         return observed
-    found = dict(observed)
+    inventory = dict(observed)
     for address in ours:
         if address in observed or kind_of(address) != "topic":
             continue
         cluster = cluster_of(address) or ""
         if cluster not in flat:
             continue
-        there = strange.get((cluster, physical_name(flat[cluster], full_name_of(address))))
-        seen = found.pop(there, None) if there is not None else None
+        former = strange.get((cluster, physical_name(flat[cluster], full_name_of(address))))
+        seen = inventory.pop(former, None) if former is not None else None
         if seen is not None:
-            found[address] = _called(address, seen)
-    return found
+            inventory[address] = _with_address(address, seen)
+    return inventory
 
 
 def _name_of(address: Address, seen: Observed, clusters: Mapping[str, Cluster]) -> str:
     return seen.physical_name or physical_name(clusters[cluster_of(address) or ""], full_name_of(address))
 
 
-def _called(address: Address, seen: Observed) -> Observed:
-    """Return the same topic under another address."""
+def _with_address(address: Address, seen: Observed) -> Observed:
     if not isinstance(seen.resource, Topic):
         return seen
     namespace, _, name = full_name_of(address).rpartition(":")
@@ -104,7 +103,7 @@ def _called(address: Address, seen: Observed) -> Observed:
 
 
 def check_shared_names(situation: Situation) -> Iterator[Finding]:
-    """Yield flat names that two wanted topics would share (`.` and `_` fold together), and names that are too long."""
+    """Yield desired topics whose folded flat names are equal, and names that are too long."""
     flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
     if not flat:
         return
@@ -128,25 +127,19 @@ def check_shared_names(situation: Situation) -> Iterator[Finding]:
             )
 
 
-# Names of one cluster that it, its tools or other namespaces have already.
-
-
 def check_flat_names(situation: Situation) -> Iterator[Finding]:
-    """Yield what is wrong with the flat names of each cluster that has some."""
+    """Yield collisions of flat names with the platform, its tools and other namespaces, by cluster."""
     for name in sorted(situation.trusted):
         if is_flat(situation.clusters[name]):
-            yield from _Naming(name, situation).all()
+            yield from _FlatNames(name, situation).all()
 
 
 @dataclass(frozen=True)
-class _Naming:
-    """The names of one cluster."""
-
+class _FlatNames:
     cluster: str
     situation: Situation
 
     def all(self) -> Iterator[Finding]:
-        """Yield everything that is wrong, by address."""
         for address in sorted(self.situation.wanted):
             resource = self.situation.wanted[address].resource
             if not isinstance(resource, Namespace | Topic) or resource.cluster != self.cluster:
@@ -154,25 +147,25 @@ class _Naming:
             if self.situation.is_decidable(address):
                 match resource:
                     case Namespace():
-                        yield from self._namespace(address, resource.metadata.name)
+                        yield from self._check_namespace(address, resource.metadata.name)
                     case Topic():
-                        yield from self._topic(address, resource)
+                        yield from self._check_topic(address, resource)
 
     @property
-    def _declared(self) -> Cluster:
+    def _cluster_spec(self) -> Cluster:
         return self.situation.clusters[self.cluster]
 
-    def _namespace(self, address: Address, name: str) -> Iterator[Finding]:
-        """A namespace is its prefix: what shares it shares its rules and its topics (F-K-030)."""
-        prefix = prefix_of(self._declared, name)
-        for start in _starts(folded(prefix), folded(separator_of(self._declared))):
+    def _check_namespace(self, address: Address, name: str) -> Iterator[Finding]:
+        """A namespace is its prefix: namespaces that share it share rules and topics (F-K-030)."""
+        prefix = prefix_of(self._cluster_spec, name)
+        for start in _prefixes_in(folded(prefix), folded(separator_of(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
                 is_told_there = len(start) == len(prefix) and other > name
                 if other == name or name in tiers_of(other) or other in tiers_of(name) or is_told_there:
                     continue
-                there = prefix_of(self._declared, other)
+                other_prefix = prefix_of(self._cluster_spec, other)
                 is_equal = len(start) == len(prefix)
-                what = f"are {prefix!r} to it" if is_equal else f"begin with {there!r}, as all of that one's do"
+                what = f"are {prefix!r} to it" if is_equal else f"begin with {other_prefix!r}, as all of that one's do"
                 yield self._finding(
                     address,
                     f"its topics' names {what}: it cannot be told apart from "
@@ -182,8 +175,8 @@ class _Naming:
                 )
                 return
 
-    def _topic(self, address: Address, topic: Topic) -> Iterator[Finding]:
-        name = physical_name(self._declared, topic.full_name)
+    def _check_topic(self, address: Address, topic: Topic) -> Iterator[Finding]:
+        name = physical_name(self._cluster_spec, topic.full_name)
         seen = self.situation.observed.get(address)
         internal = self.situation.capabilities(self.cluster).internal_topics
         if is_internal(name, internal) or (seen is not None and seen.is_internal):
@@ -192,33 +185,33 @@ class _Naming:
                 f"{name} is a name that the platform keeps for itself: such topics are never managed",
                 "Remove it from the files, or give it another name.",
             )
-        yield from self._in_other(address, name, topic)
+        yield from self._check_home(address, name, topic)
         if seen is None:
-            yield from self._onto(address, name)
+            yield from self._check_fold(address, name)
 
-    def _in_other(self, address: Address, name: str, topic: Topic) -> Iterator[Finding]:
-        """Yield the nearer namespace that a topic lies in by its flat name, whatever the files say (F-K-030)."""
-        own = prefix_of(self._declared, topic.metadata.namespace) if topic.metadata.namespace else ""
-        for start in reversed(list(_starts(name, separator_of(self._declared)))):
+    def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[Finding]:
+        """Yield the deeper namespace that a topic's flat name belongs to (F-K-030)."""
+        own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
+        for start in reversed(list(_prefixes_in(name, separator_of(self._cluster_spec)))):
             home = self._homes.get(start)
             if home is not None and len(start) > len(own):
-                there = f"{home}:{name[len(start) :]}"
+                full_name = f"{home}:{name[len(start) :]}"
                 yield self._finding(
                     address,
                     f"it is {name} there, which lies in {address_of('namespace', self.cluster, home)} by its name",
-                    f"Declare it as {there}, or rename it.",
+                    f"Declare it as {full_name}, or rename it.",
                 )
                 return
 
-    def _onto(self, address: Address, name: str) -> Iterator[Finding]:
-        """Yield the topic that is there and has the same name once it is folded (F-K-031)."""
-        other = self._there.get(folded(name))
+    def _check_fold(self, address: Address, name: str) -> Iterator[Finding]:
+        """Yield an observed topic with the same folded name (F-K-031)."""
+        other = self._observed_names.get(folded(name))
         if other is None:
             return
-        there = self.situation.observed[other]
-        known = there.physical_name or physical_name(self._declared, full_name_of(other))
+        observed = self.situation.observed[other]
+        known = observed.physical_name or physical_name(self._cluster_spec, full_name_of(other))
         if known == name:
-            return  # the same topic under another address: told, or its record follows
+            return  # the same topic under another address: reported elsewhere, or its record follows
         yield self._finding(
             address,
             f"{name} folds onto {known}, which is there ({other}): '.' and '_' are one in names of topics",
@@ -227,17 +220,17 @@ class _Naming:
 
     @cached_property
     def _prefixes(self) -> Mapping[str, list[str]]:
-        """Return the wanted namespaces by their folded prefix."""
-        found: dict[str, list[str]] = {}
+        """Desired namespaces by folded prefix."""
+        namespaces: dict[str, list[str]] = {}
         for address in sorted(self.situation.wanted):
             if kind_of(address) == "namespace" and cluster_of(address) == self.cluster:
                 name = full_name_of(address)
-                found.setdefault(folded(prefix_of(self._declared, name)), []).append(name)
-        return found
+                namespaces.setdefault(folded(prefix_of(self._cluster_spec, name)), []).append(name)
+        return namespaces
 
     @cached_property
     def _homes(self) -> Mapping[str, str]:
-        """Return the namespaces that are wanted, or that something wanted lies in, by their prefix."""
+        """Prefix → namespace, of namespaces that are desired or contain a desired resource."""
         homes: set[str] = set()
         for address in self.situation.wanted:
             kind = kind_of(address)
@@ -245,13 +238,13 @@ class _Naming:
                 name = full_name_of(address)
                 homes.add(name if kind == "namespace" else split_name(name)[0])
         tiers = sorted({tier for home in homes for tier in tiers_of(home)}, reverse=True)
-        return {prefix_of(self._declared, tier): tier for tier in tiers}
+        return {prefix_of(self._cluster_spec, tier): tier for tier in tiers}
 
     @cached_property
-    def _there(self) -> Mapping[str, Address]:
-        """Return what is observed by its folded name."""
+    def _observed_names(self) -> Mapping[str, Address]:
+        """Observed topics by folded name."""
         return {
-            folded(seen.physical_name or physical_name(self._declared, full_name_of(address))): address
+            folded(seen.physical_name or physical_name(self._cluster_spec, full_name_of(address))): address
             for address, seen in sorted(self.situation.observed.items())
             if kind_of(address) in {"topic", "mirror"} and cluster_of(address) == self.cluster
         }
@@ -260,8 +253,8 @@ class _Naming:
         return Finding(address, self.situation.wanted[address].source, message, hint)
 
 
-def _starts(name: str, separator: str) -> Iterator[str]:
-    """Yield what a name begins with, up to each separator."""
+def _prefixes_in(name: str, separator: str) -> Iterator[str]:
+    """Yield the prefixes of a name up to each separator."""
     at = name.find(separator)
     while at >= 0:
         yield name[: at + 1]
