@@ -12,7 +12,7 @@ import orjson
 
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import ObjectStore
-from reconciler.objectstore.register import cut_off, is_cut_off
+from reconciler.objectstore.register import is_cut_off, truncation_error
 
 T = TypeVar("T")
 _LOOKS: Final = 3
@@ -106,7 +106,7 @@ def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise cut_off(store, key, body) if is_cut_off(body) else damaged(store, key, str(error)) from error
+        raise truncation_error(store, key, body) if is_cut_off(body) else damaged(store, key, str(error)) from error
     if not isinstance(value, dict):
         raise damaged(store, key, "not a JSON object")
     return value

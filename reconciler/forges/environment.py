@@ -86,15 +86,15 @@ def open_forge(environ: Mapping[str, str], asked: Asked, *, tool: str, now_ms: C
     settings = settings_of(environ, asked, tool)
     match settings.kind:
         case "github":
-            from reconciler.forges.github import GitHub  # noqa: PLC0415 - httpx takes as long to import as all of us
+            from reconciler.forges.github import GitHub  # noqa: PLC0415 - lazy import: slow
 
             return GitHub(settings, now_ms)
         case "gitlab":
-            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415 - as above
+            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415 - lazy import
 
             return GitLab(settings, now_ms)
         case "gitea":
-            from reconciler.forges.gitea import Gitea  # noqa: PLC0415 - as above
+            from reconciler.forges.gitea import Gitea  # noqa: PLC0415 - lazy import
 
             return Gitea(settings, now_ms)
 

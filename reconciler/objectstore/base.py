@@ -1,12 +1,11 @@
-"""The contract of every object store: five calls and a condition; keys, nonces and errors.
+"""The contract of every object store: calls, conditions, keys and errors.
 
-Keys are relative, `/`-separated, without empty, `.` or `..` segments. Bodies are whole: a reader sees the old
-object or the new one, never a mixture, and a writer that is killed leaves nothing behind under the key.
-A *version* is whatever the store compares in a conditional write; it may repeat when a content repeats (S3's
-ETags do), so bodies that are swapped carry a nonce.
+Keys are relative and `/`-separated. Bodies are whole: a reader sees the old or the new object, and a killed writer
+leaves nothing under the key. A *version* is what a conditional write compares; it may repeat when a body repeats (S3's
+ETags do), so swapped bodies carry a nonce.
 
-A conditional write whose answer was lost may have happened. Implementations read back and compare before they
-raise `LostRaceError`; where several may write, the caller looks for its own mark in `LostRaceError.current`.
+A conditional write whose answer was lost may have happened. Implementations read back before they raise
+`LostRaceError`; if several may write, the caller looks for its own mark in `LostRaceError.current`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import Any, Final, Literal, NewType, Protocol, TypeAlias
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 
 Version = NewType("Version", str)
-Doing: TypeAlias = Literal["reach", "read", "write", "copy", "list", "delete"]
-"""What went wrong, for an error: it completes "cannot … URL"."""
+StoreOperation: TypeAlias = Literal["reach", "read", "write", "copy", "list", "delete"]
+"""Operation named in an error: "cannot … URL"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it was read: its whole body and the version to swap against."""
+    """An object's whole body and the version to swap against."""
 
     body: bytes
     version: Version
@@ -34,9 +33,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One row of a listing. `hint` changes whenever the object does; `size` is in bytes.
+    """One row of a listing. `size` is in bytes; `hint` changes whenever the object does.
 
-    `modified_ms` is when it was written, by the store's own clock (`ObjectStore.clock_ms`), to the second at worst.
+    `modified_ms` is the write time by the store's clock (`ObjectStore.clock_ms`), at worst to the second.
     """
 
     key: str
@@ -46,93 +45,89 @@ class Listed:
 
 
 class ObjectStore(Protocol):
-    """Objects under keys. Safe to share between threads; picklable, and opened anew where it is unpickled."""
+    """Objects under keys. Thread-safe; picklable, and reopened when unpickled."""
 
     @property
     def url(self) -> str:
-        """Where this store is, as it may be shown to people and given to `open_store`."""
+        """Location, without secrets; `open_store` accepts it."""
         ...
 
     @property
     def encrypts(self) -> bool:
-        """Whether objects can be written under a key of the caller's choice (`kms_key_id`)."""
+        """Whether objects can be encrypted under the caller's key (`kms_key_id`)."""
         ...
 
     def clock_ms(self) -> int:
-        """Return what time the store has: ages of objects are judged by it, never by our own clock."""
+        """Return the store's time; ages of objects are measured by it, never by the local clock."""
         ...
 
     def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
+        """Return the object, or `None`."""
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`.
 
         Raises:
-            MissingObjectError: There is no such object.
+            MissingObjectError: The object does not exist.
         """
         ...
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh name, unconditionally. Durable when it returns.
+        """Store a new object unconditionally; durable on return.
 
         Raises:
-            UserError: A key is named, and the store cannot encrypt.
+            UserError: A KMS key is given, and the store cannot encrypt.
         """
         ...
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is still at `expected` (`None`: if it does not exist). Durable when it returns.
+        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return.
 
         Raises:
-            LostRaceError: Someone else's write is there. Read it, decide again.
+            LostRaceError: Another write was first. Read it and decide again.
         """
         ...
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Store a copy of another store's object under a fresh name, without passing it through us where both can.
+        """Copy another store's object to a new key, on the server if both stores can.
 
         Raises:
-            MissingObjectError: The source has no such object.
-            UserError: A key is named, and the store cannot encrypt.
+            MissingObjectError: The source object does not exist.
+            UserError: A KMS key is given, and the store cannot encrypt.
         """
         ...
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key, a page at a time."""
+        """Yield objects under `prefix`, sorted by key, reading page by page."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally; a key that is not there is no error."""
+        """Delete objects; missing keys are ignored."""
         ...
 
     def probe(self) -> Sequence[str]:
-        """Return what this store does not honour of the conditions above; empty when it may be trusted."""
+        """Return the conditions that this store violates; empty if it is safe."""
         ...
 
 
-# How a writer knows its own voice when the answer to a conditional write was lost.
-
-
-def mine_or_lost(key: str, body: bytes, found: Stored | None) -> Version:
-    """Return the version found if its body is ours: the write that beat us was our own, made before a retry.
+def mine_or_lost(key: str, body: bytes, stored: Stored | None) -> Version:
+    """Return the stored version if its body is `body`: an earlier try of this write was the winner.
 
     Raises:
-        LostRaceError: It is someone else's, or the object is gone. Ours may also have landed and been overwritten:
-            where several may write, the caller looks for its mark.
+        LostRaceError: The body differs or the object is gone. Our write may have landed and been overwritten; if
+            several may write, the caller looks for its mark.
     """
-    if found is not None and found.body == body:
-        return found.version
-    current = None if found is None else found.body
+    if stored is not None and stored.body == body:
+        return stored.version
+    current = None if stored is None else stored.body
     raise LostRaceError(key, current, hint="Read it again and decide again; running the same command again does that.")
 
 
-# What a key may look like, so that no key leaves the store it is used with.
-
-
 RESERVED: Final = ".store"
-"""Where a directory store keeps lock stripes and unfinished files; no segment, for stores may lie inside stores."""
+"""Folder of lock stripes and unfinished files in a directory store. Forbidden in any segment, because stores may be
+nested.
+"""
 
 _FORBIDDEN: Final = frozenset({"", ".", "..", RESERVED})
 
@@ -141,7 +136,7 @@ def check_key(key: str) -> str:
     """Return `key` if it names an object inside a store.
 
     Raises:
-        UserError: It is absolute, climbs out, has an empty segment, or lies where a store keeps its own files.
+        UserError: The key is absolute, leaves the store, has an empty segment or a reserved one.
     """
     if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and is_text(key):
         return key
@@ -154,7 +149,7 @@ def check_key(key: str) -> str:
 
 
 def is_text(key: str) -> bool:
-    """Tell whether a key, or a part of one, can be written as UTF-8: names of files may be any bytes."""
+    """Return whether a key can be encoded as UTF-8; file names may be any bytes."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -162,60 +157,52 @@ def is_text(key: str) -> bool:
     return True
 
 
-# Nonces: the one thing below the edge that may be different every time.
-#
-# They name fresh objects and let a writer recognise its own body; no decision ever rests on their value.
-
-
 def nonce() -> str:
-    """Return 32 random hexadecimal digits; what needs a shorter name takes the first of them."""
+    """Return 32 random hexadecimal digits, which make object names and bodies unique."""
     return secrets.token_hex(16)
 
 
-# Whether a JSON value is of the types it is written with: hands may have been there.
-#
-# A shape is a type; a tuple of shapes, any of which will do (`None` stands for null); `[shape]`, a list of such; `{str:
-# shape}`, an object with any names; `{"name": shape, …}`, an object with these names and maybe others, where a name
-# that ends in `?` may be absent.
+# A shape is a type; a tuple of alternatives (`None` is null); `[shape]`, a list; `{str: shape}`, an object with any
+# names; or `{"name": shape, …}`, an object with these names and maybe others. A name that ends in `?` is optional.
 
 
 def check_shape(value: Any, shape: Any, at: str = "") -> None:
-    """Refuse a value of another shape; `at` says where it stands.
+    """Reject a JSON value of another shape; `at` is its path for the error.
 
     Raises:
-        TypeError: Says what is there, and where.
+        TypeError: Names the path and the value.
     """
     match shape:
         case tuple():
-            if not any(_fits(value, one) for one in shape):
-                raise _wrong(value, at)
+            if not any(_has_shape(value, alternative) for alternative in shape):
+                raise _shape_error(value, at)
         case [below]:
             if type(value) is not list:
-                raise _wrong(value, at)
-            for number, each in enumerate(value):
-                check_shape(each, below, f"{at}[{number}]")
+                raise _shape_error(value, at)
+            for number, item in enumerate(value):
+                check_shape(item, below, f"{at}[{number}]")
         case dict():
             _check_object(value, shape, at)
         case _:
             if value is not shape and type(value) is not shape:
-                raise _wrong(value, at)
+                raise _shape_error(value, at)
 
 
 def check_numbers(*values: object) -> None:
-    """Refuse what is not a whole number; for what is read too often for a shape.
+    """Reject values that are not integers; faster than `check_shape`.
 
     Raises:
-        TypeError: Says what is there.
+        TypeError: Names the value.
     """
     if not {int}.issuperset(map(type, values)):
         raise TypeError(f"{next(value for value in values if type(value) is not int)!r:.50} is not a whole number")
 
 
 def check_texts(*values: object) -> None:
-    """Refuse what is no text, in the same way.
+    """Reject values that are not strings; faster than `check_shape`.
 
     Raises:
-        TypeError: Says what is there.
+        TypeError: Names the value.
     """
     if not {str}.issuperset(map(type, values)):
         raise TypeError(f"{next(value for value in values if type(value) is not str)!r:.50} is no text")
@@ -223,10 +210,10 @@ def check_texts(*values: object) -> None:
 
 def _check_object(value: Any, shape: dict[Any, Any], at: str) -> None:
     if type(value) is not dict:
-        raise _wrong(value, at)
+        raise _shape_error(value, at)
     if str in shape:
-        for name, each in value.items():
-            check_shape(each, shape[str], f"{at}.{name}")
+        for name, item in value.items():
+            check_shape(item, shape[str], f"{at}.{name}")
         return
     for name, below in shape.items():
         bare = name.removesuffix("?")
@@ -236,7 +223,7 @@ def _check_object(value: Any, shape: dict[Any, Any], at: str) -> None:
             raise TypeError(f"{at.lstrip('.') or 'it'} has no {name}")
 
 
-def _fits(value: Any, shape: Any) -> bool:
+def _has_shape(value: Any, shape: Any) -> bool:
     try:
         check_shape(value, shape)
     except TypeError:
@@ -244,20 +231,17 @@ def _fits(value: Any, shape: Any) -> bool:
     return True
 
 
-def _wrong(value: Any, at: str) -> TypeError:
+def _shape_error(value: Any, at: str) -> TypeError:
     return TypeError(f"{at.lstrip('.') or 'it'} is {value!r:.50}")
 
 
-# Stores without keys of their own refuse to be asked for one: nothing is left unencrypted in silence.
-
-
 def missing_object(url: str, key: str, *, place: str = "store") -> MissingObjectError:
-    """Return the error for an object that is not there."""
+    """Return the error for a missing object."""
     return MissingObjectError(f"{url} has no object {key}", hint=f"Something else removed it; check the {place}.")
 
 
-def rest_of(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[bytes]:
-    """Yield an object in pieces of `size` bytes, of which the first was read."""
+def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[bytes]:
+    """Yield an object in chunks of `size` bytes; `first` is the chunk already read."""
     piece, at = first, 0
     while piece:
         yield piece
@@ -266,59 +250,56 @@ def rest_of(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[
 
 
 def refuse_key(url: str, kms_key_id: str | None) -> None:
-    """Return where no key is named.
+    """Reject a KMS key: a store that cannot encrypt never ignores one.
 
     Raises:
-        UserError: One is.
+        UserError: A key is given.
     """
     if kms_key_id is not None:
         message = f"{url} cannot encrypt objects under key {kms_key_id}"
         raise UserError(message, hint="Keep the cluster on s3://, or take `encryption` out of the namespace.")
 
 
-# Whether a store honours conditional writes: tried before a state or a cluster is put into it.
-
-
 PROBE: Final = ".probe-"
-"""What the keys of a probe begin with: they mean nothing to anyone who sees one."""
+"""Prefix of the keys that `probe_conditions` writes."""
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
-    """Return what `store` does not honour: create, create again, a stale swap, the right swap.
+    """Return the conditions that `store` violates: create, create again, stale swap, current swap.
 
-    Leaves nothing behind. Errors of the store itself (no permission, disk full) are raised as they are.
+    Removes its object. Errors of the store itself (no permission, disk full) are raised unchanged.
     """
     key = PROBE + nonce()
     try:
-        problems = _probe(store, key)
+        problems = _probe_key(store, key)
     except ReconcilerError:
-        with suppress(ReconcilerError):  # what failed first is what is told
+        with suppress(ReconcilerError):  # the first error is the one to report
             store.delete([key])
         raise
     store.delete([key])
     return problems
 
 
-def _probe(store: ObjectStore, key: str) -> list[str]:
+def _probe_key(store: ObjectStore, key: str) -> list[str]:
     first, second, third = (nonce().encode() for _ in range(3))
-    created = _swap(store, key, first, None)
+    created = _try_swap(store, key, first, None)
     if created is None:
         return ["it does not create an object that is not there"]
     problems = []
-    if _swap(store, key, second, None) is not None:
+    if _try_swap(store, key, second, None) is not None:
         problems.append("it overwrites an object that was to be created only if absent")
-    swapped = _swap(store, key, second, created)
+    swapped = _try_swap(store, key, second, created)
     if swapped is None:
         problems.append("it refuses a swap based on the version it returned")
-    if _swap(store, key, third, created) is not None:
+    if _try_swap(store, key, third, created) is not None:
         problems.append("it accepts a swap based on an old version")
-    found = store.get(key)
-    if not problems and (found is None or found.body != second):
+    current = store.get(key)
+    if not problems and (current is None or current.body != second):
         problems.append("it does not return what was written last")
     return problems
 
 
-def _swap(store: ObjectStore, key: str, body: bytes, expected: Version | None) -> Version | None:
+def _try_swap(store: ObjectStore, key: str, body: bytes, expected: Version | None) -> Version | None:
     try:
         return store.swap(key, body, expected=expected)
     except LostRaceError:

@@ -1,9 +1,8 @@
-"""The object store in a bucket of Google Cloud Storage, or in a container of Azure Blob Storage, through `obstore`.
+"""The object store in a Google Cloud Storage bucket or an Azure container, through `obstore`.
 
-A version is a generation at Google and an ETag at Azure; neither ever repeats. Bodies above 32 MiB go in parts; copies
-within one bucket are made by the server. What a location leaves open comes from the cloud's environment
-(`cloud_client.py`); the store travels with everything resolved, credentials included, so pickle it only to where they
-may go.
+A version is a generation at Google and an ETag at Azure; neither repeats. Bodies above 32 MiB are sent in parts; copies
+within one bucket are made by the server. The store pickles with everything resolved, credentials included
+(`cloud_client.py`).
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from reconciler.objectstore.base import (
     Version,
     missing_object,
     probe_conditions,
+    read_chunks,
     refuse_key,
-    rest_of,
 )
 from reconciler.objectstore.cloud_client import (
     CloudClients,
     certificates,
-    cloud_faults,
     is_beyond,
+    is_condition_failed,
     is_fault,
     is_missing,
-    is_refused,
-    is_unknown,
+    is_outcome_unknown,
     status_of,
-    told,
+    translate_cloud_errors,
+    translate_error,
 )
-from reconciler.objectstore.settings import Place, StoreSettings
-from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
+from reconciler.objectstore.settings import BucketLocation, StoreSettings
+from reconciler.objectstore.swap import ConditionalWrite, WriteFailure, WriteOutcome
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
@@ -49,57 +48,57 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20
-"""Up to this size an object is sent as one: a part more costs a round trip more."""
+"""Largest body sent in one request; each part costs a round trip."""
 _PARTS_AT_ONCE: Final = 4
 _DELETED_AT_ONCE: Final = 256
-"""The most that one request of Azure takes; at Google each is a request."""
-_DELETING: Final = 16
+"""Limit of one Azure request; Google needs one request per object."""
+_DELETE_THREADS: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
-"""How often what breaks off is asked for: a body, or the answer to a deletion."""
+"""Tries of a body or a deletion that breaks off."""
 _BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 _CLOCK_SECONDS: Final = 10.0
 _SERVER_ERROR: Final = 500
 
 
 class CloudStore:
-    """An object store under a prefix of a bucket or container, which must be there; nothing makes one."""
+    """An object store under a prefix of an existing bucket or container."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the place; nothing is asked yet.
+        """Name the location; no request is made.
 
         Raises:
-            UserError: The location names no bucket, or what only S3 has; or `obstore` is not installed.
+            UserError: The location is invalid, or `obstore` is not installed.
         """
-        self._place = Place.of(settings)
+        self._place = BucketLocation.of(settings)
         self._clients = CloudClients(settings)
 
     def __copy__(self) -> CloudStore:
-        """Return the same place with clients of its own, whose credentials are found here as ours are."""
+        """Return a store with its own clients, which resolve credentials in this process."""
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
-        """Travel as complete settings: no other environment is asked where it arrives."""
+        """Pickle complete settings."""
         return CloudStore, (self._clients.resolved(),)
 
     @property
     def url(self) -> str:
-        """Where this store is."""
+        """URL of this store."""
         return self._place.url
 
     @property
     def settings(self) -> StoreSettings:
-        """Return the complete settings, credentials included, for clients of another make."""
+        """Complete settings, credentials included, for other clients."""
         return self._clients.resolved()
 
     @property
     def encrypts(self) -> bool:
-        """Objects are encrypted as the bucket or account says; a key of a namespace's own is not offered."""
+        """Encryption is a setting of the bucket or account."""
         return False
 
     def clock_ms(self) -> int:
-        """Return what time the store has, to the second: the date of an answer to a request without credentials."""
-        import httpx  # noqa: PLC0415 - only who asks for it pays
+        """Return the store's time from an answer's date, to the second; the request has no credentials."""
+        import httpx  # noqa: PLC0415 - lazy import
 
         endpoint, trusted = self._clients.endpoint, self._clients.settings.trust_file
         verify = httpx.create_ssl_context()
@@ -121,68 +120,65 @@ class CloudStore:
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
     def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
+        """Return the object, or `None`."""
         return self._read(self._client, key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        # A range cannot be empty; that the object is there must be said all the same.
-        found = self._read(self._client, key, (start, start + max(length, 1)))
-        if found is None:
+        # A range cannot be empty, but a missing object must be noticed.
+        read = self._read(self._client, key, (start, start + max(length, 1)))
+        if read is None:
             raise missing_object(self.url, key)
-        return found.body[:length]
+        return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh name, unconditionally. Durable when it returns."""
+        """Store a new object; durable on return."""
         refuse_key(self.url, kms_key_id)
-        with cloud_faults("write", f"{self.url}/{key}"):
+        with translate_cloud_errors("write", f"{self.url}/{key}"):
             self._put(self._place.name_of(key), memoryview(body).cast("B"))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is still at `expected` (`None`: if it does not exist). Durable when it returns."""
+        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
         name = self._place.name_of(key)
 
-        def put() -> Version | Failed:
-            import obstore  # noqa: PLC0415 - only who asks for it pays
+        def put() -> Version | WriteFailure:
+            import obstore  # noqa: PLC0415 - lazy import
 
-            with cloud_faults("write", f"{self.url}/{key}"):
+            with translate_cloud_errors("write", f"{self.url}/{key}"):
                 try:
-                    done = obstore.put(
+                    result = obstore.put(
                         self._clients.once, name, body, mode=self._condition(expected), use_multipart=False
                     )
                 except Exception as error:
-                    answer = _answer_of(error)
+                    answer = _outcome_of_error(error)
                     if answer is None:
                         raise
-                    return Failed(answer, told(error, "write", f"{self.url}/{key}"))
-            return self._version(done)
+                    return WriteFailure(answer, translate_error(error, "write", f"{self.url}/{key}"))
+            return self._version(result)
 
         return ConditionalWrite(put, lambda: self._read(self._clients.once, key, tries=1)).swap(
             key, body, expected=expected
         )
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Store a copy of another store's object under a fresh name; within one bucket the server does.
-
-        Any other object passes through us, a piece at a time.
-        """
+        """Copy another store's object to a new key: on the server within one bucket, else in chunks."""
         refuse_key(self.url, kms_key_id)
         name = self._place.name_of(key)
-        if isinstance(source, CloudStore) and self._reaches(source):
+        if isinstance(source, CloudStore) and self._can_copy_from(source):
             self._copy(name, source, source_key)
             return
         first = source.get_range(source_key, 0, PART_BYTES)
         if len(first) < PART_BYTES:
             self.put(key, first)
             return
-        with cloud_faults("write", f"{self.url}/{key}"):
-            self._put_parts(name, rest_of(source, source_key, first, PART_BYTES))
+        with translate_cloud_errors("write", f"{self.url}/{key}"):
+            self._put_parts(name, read_chunks(source, source_key, first, PART_BYTES))
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key, a page at a time."""
+        """Yield objects under `prefix`, sorted by key."""
         wanted = self._place.prefix + prefix
         folder, last = wanted.rpartition("/")[0], ""
-        with cloud_faults("list", f"{self.url}/{prefix}"):
+        with translate_cloud_errors("list", f"{self.url}/{prefix}"):
             for row in chain.from_iterable(self._rows(folder, wanted)):
                 name: str = row["path"]
                 if name > wanted and not name.startswith(wanted):
@@ -190,21 +186,21 @@ class CloudStore:
                 if not name.startswith(wanted):
                     continue
                 if name < last:
-                    raise _unsorted(self.url)
+                    raise _unsorted_error(self.url)
                 last = name
-                yield self._listed(row)
+                yield self._to_listed(row)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally, many a request; a key that is not there is no error."""
+        """Delete objects, many per request."""
         names = map(self._place.name_of, keys)
         while batch := list(islice(names, _DELETED_AT_ONCE)):
             self._delete(batch)
 
     def probe(self) -> Sequence[str]:
-        """Return what this store does not honour of the conditions; empty when it may be trusted.
+        """Return the conditions that this store violates.
 
         Raises:
-            UserError: The bucket is not there, or these credentials may not write, read, list or delete in it.
+            UserError: The bucket does not exist, or the credentials may not write, read, list or delete.
         """
         next(self.list(PROBE), None)
         return probe_conditions(self)
@@ -213,7 +209,7 @@ class CloudStore:
     def _client(self) -> GCSStore | AzureStore:
         return self._clients.steady
 
-    def _reaches(self, other: CloudStore) -> bool:
+    def _can_copy_from(self, other: CloudStore) -> bool:
         return self._clients.reach_the_same_as(other._clients)
 
     def _condition(self, expected: Version | None) -> Any:
@@ -221,21 +217,21 @@ class CloudStore:
             return "create"
         return {"version": expected} if self._place.scheme == "gs" else {"e_tag": expected}
 
-    def _version(self, told_by: Any) -> Version:
-        found = told_by["version" if self._place.scheme == "gs" else "e_tag"]
-        if not found:
+    def _version(self, metadata: Any) -> Version:
+        version = metadata["version" if self._place.scheme == "gs" else "e_tag"]
+        if not version:
             message = f"{self.url} does not say which version of an object it has"
             raise UserError(message, hint="Conditional writes need that: this store cannot keep a state or a cluster.")
-        return Version(found)
+        return Version(version)
 
     def _read(
         self, client: GCSStore | AzureStore, key: str, wanted: tuple[int, int] | None = None, *, tries: int = _TRIES
     ) -> Stored | None:
-        """Return an object, or a part of it; a body that breaks off is asked for again."""
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        """Return an object or a range of it, retrying a body that breaks off."""
+        import obstore  # noqa: PLC0415 - lazy import
 
         name, options = self._place.name_of(key), _options(wanted)
-        with cloud_faults("read", f"{self.url}/{key}"):
+        with translate_cloud_errors("read", f"{self.url}/{key}"):
             for left in reversed(range(tries)):
                 try:
                     answer = obstore.get(client, name, options=options)
@@ -254,7 +250,7 @@ class CloudStore:
         raise BrokenInvariantError(f"{name} was not read", hint="Please report this.")
 
     def _put(self, name: str, body: memoryview) -> None:
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        import obstore  # noqa: PLC0415 - lazy import
 
         if len(body) <= SINGLE_BYTES:
             obstore.put(self._client, name, body, use_multipart=False)
@@ -262,22 +258,22 @@ class CloudStore:
             self._put_parts(name, (body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)))
 
     def _put_parts(self, name: str, pieces: Iterator[bytes | memoryview]) -> None:
-        """Send an object in parts; what fails while they are read is raised as it is."""
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        """Send an object in parts; errors of `pieces` are raised unchanged."""
+        import obstore  # noqa: PLC0415 - lazy import
 
         with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
-            passing = _Passing(pieces, pool)
+            iterator = _PieceIterator(pieces, pool)
             try:
-                obstore.put(self._client, name, passing, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+                obstore.put(self._client, name, iterator, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
             except Exception as error:
-                if passing.failure is not None:
-                    raise passing.failure from None
-                if not (passing.is_over and is_fault(error) and self._is_whole(name, passing.sent)):
+                if iterator.failure is not None:
+                    raise iterator.failure from None
+                if not (iterator.is_over and is_fault(error) and self._is_whole(name, iterator.sent)):
                     raise
 
     def _is_whole(self, name: str, size: int) -> bool:
-        """Tell whether an object is there whose last answer was lost: names are fresh, so what is there is ours."""
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        """Return whether the object is complete although the last answer was lost; names are unique."""
+        import obstore  # noqa: PLC0415 - lazy import
 
         try:
             return bool(obstore.head(self._client, name)["size"] == size)
@@ -287,9 +283,9 @@ class CloudStore:
             return False
 
     def _copy(self, name: str, source: CloudStore, source_key: str) -> None:
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        import obstore  # noqa: PLC0415 - lazy import
 
-        with cloud_faults("copy", f"{source.url}/{source_key}"):
+        with translate_cloud_errors("copy", f"{source.url}/{source_key}"):
             try:
                 obstore.copy(self._client, source._place.name_of(source_key), name)
             except Exception as error:
@@ -298,51 +294,50 @@ class CloudStore:
                 raise
 
     def _rows(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
-        """Yield pages of a folder and all below it, from about `wanted` on: the client knows no other prefixes."""
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        """Yield pages of a folder, from about `wanted` on: the client lists only whole folders."""
+        import obstore  # noqa: PLC0415 - lazy import
 
         beyond = wanted[:-1] if len(wanted) > len(folder) + 1 else None
         return iter(obstore.list(self._client, folder or None, offset=beyond, chunk_size=_LISTED_AT_ONCE))
 
-    def _listed(self, row: Any) -> Listed:
+    def _to_listed(self, row: Any) -> Listed:
         modified_ms = int(row["last_modified"].timestamp() * 1_000)
         hint = f"{(row['e_tag'] or '').strip(chr(34))}-{modified_ms}-{row['size']}"
         return Listed(row["path"].removeprefix(self._place.prefix), row["size"], hint, modified_ms)
 
     def _delete(self, names: Sequence[str]) -> None:
-        with cloud_faults("delete", self.url):
+        with translate_cloud_errors("delete", self.url):
             if self._are_deleted(names):
                 return
-            # An object was missing, and the answer does not say which of the others were deleted: each goes alone.
-            with ThreadPoolExecutor(_DELETING, thread_name_prefix="cloud-delete") as pool:
+            # The answer does not say which objects were deleted: delete one by one.
+            with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
                 for _ in pool.map(self._are_deleted, ([name] for name in names)):
                     pass
 
     def _are_deleted(self, names: Sequence[str]) -> bool:
-        """Delete objects in one request, asked again when it breaks off; False where one of them was missing."""
-        import obstore  # noqa: PLC0415 - only who asks for it pays
+        """Delete objects in one request, with retries; false if one was missing."""
+        import obstore  # noqa: PLC0415 - lazy import
 
         tries = Tries(_BACKOFF, attempts=_TRIES)
         while True:
             try:
                 obstore.delete(self._client, names)
-            except Exception as error:  # Its errors share no class with a public name: `is_fault` knows them.
+            except Exception as error:  # the errors have no public base class
                 if not is_fault(error):
                     raise
                 if is_missing(error):
                     return False
-                if tries.is_over or status_of(error) or not is_unknown(error):
-                    raise  # What a server refuses, the client has tried again by itself.
+                if tries.is_over or status_of(error) or not is_outcome_unknown(error):
+                    raise  # the client has retried what the server refused
                 tries.wait()
             else:
                 return True
 
 
-class _Passing:
-    """Pieces on their way into a client that wraps what fails in them; kept, so that it is told as it was.
+class _PieceIterator:
+    """Passes pieces to the client and keeps an error of theirs, which the client would wrap.
 
-    The client asks for them from within its own machinery, where no store of its kind may be asked for anything: they
-    are read in another thread.
+    The client reads them inside its event loop, where its stores cannot be called: a thread reads them.
     """
 
     def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
@@ -372,15 +367,15 @@ def _options(wanted: tuple[int, int] | None) -> GetOptions:
     return {} if wanted is None else {"range": wanted}
 
 
-def _answer_of(error: Exception) -> Answer | None:
-    """Tell what a failure says about a write; `None`: it was not written, and the user must do something."""
+def _outcome_of_error(error: Exception) -> WriteOutcome | None:
+    """Return the outcome of a failed write; `None`: not written, and a retry would not help."""
     if not is_fault(error):
         return None
-    if is_refused(error):
-        return Answer.REFUSED
-    return Answer.UNKNOWN if is_unknown(error) else None
+    if is_condition_failed(error):
+        return WriteOutcome.REFUSED
+    return WriteOutcome.UNKNOWN if is_outcome_unknown(error) else None
 
 
-def _unsorted(url: str) -> UserError:
+def _unsorted_error(url: str) -> UserError:
     message = f"{url} does not list objects in the order of their names"
     return UserError(message, hint="Use a storage account without hierarchical namespace.")

@@ -1,8 +1,8 @@
 """An object store in a directory, safe between threads, processes and kills.
 
-Under the root lie the objects, each under its key, and `.store/`: 64 lock stripes and unfinished files. A version is
-the sha256 of the content. A swap locks the key's stripe, compares, and renames a synced file into place; a create
-links one, which needs no lock. Folders that become empty are removed, as an object store has none.
+The root holds the objects, each under its key, and `.store/` with 64 lock stripes and unfinished files. A version is
+the sha256 of the body. A swap locks the key's stripe, compares, and renames a synced file into place; a create links
+one, without a lock. Empty folders are removed, because object stores have none.
 """
 
 from __future__ import annotations
@@ -42,34 +42,33 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-# Files that are whole and durable or not there: what a directory store is made of.
-#
-# Paths are strings here: an append touches a dozen of them, and a `Path` for each costs as much as the calls
-# themselves.
+# Paths are strings: an append touches a dozen, and a `Path` costs as much as the system call.
 
 
 StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
-"""Folders that become empty are removed: whoever is about to put a file into one makes it again, this often."""
+"""Retries of a writer whose folder another process removes because it is empty."""
 LOCK_SECONDS: Final = 12.0
-"""Locks are held for as long as a rename takes. A lease of 90 s is given up 15 s before its end: this is less."""
+"""Longer than any rename holds a lock; less than the 15 s before its end at which a lease of 90 s is given up."""
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.EBADF})
-"""What a file system says that has no fsync for folders."""
+"""Errors of file systems that cannot fsync folders."""
 _NO_KERNEL_COPY: Final = frozenset(
     {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 )
 
 
 @contextmanager
-def locked(path: StrPath) -> Iterator[None]:
-    """Hold `path` (made when missing) exclusively, between threads and processes; the kernel frees it on a kill.
+def exclusive_lock(path: StrPath) -> Iterator[None]:
+    """Hold an exclusive lock on `path` between threads and processes; the kernel frees it on a kill.
+
+    Creates the file if it is missing.
 
     Raises:
-        UnansweredError: Somebody holds it for so long that they must have been stopped in the middle.
+        UnansweredError: The holder kept it so long that it must have been stopped.
     """
     descriptor = _open_lock(path)
     try:
@@ -77,15 +76,15 @@ def locked(path: StrPath) -> Iterator[None]:
         try:
             yield
         finally:
-            # A forked child may hold a copy of the descriptor: closing ours alone would not unlock.
+            # A forked child may hold a copy of the descriptor, so closing ours would not unlock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
 
 def is_exclusive(path: StrPath) -> bool:
-    """Tell whether a lock on `path` keeps a second holder out."""
-    with locked(path):
+    """Return whether a lock on `path` excludes a second holder."""
+    with exclusive_lock(path):
         descriptor = _open_lock(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,8 +119,8 @@ def _open_lock(path: StrPath) -> int:
 
 
 @contextmanager
-def unfinished(folder: str) -> Iterator[BinaryIO]:
-    """Open a fresh file in `folder`; it is removed at the end unless it was renamed away."""
+def open_temporary(folder: str) -> Iterator[BinaryIO]:
+    """Open a new file in `folder`; on exit it is removed unless it was renamed."""
     path = f"{folder}/{nonce()}"
     try:
         stream = open(path, "xb")  # noqa: SIM115 - closed below
@@ -136,63 +135,63 @@ def unfinished(folder: str) -> Iterator[BinaryIO]:
             os.unlink(path)
 
 
-def seal(stream: BinaryIO) -> str:
-    """Make what was written durable and return where it stands."""
+def sync_file(stream: BinaryIO) -> str:
+    """Sync the file to disk and return its path."""
     stream.flush()
     os.fsync(stream.fileno())
     return stream.name
 
 
 def write_whole(path: Path, body: bytes, *, mode: int = 0o666) -> None:
-    """Put `body` in place of what a file holds: at every moment one of the two is there, whole; durable in the end.
+    """Replace a file's content atomically and durably.
 
-    Through a link the file it names is replaced. A file that is there keeps its rights; a new one gets `mode`.
+    Follows a link to its target. An existing file keeps its mode; a new one gets `mode`.
 
     Raises:
-        OSError: It cannot be written; what was there is still there.
+        OSError: The file cannot be written; the old content is unchanged.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
-        target.write_bytes(body)  # A device or a pipe: nothing can be put in its place.
+        target.write_bytes(body)  # a device or pipe cannot be replaced
         return
-    fresh = target.with_name(f".{nonce()}")  # hidden and without its ending: who reads all `*.prom` takes no half ones
+    fresh = target.with_name(f".{nonce()}")  # hidden and without suffix: readers of `*.prom` must not see it
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as stream:
             stream.write(body)
-            seal(stream)
+            sync_file(stream)
         if target.exists():
             fresh.chmod(target.stat().st_mode & 0o7777)
         fresh.replace(target)
         sync_folder(str(target.parent))
     finally:
-        with suppress(OSError):  # renamed away; or the folder cannot be changed, and that is the error that is told
+        with suppress(OSError):  # renamed; or the folder is not writable, and that error is reported
             fresh.unlink(missing_ok=True)
 
 
 def put_in_place(finished: str, target: str) -> None:
-    """Rename a sealed file to its name, replacing what is there; durable when it returns."""
-    _into_folder(target, lambda: os.rename(finished, target))
+    """Rename a synced file to `target`, replacing it; durable on return."""
+    _act_in_folder(target, lambda: os.rename(finished, target))
 
 
 def create_in_place(finished: str, target: str) -> None:
-    """Give a sealed file its name if that is free; durable when it returns.
+    """Link a synced file to `target` if that name is free; durable on return.
 
     Raises:
         FileExistsError: The name is taken.
     """
-    _into_folder(target, lambda: _link(finished, target))
+    _act_in_folder(target, lambda: _link(finished, target))
 
 
 def _link(finished: str, target: str) -> None:
     try:
         os.link(finished, target)
     except OSError as error:
-        if error.errno == errno.EPERM:  # link(2): the file system has no hard links, as exFAT or many FUSE mounts
+        if error.errno == errno.EPERM:  # link(2): no hard links, as on exFAT and many FUSE mounts
             raise OSError(errno.EOPNOTSUPP, "it has no hard links") from error
         raise
 
 
-def _into_folder(target: str, act: Callable[[], object]) -> None:
+def _act_in_folder(target: str, act: Callable[[], object]) -> None:
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError):
             act()
@@ -204,7 +203,7 @@ def _into_folder(target: str, act: Callable[[], object]) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder and those above it, durably, also while others remove them for being empty."""
+    """Create a folder and its parents durably, even while other processes remove empty ones."""
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError, FileExistsError):
             os.mkdir(folder)
@@ -219,7 +218,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; a folder that was removed meanwhile has none."""
+    """Make the names in a folder durable; ignores a removed folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -235,29 +234,26 @@ def sync_folder(folder: str) -> None:
 
 
 def remove_empty(folder: str, *, above: str) -> None:
-    """Remove `folder` and what lies between it and `above`, as long as nothing is in it."""
+    """Remove `folder` and its parents below `above` while they are empty."""
     while folder.startswith(f"{above}/"):
         try:
             os.rmdir(folder)
-        except OSError:  # not empty, or gone already: either way there is nothing left to do
+        except OSError:  # not empty, or removed by another process
             return
         folder = os.path.dirname(folder)
 
 
 def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Copy a file from where it stands, inside the kernel where it can (sharing blocks on file systems that do)."""
+    """Copy a file from its current position, in the kernel if possible (may share blocks)."""
     try:
         while os.copy_file_range(source.fileno(), sink.fileno(), _COPY_BYTES):
             pass
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY:
             raise
-    # Also where the kernel says it is done: some file systems say so before the end.
+    # Some file systems report the end too early.
     while chunk := source.read(_CHUNK_BYTES):
         sink.write(chunk)
-
-
-# What the operating system says about files, in our errors.
 
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -270,7 +266,7 @@ _BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, err
 
 @contextmanager
 def file_faults(doing: str, path: str) -> Iterator[None]:
-    """Raise our error for what goes wrong with files inside; `doing` completes "cannot … PATH"."""
+    """Translate `OSError` raised inside; `doing` completes "cannot … PATH"."""
     try:
         yield
     except OSError as error:
@@ -278,7 +274,7 @@ def file_faults(doing: str, path: str) -> Iterator[None]:
 
 
 def from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
-    """Return the error that says what to do about `error`, met while `doing` something with `path`."""
+    """Return the error to raise for `error`; `doing` completes "cannot … PATH"."""
     where = f"cannot {doing} {path}"
     code = error.errno
     if code in _FULL:
@@ -318,19 +314,16 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-# List the files of a directory in the order an object store lists its keys.
-
-
 _YOUNG_SECONDS: Final = 2
 _NO_OBJECTS: Final = frozenset({RESERVED, "lost+found"})
-"""Folders without objects: our own, and that of the file system where the root is a whole volume."""
+"""Folders without objects: our own, and that of a file system's root."""
 
 
 def walk(root: Path, prefix: str) -> Iterator[Listed]:
-    """Yield every file whose key begins with `prefix`, sorted by key; a missing folder is empty."""
+    """Yield files whose keys begin with `prefix`, sorted by key; a missing folder is empty."""
     folder, _, start = prefix.rpartition("/")
     base = f"{folder}/" if folder else ""
-    # Read once: only to tell which modification times are too young to be trusted, never to decide anything else.
+    # Only decides which modification times are too young to trust.
     now = time.time()  # noqa: TID251 - compared with the same machine's file times, see above
     yield from _walk(str(root), base, start, now - _YOUNG_SECONDS)
 
@@ -341,23 +334,20 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[Listed]:
             yield from _walk(root, base + name, "", young)
             continue
         try:
-            found = entry.stat()
+            stat = entry.stat()
         except FileNotFoundError:  # deleted since the folder was read
             continue
-        hint = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
-        if found.st_mtime > young:
+        hint = f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}"
+        if stat.st_mtime > young:
             hint = f"{hint}-{nonce()}"
-        yield Listed(base + name, found.st_size, hint, found.st_mtime_ns // 1_000_000)
+        yield Listed(base + name, stat.st_size, hint, stat.st_mtime_ns // 1_000_000)
 
 
 def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return a folder's entries in the order of their keys: a folder sorts as its name and a slash.
-
-    What has a name that is not UTF-8 is no object: no key is like that.
-    """
+    """Return a folder's entries in key order, without names that are not UTF-8; folders end in a slash."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
-            found = [
+            named_entries = [
                 (f"{entry.name}/" if entry.is_dir() else entry.name, entry)
                 for entry in entries
                 if entry.name.startswith(start) and entry.name not in _NO_OBJECTS and is_text(entry.name)
@@ -368,56 +358,56 @@ def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[st
         raise from_os_error(error, "list", os.path.join(root, base)) from error
     except NotADirectoryError:
         if not base:
-            raise  # The root itself is a file: nothing can ever lie there.
+            raise  # the root is a file
         return []
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(named_entries, key=lambda pair: pair[0])
 
 
 _STRIPES: Final = 64
 _ABANDONED_SECONDS: Final = 86_400
-"""An unfinished file untouched for this long belongs to a writer that was killed."""
+"""An unfinished file untouched for this long belongs to a killed writer."""
 
 
 class DirectoryStore:
-    """An object store in a directory, which is made at the first write."""
+    """An object store in a directory, which is created at the first write."""
 
     def __init__(self, root: Path) -> None:
-        """Open the store under `root`, absolute from here on: it may travel to where the current folder differs."""
+        """Open the store under `root`, made absolute because executors have another working directory."""
         self._root = Path(os.path.abspath(root))  # Path.resolve would also follow links
         self._folder = str(self._root)
         self._unfinished = f"{self._folder}/{RESERVED}/unfinished"
         self._has_swept = False
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
-        """Travel as the path of the root."""
+        """Pickle the root's path."""
         return DirectoryStore, (self._root,)
 
     @property
     def url(self) -> str:
-        """Where this store is."""
+        """URL of this store."""
         return f"file://{self._root}"
 
     @property
     def root(self) -> Path:
-        """The folder all keys lie under."""
+        """The folder of all keys."""
         return self._root
 
     def path_of(self, key: str) -> Path:
-        """Return the file an object is, whether or not it exists."""
+        """Return the path of an object, which may not exist."""
         return self._root / check_key(key)
 
     @property
     def encrypts(self) -> bool:
-        """A directory has no keys; its disk may."""
+        """A directory has no keys."""
         return False
 
     def clock_ms(self) -> int:
-        """Return what time the file system has: that of a file just made."""
-        with file_faults("write", self._unfinished), self._writing() as stream:
+        """Return the file system's time: that of a new file."""
+        with file_faults("write", self._unfinished), self._open_swept() as stream:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
+        """Return the object, or `None`."""
         path = self._file(key)
         with file_faults("read", path):
             try:
@@ -430,72 +420,72 @@ class DirectoryStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
         path = self._file(key)
-        with file_faults("read", path), _opened(path) as source:
+        with file_faults("read", path), _open_object(path) as source:
             source.seek(start)
             body = source.read(length)
-            # Some network mounts return less than is asked for; the file ends where a read returns nothing.
+            # Some network mounts return less than requested; an empty read is the end.
             while 0 < len(body) < length and (more := source.read(length - len(body))):
                 body += more
             return body
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh name, unconditionally. Durable when it returns."""
+        """Store a new object; durable on return."""
         path = self._file(key)
         refuse_key(self.url, kms_key_id)
-        with file_faults("write", path), self._writing() as stream:
+        with file_faults("write", path), self._open_swept() as stream:
             stream.write(body)
-            put_in_place(seal(stream), path)
+            put_in_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is still at `expected` (`None`: if it does not exist). Durable when it returns."""
+        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
         path = self._file(key)
-        with file_faults("write", path), self._writing() as stream:
+        with file_faults("write", path), self._open_swept() as stream:
             stream.write(body)
-            finished = seal(stream)
+            finished = sync_file(stream)
             if expected is None:
                 with suppress(FileExistsError):
                     create_in_place(finished, path)
                     return _version(body)
                 return mine_or_lost(key, body, self.get(key))
-            with locked(self._stripe(key)):
-                found = self.get(key)
-                if found is None or found.version != expected:
-                    return mine_or_lost(key, body, found)
+            with exclusive_lock(self._stripe(key)):
+                current = self.get(key)
+                if current is None or current.version != expected:
+                    return mine_or_lost(key, body, current)
                 put_in_place(finished, path)
         return _version(body)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Store a copy of another store's object under a fresh name; between directories the kernel copies.
+        """Copy another store's object to a new key; between directories the kernel copies.
 
-        Never a hard link: a mirror exists so that what damages one file, a bad block or a hand, leaves the other.
+        Never a hard link: a mirror must survive damage to the original file.
         """
         path = self._file(key)
         refuse_key(self.url, kms_key_id)
-        with file_faults("write", path), self._writing() as stream:
+        with file_faults("write", path), self._open_swept() as stream:
             if isinstance(source, DirectoryStore):
-                with _opened(str(source.path_of(source_key))) as found:
-                    copy_contents(found, stream)
+                with _open_object(str(source.path_of(source_key))) as original:
+                    copy_contents(original, stream)
             else:
                 _copy_ranges(source, source_key, stream)
-            put_in_place(seal(stream), path)
+            put_in_place(sync_file(stream), path)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key.
+        """Yield objects under `prefix`, sorted by key.
 
-        The hint is (inode, mtime, size); younger than 2 s it never equals another, for clocks of files are coarse.
+        The hint is (inode, mtime, size); if younger than 2 s it is unique, because file clocks are coarse.
         """
         with file_faults("list", self._folder):
             yield from walk(self._root, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally; a key that is not there is no error."""
+        """Delete objects."""
         for key in keys:
             path = self._file(key)
             with file_faults("delete", path):
                 self._delete(key, path)
 
     def probe(self) -> Sequence[str]:
-        """Return what this directory does not honour of the conditions; empty when it may be trusted."""
+        """Return unsupported conditions."""
         stripe = self._stripe("")
         with file_faults("lock", stripe):
             problems = [] if is_exclusive(stripe) else ["its file locks do not keep a second holder out"]
@@ -509,8 +499,8 @@ class DirectoryStore:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
-        # Under the stripe's lock, so that a swap that has compared does not bring the object back.
-        with locked(self._stripe(key)), suppress(FileNotFoundError):
+        # The lock prevents a swap that has compared from bringing the object back.
+        with exclusive_lock(self._stripe(key)), suppress(FileNotFoundError):
             os.unlink(path)
         remove_empty(os.path.dirname(path), above=self._folder)
 
@@ -519,15 +509,15 @@ class DirectoryStore:
         return f"{self._folder}/{RESERVED}/stripes/{number:02}"
 
     @contextmanager
-    def _writing(self) -> Iterator[BinaryIO]:
-        with unfinished(self._unfinished) as stream:
+    def _open_swept(self) -> Iterator[BinaryIO]:
+        with open_temporary(self._unfinished) as stream:
             if not self._has_swept:
                 self._has_swept = True
                 self._sweep(os.fstat(stream.fileno()).st_mtime)
             yield stream
 
     def _sweep(self, fresh: float) -> None:
-        """Remove what killed writers left; age is told by the file system's own clock, of a file just made."""
+        """Remove files of killed writers; `fresh` is the file system's time."""
         with os.scandir(self._unfinished) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
@@ -540,7 +530,7 @@ def _version(body: bytes) -> Version:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
+def _open_object(path: str) -> Iterator[IO[bytes]]:
     try:
         stream = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:

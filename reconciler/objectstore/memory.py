@@ -25,7 +25,7 @@ from reconciler.objectstore.base import (
 
 @dataclass(eq=False)
 class _Contents:
-    """What the stores of one name share."""
+    """Contents that stores of the same name share."""
 
     objects: dict[str, Stored] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class _Contents:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def store(self, key: str, body: bytes) -> Version:
-        """Keep `body` under a version that never repeats; the caller holds the lock."""
+        """Store `body` under a version that never repeats; the caller holds the lock."""
         self.writes += 1
         version = Version(str(self.writes))
         self.objects[key] = Stored(body, version)
@@ -46,10 +46,10 @@ _REGISTRY_LOCK: Final = threading.Lock()
 
 
 class MemoryStore:
-    """An object store in memory. Stores of one name share their objects while one of them is alive."""
+    """An object store in memory. Stores of one name share their objects while any of them is alive."""
 
     def __init__(self, name: str | None = None) -> None:
-        """Open the store called `name`, or a new one."""
+        """Open the store called `name`; `None` makes a new one."""
         self._name = name if name is not None else nonce()
         with _REGISTRY_LOCK:
             contents = _BY_NAME.get(self._name)
@@ -58,12 +58,12 @@ class MemoryStore:
         self._contents = contents
 
     def __reduce__(self) -> tuple[type[MemoryStore], tuple[str]]:
-        """Travel by name: where it is unpickled in the same process, it is the same store."""
+        """Pickle the name: in the same process it is the same store."""
         return MemoryStore, (self._name,)
 
     @property
     def url(self) -> str:
-        """Where this store is."""
+        """URL of this store."""
         return f"memory://{self._name}"
 
     @property
@@ -72,67 +72,67 @@ class MemoryStore:
         return False
 
     def clock_ms(self) -> int:
-        """Return what time the store has."""
+        """Return the store's time."""
         return _clock_ms()
 
     def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
+        """Return the object, or `None`."""
         return self._contents.objects.get(check_key(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        return self._existing(key).body[start : start + length]
+        return self._require(key).body[start : start + length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh name, unconditionally."""
+        """Store a new object."""
         check_key(key)
         refuse_key(self.url, kms_key_id)
         with self._contents.lock:
             self._contents.store(key, bytes(body))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is still at `expected` (`None`: if it does not exist)."""
+        """Store `body` if `key` is at `expected`."""
         check_key(key)
         with self._contents.lock:
-            found = self._contents.objects.get(key)
-            if (None if found is None else found.version) != expected:
-                return mine_or_lost(key, body, found)
+            current = self._contents.objects.get(key)
+            if (None if current is None else current.version) != expected:
+                return mine_or_lost(key, body, current)
             return self._contents.store(key, body)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Store a copy of another store's object under a fresh name."""
-        found = source.get(source_key)
-        if found is None:
+        """Copy an object of another store."""
+        original = source.get(source_key)
+        if original is None:
             raise missing_object(source.url, source_key)
-        self.put(key, found.body, kms_key_id=kms_key_id)
+        self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key."""
+        """Yield objects under `prefix`, sorted by key."""
         with self._contents.lock:
-            found = [
+            rows = [
                 Listed(key, len(stored.body), stored.version, self._contents.times[key])
                 for key, stored in sorted(self._contents.objects.items())
                 if key.startswith(prefix)
             ]
-        yield from found
+        yield from rows
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally; a key that is not there is no error."""
+        """Delete objects."""
         for key in keys:
             check_key(key)
             with self._contents.lock:
                 self._contents.objects.pop(key, None)
 
     def probe(self) -> Sequence[str]:
-        """Return what this store does not honour of the conditions; empty when it may be trusted."""
+        """Return unsupported conditions."""
         return probe_conditions(self)
 
-    def _existing(self, key: str) -> Stored:
-        found = self.get(key)
-        if found is None:
+    def _require(self, key: str) -> Stored:
+        stored = self.get(key)
+        if stored is None:
             raise missing_object(self.url, key)
-        return found
+        return stored
 
 
 def _clock_ms() -> int:
-    return time.time_ns() // 1_000_000  # the store is its own clock; nothing above takes it for the present
+    return time.time_ns() // 1_000_000  # the store's own clock

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
-from reconciler.objectstore.wrappers import noted
+from reconciler.objectstore.wrappers import log_requests
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`, its requests noted where somebody listens; nothing is read or written yet.
+    """Return the store at `settings.url`, logging requests if debug logging is on; nothing is read or written yet.
 
     Raises:
-        UserError: No such kind of store, or a `file://` location that is not absolute.
+        UserError: The kind of store is unknown, or a `file://` location is not absolute.
     """
-    return noted(_opened(settings))
+    return log_requests(_open(settings))
 
 
-def _opened(settings: StoreSettings) -> ObjectStore:
+def _open(settings: StoreSettings) -> ObjectStore:
     match settings.scheme:
         case "file":
             return _directory(settings)
         case "memory":
-            from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - only who asks for it pays
+            from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - lazy import
 
             return MemoryStore(settings.rest)
         case "s3":
-            from reconciler.objectstore.s3_store import S3Store  # noqa: PLC0415 - only who asks for it pays
+            from reconciler.objectstore.s3_store import S3Store  # noqa: PLC0415 - lazy import
 
             return S3Store(settings)
         case "gs" | "az":
-            from reconciler.objectstore.cloud_store import CloudStore  # noqa: PLC0415 - only who asks for it pays
+            from reconciler.objectstore.cloud_store import CloudStore  # noqa: PLC0415 - lazy import
 
             return CloudStore(settings)
         case _:
@@ -45,7 +45,7 @@ def _opened(settings: StoreSettings) -> ObjectStore:
 
 
 def _directory(settings: StoreSettings) -> ObjectStore:
-    from reconciler.objectstore.directory import DirectoryStore  # noqa: PLC0415 - only who asks for it pays
+    from reconciler.objectstore.directory import DirectoryStore  # noqa: PLC0415 - lazy import
 
     root = Path(settings.rest)
     if not root.is_absolute():

@@ -1,7 +1,10 @@
-"""Registers: small JSON objects that change by compare-and-swap; and what a cut-off write leaves.
+"""Registers: small JSON objects that change by compare-and-swap.
 
 Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes every body
-unique; the marks name the last 256 swaps, so that a writer whose answer was lost finds itself before it tries again.
+unique. The marks name the last 256 swaps, so that a writer whose answer was lost recognizes its swap before it retries.
+
+Some stores keep a prefix of the body of a killed writer. Such a write was never acknowledged and counts as not written:
+a create replaces it, and a register is restored from the bucket's versions, both by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -28,26 +31,20 @@ from reconciler.objectstore.base import ObjectStore, Stored, Version, check_shap
 from reconciler.runtime.effects import note
 from reconciler.runtime.retry import Backoff, Tries
 
-# What a store keeps of a write whose sender was killed: nothing, or the beginning of a JSON object.
-#
-# It was never acknowledged, so it counts as not written: whoever creates takes its place, and a register is put back as
-# it was before, where the bucket keeps versions. Both by compare-and-swap.
-
-
 MEND: Final = "reconciler cluster check CLUSTER --repair"
 
 
 @runtime_checkable
 class KeepsVersions(Protocol):
-    """A store that may keep what an object held before."""
+    """A store that may keep earlier bodies of objects."""
 
     def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield what the object held, the newest first, from now on; `None` where it was deleted."""
+        """Yield bodies of the object, newest first; `None` for a deletion."""
         ...
 
 
 def is_cut_off(body: bytes) -> bool:
-    """Tell whether a body is nothing, or the beginning of JSON."""
+    """Return whether a body is empty or a prefix of JSON."""
     try:
         orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
     except UnicodeDecodeError:
@@ -57,8 +54,8 @@ def is_cut_off(body: bytes) -> bool:
     return False
 
 
-def cut_off(store: ObjectStore, key: str, body: bytes) -> UserError:
-    """Return the error for what a cluster needs and was cut off."""
+def truncation_error(store: ObjectStore, key: str, body: bytes) -> UserError:
+    """Return the error for a truncated object that a cluster needs."""
     why = "it ends in the middle" if body else "there is nothing in it"
     return UserError(
         f"{store.url}: {key} cannot be read: {why}",
@@ -67,42 +64,42 @@ def cut_off(store: ObjectStore, key: str, body: bytes) -> UserError:
 
 
 def create(store: ObjectStore, key: str, body: bytes) -> Version:
-    """Store `body` where there is nothing yet, or what was cut off.
+    """Store `body` if the object does not exist or is truncated.
 
     Raises:
-        LostRaceError: Someone else's write is there.
+        LostRaceError: Another writer was first.
     """
     try:
         return store.swap(key, body, expected=None)
     except LostRaceError:
-        there = store.get(key)
-        if there is None or not is_cut_off(there.body):
+        current = store.get(key)
+        if current is None or not is_cut_off(current.body):
             raise
-        return store.swap(key, body, expected=there.version)
+        return store.swap(key, body, expected=current.version)
 
 
 def put_back(store: ObjectStore, key: str) -> bool:
-    """Give an object that was cut off what it held before; tell whether that was done.
+    """Restore the last whole body of a truncated object; return whether that was done.
 
-    Where the last thing before is not whole JSON either, or is a deletion, nothing is done.
+    Does nothing if the last whole version is a deletion or not a JSON object.
     """
-    there = store.get(key)
-    if there is None or not is_cut_off(there.body) or not isinstance(store, KeepsVersions):
+    current = store.get(key)
+    if current is None or not is_cut_off(current.body) or not isinstance(store, KeepsVersions):
         return False
     before = next((body for body in store.versions(key) if body is None or not is_cut_off(body)), None)
     if before is None or not _is_object(before):
         return False
-    with suppress(LostRaceError):  # another process has mended it, or goes on with it
-        store.swap(key, before, expected=there.version)
+    with suppress(LostRaceError):  # another process repaired or rewrote it
+        store.swap(key, before, expected=current.version)
     return True
 
 
 def _was_never_whole(store: ObjectStore, key: str) -> bool:
-    """Tell whether a bucket keeps versions, and each that it keeps of an object was cut off."""
+    """Return whether the bucket keeps versions and all versions of the object are truncated."""
     if not isinstance(store, KeepsVersions):
         return False
-    kept = [body for body in store.versions(key) if body is not None]
-    return bool(kept) and all(map(is_cut_off, kept))
+    bodies = [body for body in store.versions(key) if body is not None]
+    return bool(bodies) and all(map(is_cut_off, bodies))
 
 
 def _is_object(body: bytes) -> bool:
@@ -115,16 +112,16 @@ def _is_object(body: bytes) -> bool:
 _LOGGER: Final = logging.getLogger("reconciler.register")
 
 MARKS: Final = 256
-_OURS: Final = ("format", "epoch", "nonce", "marks")
+_FRAME_FIELDS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
-"""How long an update goes on against others, unless told otherwise."""
-_TOLD: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
+"""Default limit of an update against other writers."""
+_TROUBLE_NAMES: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
 _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRegister:
-    """A register as it was read: what it holds, and what to swap against."""
+    """A register's value and the version to swap against."""
 
     value: dict[str, Any]
     epoch: int
@@ -133,7 +130,7 @@ class ReadRegister:
 
 
 class Register:
-    """One register of a store. `format` is its name and the highest version understood: `reconciler.head/2`."""
+    """A register in a store. `format` is its name and the highest version understood: `reconciler.head/2`."""
 
     def __init__(
         self,
@@ -144,10 +141,10 @@ class Register:
         shape: Any = dict,
         is_new: Callable[[ObjectStore], bool] = lambda _: False,
     ) -> None:
-        """Name the register; nothing is read yet. What is read is of the `shape` (`check_shape`), or damaged.
+        """Name the register without reading it. A value not of the `shape` (`check_shape`) is damaged.
 
-        One whose first write was cut off counts as never written: `is_new` tells where that is so, or the versions
-        that the bucket keeps do.
+        A register whose first write was truncated counts as never written if `is_new` returns true or all versions in
+        the bucket are truncated.
         """
         self.store = store
         self.key = key
@@ -156,11 +153,11 @@ class Register:
         self._is_new = is_new
 
     def read(self) -> ReadRegister | None:
-        """Return what it holds now; `None` where it was never written.
+        """Return the current state; `None` if it was never written.
 
         Raises:
             NewerFormatError: It was written by a newer version.
-            UserError: It is not one of ours, or damaged.
+            UserError: It is not a register, or damaged.
         """
         stored = self.store.get(self.key)
         return None if stored is None or self._is_unwritten(stored) else self._parse(stored)
@@ -168,14 +165,14 @@ class Register:
     def swap(
         self, held: ReadRegister | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
     ) -> ReadRegister:
-        """Replace what was read as `held` (`None`: what does not exist) by `value`; `epoch` stays unless given.
+        """Replace `held` (`None`: does not exist) by `value`; the epoch stays unless given.
 
         Raises:
-            LostRaceError: Someone else's write is there; ours may lie below it, its mark tells.
+            LostRaceError: Another write was first; if our mark is in the register, ours landed before it.
         """
         before = 0 if held is None else held.epoch
         after = before if epoch is None else epoch
-        taken = [name for name in _OURS if name in value]
+        taken = [name for name in _FRAME_FIELDS if name in value]
         if after < before or taken:
             message = f"{self.key}: epoch {before} → {after}, fields of the register's own: {taken}"
             raise BrokenInvariantError(message, hint="Please report this.")
@@ -187,10 +184,10 @@ class Register:
         try:
             version = self.store.swap(self.key, body, expected=None if held is None else held.version)
         except LostRaceError:
-            there = self.store.get(self.key) if held is None else None
-            if there is None or not self._is_unwritten(there):
+            current = self.store.get(self.key) if held is None else None
+            if current is None or not self._is_unwritten(current):
                 raise
-            version = self.store.swap(self.key, body, expected=there.version)
+            version = self.store.swap(self.key, body, expected=current.version)
         return ReadRegister(value, after, marks, version)
 
     def update(
@@ -202,17 +199,17 @@ class Register:
         raises_epoch: bool = False,
         known: ReadRegister | None = None,
     ) -> ReadRegister | None:
-        """Read, let `change` decide anew, swap; again when another writer was faster. Return what holds then.
+        """Read, call `change`, swap; retry if another writer was first. Return the resulting state.
 
-        `change` returns `None` when there is nothing to do, and may be called once for every attempt. Doing the
-        same update (the same mark) twice does it once. `raises_epoch` fences: the swap is made under the next epoch.
-        `known` is what it held a moment ago: tried before anything is read, and believed only where that swap succeeds.
+        `change` returns `None` if there is nothing to do; it may be called several times. Repeating an update with the
+        same mark does it once. `raises_epoch` swaps under the next epoch, which fences. `known` is a recent state: it
+        is swapped first without a read, and used only if that swap succeeds.
 
         Raises:
-            LostRaceError: Others were faster every time, until patience ended.
-            UnansweredError: The store did not say whether it was done, as long; ask again with the same mark.
+            LostRaceError: Other writers were first until patience ended.
+            UnansweredError: The outcome is unknown; retry with the same mark.
         """
-        if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
+        if known is not None and (swapped := self._try_known_state(known, change, mark)) is not None:
             return swapped
         tries = Tries(_BACKOFF, within_s=PATIENCE_S if patience_s is None else patience_s)
         trouble: ReconcilerError | None = None
@@ -229,14 +226,13 @@ class Register:
                 swapped = self.swap(held, value, epoch=epoch, mark=mark)
             except (LostRaceError, UnansweredError) as error:
                 trouble = error
-                note(_LOGGER, _TOLD[type(error)], register=self.key, attempt=tries.failed + 1)
+                note(_LOGGER, _TROUBLE_NAMES[type(error)], register=self.key, attempt=tries.failed + 1)
             else:
                 note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=tries.failed + 1)
                 return swapped
             if tries.is_over:
                 break
-            # A pause grows with what a try takes, until there is room for all: forty writers of a bucket that tried
-            # again at once would leave it no time for the one that wins.
+            # A pause grows with the duration of a try: forty writers that retried at once would starve the winner.
             tries.wait(least_s=2 * (tries.spent_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
@@ -244,7 +240,7 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> ReadRegister | None:
-        """Read; where that fails after a write without an answer, it is that write of which nobody knows."""
+        """Read; if that fails after an unanswered write, the outcome of that write is unknown."""
         try:
             return self.read()
         except RetryableError as error:
@@ -252,10 +248,10 @@ class Register:
                 raise UnansweredError(error.message, hint=error.hint) from error
             raise
 
-    def _swapped(
+    def _try_known_state(
         self, known: ReadRegister, change: Callable[[ReadRegister | None], dict[str, Any] | None], mark: str
     ) -> ReadRegister | None:
-        """Swap what may be out of date; `None`: it is, or says that there is nothing to do, or to refuse."""
+        """Swap against a possibly stale state; `None` if that fails or `change` declines."""
         try:
             value = change(known)
         except ReconcilerError:
@@ -268,7 +264,7 @@ class Register:
             return None
 
     def _is_unwritten(self, stored: Stored) -> bool:
-        """Tell whether what is there is what a first write left that was cut off."""
+        """Return whether the body is a truncated first write."""
         body = stored.body
         if body.endswith(b"}") or not is_cut_off(body):
             return False
@@ -292,21 +288,21 @@ class Register:
             parsed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             if is_cut_off(body):
-                raise cut_off(self.store, self.key, body) from error
+                raise truncation_error(self.store, self.key, body) from error
             raise self._damaged(str(error)) from error
         if not isinstance(parsed, dict):
             raise self._damaged("not a JSON object")
         return parsed
 
-    def _check_format(self, found: object) -> None:
-        if found == self.format:
+    def _check_format(self, stored_format: object) -> None:
+        if stored_format == self.format:
             return
         name, _, version = self.format.rpartition("/")
-        found_name, _, found_version = str(found).rpartition("/")
-        if found_name != name or not found_version.isdecimal():
-            raise self._damaged(f"its format is {found!r}, not {self.format!r}")
-        if int(found_version) > int(version):
-            message = f"{self.store.url}: {self.key} was written by a newer version of reconciler ({found})"
+        stored_name, _, stored_version = str(stored_format).rpartition("/")
+        if stored_name != name or not stored_version.isdecimal():
+            raise self._damaged(f"its format is {stored_format!r}, not {self.format!r}")
+        if int(stored_version) > int(version):
+            message = f"{self.store.url}: {self.key} was written by a newer version of reconciler ({stored_format})"
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
 
     def _damaged(self, why: str) -> UserError:
@@ -315,5 +311,5 @@ class Register:
 
 
 def fresh_mark() -> str:
-    """Return a mark by which a register's writer knows its swap again; short, since 256 of them are kept."""
+    """Return a mark that identifies a swap; short, because 256 are stored."""
     return nonce()[:16]

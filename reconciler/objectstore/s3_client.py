@@ -1,7 +1,9 @@
-"""Clients of one S3 location: its bucket and prefix, credentials, retries, errors, and pyarrow's file system.
+"""Clients of one S3 location: credentials, retries, error translation and pyarrow's file system.
 
-botocore's own pauses after a refusal begin at up to a second; a store that is only busy for a moment need not wait so
-long. Whether a request is tried again, and how often, stays botocore's to say.
+All clients are made of one resolved setting. What a location leaves open, boto3 resolves as every AWS tool does
+(environment, profile, container or instance role), once, in the process that opens the store. Other processes receive
+region, endpoint, path style and credentials (`Clients.resolved`) and read no environment. Refreshed credentials are
+taken at each pickling.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError
-from reconciler.objectstore.base import Doing
-from reconciler.objectstore.settings import Credentials, Place, Secret, StoreSettings
+from reconciler.objectstore.base import StoreOperation
+from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import note_attempt
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import one_line
@@ -33,10 +35,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
-# Errors of S3 and of the connection to it, as errors of ours.
-
-
-_RIGHTS: Final[dict[Doing, str]] = {
+_RIGHTS: Final[dict[StoreOperation, str]] = {
     "reach": "s3:ListBucket",
     "read": "s3:GetObject (and s3:ListBucket: without it a missing object is denied, too)",
     "write": "s3:PutObject (and kms:GenerateDataKey, kms:Decrypt where a key is named)",
@@ -44,7 +43,7 @@ _RIGHTS: Final[dict[Doing, str]] = {
     "list": "s3:ListBucket on the bucket",
     "delete": "s3:DeleteObject",
 }
-_AGAIN: Final = "Nothing that was acknowledged is lost. Run the same command again."
+_RERUN: Final = "Nothing that was acknowledged is lost. Run the same command again."
 _DENIED: Final = frozenset({"AccessDenied", "Forbidden", "403", "AllAccessDisabled", "AccountProblem"})
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _UNKNOWN: Final = frozenset(
@@ -56,51 +55,51 @@ _BUSY: Final = frozenset(
     | {"429", "503", "KMS.ThrottlingException"}
 )
 _IN_THE_WAY: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
-_ELSEWHERE: Final = frozenset(
+_WRONG_REGION: Final = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "301", "307", "IllegalLocationConstraintException"}
     | {"AuthorizationHeaderMalformed"}
 )
 _TOO_LARGE: Final = frozenset({"EntityTooLarge", "MaxSizeExceeded", "413"})
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "507"})
 _SERVER_ERROR: Final = 500
-_ANSWERED: Final = frozenset({"ETag", "LastModified", "Size", "UploadId", "CopyPartResult", "ContentLength"})
-"""What each answer of S3 has that is asked for it."""
+_ANSWER_KEYS: Final = frozenset({"ETag", "LastModified", "Size", "UploadId", "CopyPartResult", "ContentLength"})
+"""Keys that S3's answers must have."""
 
 
 @contextmanager
-def s3_faults(doing: Doing, url: str) -> Iterator[None]:
-    """Raise our error for what goes wrong with S3 inside; `doing` completes "cannot … URL"."""
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415 - as above
+def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
+    """Translate S3 errors raised inside; `doing` completes "cannot … URL"."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415 - lazy import
 
     try:
         yield
     except (ClientError, BotoCoreError) as error:
-        raise told(error, doing, url) from error
+        raise translate_error(error, doing, url) from error
     except (KeyError, ResponseParserError) as error:
-        if isinstance(error, KeyError) and error.args[0] not in _ANSWERED:
+        if isinstance(error, KeyError) and error.args[0] not in _ANSWER_KEYS:
             raise
         why = f"its answer has no {error.args[0]}" if isinstance(error, KeyError) else "its answer is not S3's"
         message = f"cannot {doing} {url}: what answers is not an S3 store: {why}"
         raise StoreRefusedError(message, hint="Correct `endpoint`, or AWS_ENDPOINT_URL_S3.") from error
-    except ValueError as error:  # how botocore refuses an endpoint or a region that cannot be
+    except ValueError as error:  # botocore's refusal of an endpoint or region
         message = f"cannot {doing} {url}: {error}"
         raise StoreRefusedError(
             message, hint="Correct `endpoint` and `region`, or the environment they come from."
         ) from error
 
 
-def told(error: ClientError | BotoCoreError, doing: Doing, url: str) -> ReconcilerError:
-    """Return the error that says what to do, be it an answer or that there was none."""
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - as above
+def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, url: str) -> ReconcilerError:
+    """Return the error for a failed request, answered or not."""
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     if isinstance(error, ClientError):
-        return from_answer(error, doing, url)
-    return from_client(error, doing, url)
+        return error_from_answer(error, doing, url)
+    return error_from_botocore(error, doing, url)
 
 
 def code_of(error: ClientError) -> str:
-    """Return S3's own word for an error; a HEAD has no body, so it is the status there."""
+    """Return S3's error code; the HTTP status for a HEAD, which has no body."""
     return one_line(str(error.response.get("Error", {}).get("Code", "") or status_of(error)))
 
 
@@ -109,8 +108,8 @@ def status_of(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
-    """Return the error that says what to do about an answer of the store."""
+def error_from_answer(error: ClientError, doing: StoreOperation, url: str) -> ReconcilerError:
+    """Return the error for an error answer of the store."""
     code, where = code_of(error), f"cannot {doing} {url}"
     if code in {"NoSuchBucket", "404"}:
         return StoreRefusedError(
@@ -119,7 +118,7 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     if code in _DENIED:
         return StoreRefusedError(f"{where}: access denied", hint=f"Allow these credentials {_RIGHTS[doing]}.")
     if code in _EXPIRED:
-        return MendFirstError(f"{where}: the credentials have expired", hint=f"Renew them (log in again). {_AGAIN}")
+        return MendFirstError(f"{where}: the credentials have expired", hint=f"Renew them (log in again). {_RERUN}")
     if code in _UNKNOWN:
         return StoreRefusedError(
             f"{where}: the credentials are not accepted ({code})",
@@ -128,263 +127,254 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     if code in _SKEWED:
         return MendFirstError(
             f"{where}: the clock of this machine is off by more than the store allows",
-            hint=f"Set it right (chronyc, timedatectl). {_AGAIN}",
+            hint=f"Set it right (chronyc, timedatectl). {_RERUN}",
         )
     if code in _BUSY:
-        return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_AGAIN}")
+        return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_RERUN}")
     if code in _IN_THE_WAY:
-        return RetryableError(f"{where}: other writers are in the way ({code})", hint=f"Wait a little. {_AGAIN}")
-    if code in _ELSEWHERE:
-        return _elsewhere(error, where)
+        return RetryableError(f"{where}: other writers are in the way ({code})", hint=f"Wait a little. {_RERUN}")
+    if code in _WRONG_REGION:
+        return _wrong_region_error(error, where)
     if code in _TOO_LARGE:
         return StoreRefusedError(f"{where}: the object is too large for this store", hint="Write less at once.")
     if code in _FULL:
-        return MendFirstError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_AGAIN}")
-    return _other(error, doing, where)
+        return MendFirstError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_RERUN}")
+    return _other_error(error, doing, where)
 
 
-def _elsewhere(error: ClientError, where: str) -> ReconcilerError:
+def _wrong_region_error(error: ClientError, where: str) -> ReconcilerError:
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     details: dict[str, object] = {**error.response.get("Error", {})}
     region = details.get("Region") or headers.get("x-amz-bucket-region")
-    told = f"region {one_line(str(region))}" if region else "another region"
-    return StoreRefusedError(f"{where}: the bucket is in {told}", hint="Set `region` of the location, or AWS_REGION.")
-
-
-def _other(error: ClientError, doing: Doing, where: str) -> ReconcilerError:
-    code = code_of(error)
-    said = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason given")).rstrip(". ")
-    if code.startswith("KMS."):
-        return StoreRefusedError(
-            f"{where}: {said} ({code})", hint="Check the key, and that these credentials may use it."
-        )
-    if status_of(error) >= _SERVER_ERROR or code in {"RequestTimeout", "InternalError"}:
-        return RetryableError(f"{where}: the store failed: {said} ({code})", hint=_AGAIN)
+    location = f"region {one_line(str(region))}" if region else "another region"
     return StoreRefusedError(
-        f"{where}: {said} ({code})", hint=f"Check the location, and that it allows {_RIGHTS[doing]}."
+        f"{where}: the bucket is in {location}", hint="Set `region` of the location, or AWS_REGION."
     )
 
 
-def from_client(error: BotoCoreError, doing: Doing, url: str) -> ReconcilerError:
-    """Return the error that says what to do where no answer came."""
-    from botocore import exceptions as found  # noqa: PLC0415 - only users of S3 pay
+def _other_error(error: ClientError, doing: StoreOperation, where: str) -> ReconcilerError:
+    code = code_of(error)
+    reason = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason given")).rstrip(". ")
+    if code.startswith("KMS."):
+        return StoreRefusedError(
+            f"{where}: {reason} ({code})", hint="Check the key, and that these credentials may use it."
+        )
+    if status_of(error) >= _SERVER_ERROR or code in {"RequestTimeout", "InternalError"}:
+        return RetryableError(f"{where}: the store failed: {reason} ({code})", hint=_RERUN)
+    return StoreRefusedError(
+        f"{where}: {reason} ({code})", hint=f"Check the location, and that it allows {_RIGHTS[doing]}."
+    )
 
-    where, said = f"cannot {doing} {url}", one_line(str(error)).rstrip(". ")
+
+def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -> ReconcilerError:
+    """Return the error for a request without an answer."""
+    from botocore import exceptions  # noqa: PLC0415 - lazy import
+
+    where, reason = f"cannot {doing} {url}", one_line(str(error)).rstrip(". ")
     match error:
-        case found.NoCredentialsError():
+        case exceptions.NoCredentialsError():
             return StoreRefusedError(
                 f"{where}: no credentials were found",
                 hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login).",
             )
         case (
-            found.PartialCredentialsError()
-            | found.CredentialRetrievalError()
-            | found.TokenRetrievalError()
-            | found.SSOError()
-            | found.ProfileNotFound()
-            | found.ConfigNotFound()
-            | found.ConfigParseError()
+            exceptions.PartialCredentialsError()
+            | exceptions.CredentialRetrievalError()
+            | exceptions.TokenRetrievalError()
+            | exceptions.SSOError()
+            | exceptions.ProfileNotFound()
+            | exceptions.ConfigNotFound()
+            | exceptions.ConfigParseError()
         ):
             hint = "Correct the AWS profile or environment, or log in again."
-            return StoreRefusedError(f"{where}: {said}", hint=hint)
-        case found.SSLError():
+            return StoreRefusedError(f"{where}: {reason}", hint=hint)
+        case exceptions.SSLError():
             hint = "Check the endpoint's certificate; AWS_CA_BUNDLE names authorities of your own."
-            return StoreRefusedError(f"{where}: {said}", hint=hint)
-        case found.ConnectTimeoutError() | found.ReadTimeoutError():
-            return RetryableError(f"{where}: no answer in time ({said})", hint=f"Check the network. {_AGAIN}")
-        case found.HTTPClientError() | found.ConnectionError() | found.IncompleteReadError():
-            hint = f"Check the endpoint, its name and the network. {_AGAIN}"
-            return RetryableError(f"{where}: {_unreachable(error)}", hint=hint)
-        case found.ParamValidationError() | found.InvalidRegionError():
-            return StoreRefusedError(f"{where}: {said}", hint="Correct the location.")
+            return StoreRefusedError(f"{where}: {reason}", hint=hint)
+        case exceptions.ConnectTimeoutError() | exceptions.ReadTimeoutError():
+            return RetryableError(f"{where}: no answer in time ({reason})", hint=f"Check the network. {_RERUN}")
+        case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
+            hint = f"Check the endpoint, its name and the network. {_RERUN}"
+            return RetryableError(f"{where}: {_connection_failure(error)}", hint=hint)
+        case exceptions.ParamValidationError() | exceptions.InvalidRegionError():
+            return StoreRefusedError(f"{where}: {reason}", hint="Correct the location.")
         case _:
-            return RetryableError(f"{where}: {said}", hint=_AGAIN)
+            return RetryableError(f"{where}: {reason}", hint=_RERUN)
 
 
-def _unreachable(error: BotoCoreError) -> str:
-    """Say why nothing came, in the words of the innermost cause."""
+def _connection_failure(error: BotoCoreError) -> str:
+    """Return the reason of the innermost cause."""
     cause: BaseException = error
     while (cause.__cause__ or cause.__context__) is not None:
         cause = cause.__cause__ or cause.__context__ or cause
     if isinstance(cause, OSError) and cause.strerror:
-        # The whole address of the request names bucket and key, as what we say of it does: its host is enough.
-        asked = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
-        return f"{cause.strerror.lower()}{f' ({asked.scheme}://{asked.netloc})' if asked.netloc else ''}"
+        # The full address would repeat bucket and key: the host is enough.
+        endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
+        return f"{cause.strerror.lower()}{f' ({endpoint.scheme}://{endpoint.netloc})' if endpoint.netloc else ''}"
     return one_line(str(error)).rstrip(". ")
-
-
-# Clients.
 
 
 _EVENT: Final = "needs-retry.s3"
 _BOTOCORE: Final = "retry-config-s3"
-"""What botocore calls its own handler."""
+"""botocore's name of its own handler."""
 _LONGEST_S: Final = 20.0
 _BUSY_STATUS: Final = frozenset({429, 503})
 
 
-def pause_from(client: S3Client, initial_ms: int, *, attempts: int) -> None:
-    """Let a client pause `initial_ms` after the first refusal, and twice as long after each that follows."""
-    from botocore.retries.standard import register_retry_handler  # noqa: PLC0415 - only users of S3 pay
+def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
+    """Make a client pause `initial_ms` after the first refusal, doubled after each further one.
+
+    botocore's own pauses begin at up to a second. It still decides whether to retry.
+    """
+    from botocore.retries.standard import register_retry_handler  # noqa: PLC0415 - lazy import
 
     events: Any = client.meta.events
     events.unregister(_EVENT, unique_id=_BOTOCORE)
-    decided: Callable[..., float | None] = register_retry_handler(client, attempts).needs_retry
+    decide: Callable[..., float | None] = register_retry_handler(client, attempts).needs_retry
     events.unregister(_EVENT, unique_id=_BOTOCORE)
 
-    def needs_retry(**answered: Any) -> float | None:
-        pause_s = decided(**answered)
-        is_busy = answered.get("response") is not None and answered["response"][0].status_code in _BUSY_STATUS
-        return pause_s if pause_s is None or not is_busy else pause_after(answered["attempts"], initial_ms)
+    def needs_retry(**event: Any) -> float | None:
+        pause_s = decide(**event)
+        is_busy = event.get("response") is not None and event["response"][0].status_code in _BUSY_STATUS
+        return pause_s if pause_s is None or not is_busy else pause_after(event["attempts"], initial_ms)
 
     events.register(_EVENT, needs_retry)
 
 
 def pause_after(attempt: int, initial_ms: int) -> float:
-    """Return the seconds to pause after a try that was refused, counted from 1: at least half of what doubling says."""
+    """Return the pause in seconds after the refused try number `attempt` (from 1)."""
     return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).after(attempt)
 
 
-# Objects in the words of S3's calls.
-
-
 class ObjectName(TypedDict):
-    """An object as S3 names it."""
+    """An object in S3's terms."""
 
     Bucket: str
     Key: str
 
 
-def named(place: Place, key: str) -> ObjectName:
-    """Return the object a key of a place is."""
+def object_name(place: BucketLocation, key: str) -> ObjectName:
+    """Return the object of a key."""
     return {"Bucket": place.bucket, "Key": place.name_of(key)}
 
 
-def copied_from(source: ObjectName) -> CopySourceTypeDef:
-    """Return an object as what is copied."""
+def copy_source(source: ObjectName) -> CopySourceTypeDef:
+    """Return an object as the source of a copy."""
     return {"Bucket": source["Bucket"], "Key": source["Key"]}
 
 
-# Clients of one S3 location, all made by boto3 of one resolved setting.
-#
-# What a location leaves open, boto3 finds out where every AWS tool does: environment (`AWS_REGION`,
-# `AWS_ENDPOINT_URL_S3`, `AWS_PROFILE`, …), profile, container and instance role. It does that once, in the process that
-# opens the store; this is the edge where the AWS environment is read, and nothing above reads it. What travels to other
-# processes (`Clients.resolved`) names region, endpoint, path style and credentials, so that executors and pyarrow reach
-# the same place as we do and ask no environment of their own. Lent credentials that are refreshed are refreshed here:
-# they are taken anew for every journey.
-
-
 POOL: Final = 64
-"""Connections a client keeps: more threads than this wait for one another."""
+"""Connections a client keeps; more threads than this wait."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""Where pauses begin short: from 100 ms they come to as many seconds in all."""
+"""If pauses begin at 100 ms: as many seconds in all as five usual ones."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Short, for what is written under a condition is small, and may be written under a lease (see `swap.py`)."""
+"""Short: conditional writes are small and may hold a lease (see `swap.py`)."""
 _NO_PROFILE: Final = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-"""What botocore looks for where settings are complete: not even a profile, which may not exist there."""
+"""Disables botocore's profiles for complete settings."""
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ClientPair:
     """The two clients of a process, and what they were made of."""
 
     steady: S3Client
-    """Tries again by itself: for reads, and for writes that may be done twice."""
+    """Retries: for reads and repeatable writes."""
     once: S3Client
-    """Never tries again by itself: for conditional writes, and for reading them back."""
+    """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
-    """Complete but for credentials that are refreshed."""
+    """Complete but for refreshed credentials."""
     credentials: Any
 
 
 class Clients:
-    """Opens the clients of a location when they are first needed, once a process. Safe to share between threads."""
+    """Opens the clients of a location on first use, once per process. Thread-safe."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
-        self._opened: Opened | None = None
+        self._cached_pair: ClientPair | None = None
         self._process = os.getpid()
         self._lock = threading.Lock()
 
     @property
     def steady(self) -> S3Client:
-        """The client that tries again by itself."""
+        """The client that retries."""
         return self._open().steady
 
     @property
     def once(self) -> S3Client:
-        """The client that never does."""
+        """The client that does not retry."""
         return self._open().once
 
     def reach_the_same_as(self, other: Clients) -> bool:
-        """Tell whether ours may be asked for what the other's reach: one endpoint, one set of credentials."""
+        """Return whether both have the same endpoint and credentials, so that the server can copy between them."""
         ours, theirs = self._open().settings, other._open().settings
         return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
 
     def resolved(self) -> StoreSettings:
-        """Return complete settings, with the credentials as they are now; without, where none were found."""
+        """Return complete settings with the current credentials, if any were found."""
         opened = self._open()
         if self.settings.credentials is not None or opened.credentials is None:
             return opened.settings
-        with s3_faults("reach", self.settings.url):
-            return replace(opened.settings, credentials=_frozen(opened.credentials.get_frozen_credentials()))
+        with translate_s3_errors("reach", self.settings.url):
+            return replace(opened.settings, credentials=_credentials_of(opened.credentials.get_frozen_credentials()))
 
-    def _open(self) -> Opened:
-        if self._process != os.getpid():  # a fork must not share its parent's sockets, nor a lock somebody held
-            self._opened, self._lock, self._process = None, threading.Lock(), os.getpid()
-        if self._opened is not None:
-            return self._opened
-        with self._lock, s3_faults("reach", self.settings.url):
-            if self._opened is None:
-                self._opened = _opened(self.settings)
-            return self._opened
+    def _open(self) -> ClientPair:
+        if self._process != os.getpid():  # a fork must not share sockets or a held lock
+            self._cached_pair, self._lock, self._process = None, threading.Lock(), os.getpid()
+        if self._cached_pair is not None:
+            return self._cached_pair
+        with self._lock, translate_s3_errors("reach", self.settings.url):
+            if self._cached_pair is None:
+                self._cached_pair = _cached_pair(self.settings)
+            return self._cached_pair
 
 
-def _opened(settings: StoreSettings) -> Opened:
-    import boto3.session  # noqa: PLC0415 - a fifth of a second that only users of S3 pay
-    import botocore.session  # noqa: PLC0415 - as above
+def _cached_pair(settings: StoreSettings) -> ClientPair:
+    import boto3.session  # noqa: PLC0415 - lazy import: takes 0.2 s
+    import botocore.session  # noqa: PLC0415 - lazy import
 
     core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session = boto3.session.Session(botocore_session=core)
-    # Not before: a session of boto3 adds a folder to its reader, and ours is shared by every session.
+    # boto3's session adds a folder to its loader; ours is shared, so it is registered afterwards.
     core.register_component("data_loader", _descriptions())
-    draft = _client(session, settings, attempts=1)  # which alone knows what environment and profile say
-    found = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _foreign(draft))
-    if found.force_path_style is None:
-        style = _s3_options(draft).get("addressing_style", "path" if found.endpoint is not None else "virtual")
-        found = replace(found, force_path_style=style == "path")
-    return Opened(
-        _client(session, found, attempts=ATTEMPTS if found.patience.initial_backoff_ms is None else _MORE_ATTEMPTS),
-        _client(session, found, attempts=1),
-        found,
+    draft = _client(session, settings, attempts=1)  # knows what environment and profile set
+    complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
+    if complete.force_path_style is None:
+        style = _s3_options(draft).get("addressing_style", "path" if complete.endpoint is not None else "virtual")
+        complete = replace(complete, force_path_style=style == "path")
+    return ClientPair(
+        _client(
+            session, complete, attempts=ATTEMPTS if complete.patience.initial_backoff_ms is None else _MORE_ATTEMPTS
+        ),
+        _client(session, complete, attempts=1),
+        complete,
         session.get_credentials() if settings.credentials is None else None,
     )
 
 
 @cache
 def _descriptions() -> Any:
-    """Return botocore's reader of its descriptions of services, which keeps them: a tenth of a second a store."""
-    import botocore.loaders  # noqa: PLC0415 - as above
+    """Return botocore's loader, cached: loading the service descriptions takes 0.1 s."""
+    import botocore.loaders  # noqa: PLC0415 - lazy import
 
     return botocore.loaders.Loader()
 
 
 def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client:
-    from botocore.config import Config  # noqa: PLC0415 - as above
-    from botocore.handlers import add_expect_header  # noqa: PLC0415 - as above
+    from botocore.config import Config  # noqa: PLC0415 - lazy import
+    from botocore.handlers import add_expect_header  # noqa: PLC0415 - lazy import
 
     options: dict[str, Any] = {}
-    # Bodies are signed, and go with their length: no trailer, which not every store understands.
+    # Sign bodies and send their length: not every store understands trailers.
     options["s3"] = {"payload_signing_enabled": True}
     options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if settings.credentials is not None:
@@ -408,23 +398,23 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
         endpoint_url=settings.endpoint,
         config=config,
         verify=settings.trust_file,
-        **_keys(settings.credentials),
+        **_key_options(settings.credentials),
     )
-    # Asking first whether a body is welcome costs every small write a round trip.
+    # `Expect: 100-continue` costs every small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", note_attempt)
     for operation in ("PutObject", "UploadPart"):
-        client.meta.events.register(f"provide-client-params.s3.{operation}", _with_digest)
+        client.meta.events.register(f"provide-client-params.s3.{operation}", _add_digest)
     if patience.idle_ms is not None:
-        _let_go_of_idle(client, patience.idle_ms / 1000)
+        _drop_idle_connections(client, patience.idle_ms / 1000)
     if patience.initial_backoff_ms is not None and not is_conditional:
-        pause_from(client, patience.initial_backoff_ms, attempts=attempts)
+        set_busy_pause(client, patience.initial_backoff_ms, attempts=attempts)
     return client
 
 
-def _let_go_of_idle(client: S3Client, idle_s: float) -> None:
-    """Let a client open a new connection where the last request over one was longer ago: servers drop what is idle."""
-    from botocore.awsrequest import (  # noqa: PLC0415 - as above
+def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
+    """Replace connections idle for longer than `idle_s`, which servers drop."""
+    from botocore.awsrequest import (  # noqa: PLC0415 - lazy import
         AWSHTTPConnection,
         AWSHTTPConnectionPool,
         AWSHTTPSConnection,
@@ -435,14 +425,14 @@ def _let_go_of_idle(client: S3Client, idle_s: float) -> None:
         class Connection(kind):  # type: ignore[misc]
             _used_s = 0.0
 
-            def request(self, *given: Any, **named: Any) -> Any:
+            def request(self, *args: Any, **options: Any) -> Any:
                 self._used_s = monotonic()
-                return super().request(*given, **named)
+                return super().request(*args, **options)
 
             def getresponse(self) -> Any:
-                found = super().getresponse()
+                response = super().getresponse()
                 self._used_s = monotonic()
-                return found
+                return response
 
             @property
             def is_connected(self) -> bool:
@@ -460,26 +450,26 @@ def _let_go_of_idle(client: S3Client, idle_s: float) -> None:
     }
 
 
-def _with_digest(params: dict[str, Any], **_: object) -> None:
-    """Let the store compare a body with its digest: some keep what is left of one whose sender was killed."""
+def _add_digest(params: dict[str, Any], **_: object) -> None:
+    """Send a digest, because some stores keep a truncated body of a killed sender."""
     digest = hashlib.md5(params["Body"], usedforsecurity=False).digest()
     params["ContentMD5"] = base64.b64encode(digest).decode()
 
 
-def _keys(credentials: Credentials | None) -> dict[str, str]:
+def _key_options(credentials: Credentials | None) -> dict[str, str]:
     if credentials is None:
         return {}
     keys = {"aws_access_key_id": credentials.access_key, "aws_secret_access_key": credentials.secret_key.text}
     return keys if credentials.token is None else {**keys, "aws_session_token": credentials.token.text}
 
 
-def _frozen(found: ReadOnlyCredentials) -> Credentials:
-    token = None if found.token is None else Secret(found.token)
-    return Credentials(str(found.access_key), Secret(str(found.secret_key)), token)
+def _credentials_of(frozen: ReadOnlyCredentials) -> Credentials:
+    token = None if frozen.token is None else Secret(frozen.token)
+    return Credentials(str(frozen.access_key), Secret(str(frozen.secret_key)), token)
 
 
-def _foreign(client: S3Client) -> str | None:
-    """Return the endpoint that environment or profile name; `None` for AWS's own."""
+def _custom_endpoint(client: S3Client) -> str | None:
+    """Return a custom endpoint; `None` for AWS's own."""
     endpoint = client.meta.endpoint_url
     return None if (urlsplit(endpoint).hostname or "").endswith(_AWS) else endpoint
 
@@ -489,30 +479,27 @@ def _s3_options(client: S3Client) -> dict[str, Any]:
     return options
 
 
-# pyarrow's file system for a location, made of the same resolved setting as our own clients.
-#
-# pyarrow reads `AWS_ENDPOINT_URL`, not `AWS_ENDPOINT_URL_S3`, and profiles in its own way: it is told everything.
-
-
 def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
-    """Return a file system of pyarrow, and the path that the location has in it.
+    """Return pyarrow's file system and the location's path in it, made of the same settings as our clients.
+
+    pyarrow does not read `AWS_ENDPOINT_URL_S3` and reads profiles differently, so everything is passed.
 
     Raises:
-        UserError: pyarrow cannot reach such a location.
+        UserError: pyarrow cannot reach the location.
     """
-    from pyarrow.fs import LocalFileSystem, S3FileSystem  # noqa: PLC0415 - only who asks for it pays
+    from pyarrow.fs import LocalFileSystem, S3FileSystem  # noqa: PLC0415 - lazy import
 
     match settings.scheme:
         case "file":
             return LocalFileSystem(), settings.rest
         case "s3":
-            place = Place.of(settings)
+            place = BucketLocation.of(settings)
             resolved = Clients(settings).resolved()
             return S3FileSystem(**_options(resolved)), f"{place.bucket}/{place.prefix}".rstrip("/")
         case "gs" | "az":
-            from reconciler.objectstore.cloud_client import CloudClients  # noqa: PLC0415 - only who asks for it pays
+            from reconciler.objectstore.cloud_client import CloudClients  # noqa: PLC0415 - lazy import
 
-            place = Place.of(settings)
+            place = BucketLocation.of(settings)
             return CloudClients(settings).arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
         case _:
             hint = "Use a file://, s3://, gs:// or az:// location."

@@ -1,8 +1,7 @@
-"""The object store in an S3 bucket: conditional writes, multipart uploads, listings and versions.
+"""The object store in an S3 bucket.
 
-A version is an ETag. Bodies above 32 MiB go in parts, several at once; copies between buckets of one endpoint are
-made by the server. What a location leaves open comes from the AWS environment and profile (`s3_client.py`); the store
-travels with everything resolved, credentials included, so pickle it only to where they may go.
+A version is an ETag. Bodies above 32 MiB are sent in parts, several at once; copies between buckets of one endpoint are
+made by the server. The store pickles with everything resolved, credentials included (`s3_client.py`).
 """
 
 from __future__ import annotations
@@ -24,60 +23,54 @@ from reconciler.objectstore.base import (
     Version,
     missing_object,
     probe_conditions,
-    rest_of,
+    read_chunks,
 )
 from reconciler.objectstore.s3_client import (
     Clients,
     ObjectName,
     code_of,
-    copied_from,
-    named,
-    s3_faults,
+    copy_source,
+    object_name,
     status_of,
-    told,
+    translate_error,
+    translate_s3_errors,
 )
-from reconciler.objectstore.settings import Place, StoreSettings
-from reconciler.objectstore.swap import Answer, ConditionalWrite, Failed
+from reconciler.objectstore.settings import BucketLocation, StoreSettings
+from reconciler.objectstore.swap import ConditionalWrite, WriteFailure, WriteOutcome
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 
-# What lies under a prefix of a bucket, in the order of the keys.
-
-
 _LISTS_BY_FOLDER: Final = "SeaweedFS"
-"""This server names a folder's objects before its neighbours (`a/b` before `a-b`), where S3 sorts keys as text."""
+"""This server lists a folder before its siblings (`a/b` before `a-b`); S3 sorts keys as text."""
 
 
-def listing(client: S3Client, place: Place, prefix: str) -> Iterator[Listed]:
-    """Yield what lies under `prefix` of a place, sorted by key; a page at a time, where the server sorts."""
+def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[Listed]:
+    """Yield objects under `prefix`, sorted by key; page by page if the server sorts."""
     rows: list[Listed] = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=place.prefix + prefix):
-        found = [_listed(row, place) for row in page.get("Contents", ()) if not row["Key"].endswith("/")]
-        if _sorts(page):
-            yield from found
+        page_rows = [_to_listed(row, place) for row in page.get("Contents", ()) if not row["Key"].endswith("/")]
+        if _is_sorted(page):
+            yield from page_rows
         else:
-            rows += found
+            rows += page_rows
     yield from sorted(rows, key=lambda row: row.key)
 
 
-def bare(tag: str) -> str:
+def strip_quotes(tag: str) -> str:
     """Return an ETag without its quotes."""
     return tag.strip('"')
 
 
-def _sorts(page: Any) -> bool:
+def _is_sorted(page: Any) -> bool:
     return _LISTS_BY_FOLDER not in page["ResponseMetadata"]["HTTPHeaders"].get("server", "")
 
 
-def _listed(row: Any, place: Place) -> Listed:
+def _to_listed(row: Any, place: BucketLocation) -> Listed:
     modified_ms = int(row["LastModified"].timestamp() * 1_000)
-    hint = f"{bare(row['ETag'])}-{modified_ms}-{row['Size']}"
+    hint = f"{strip_quotes(row['ETag'])}-{modified_ms}-{row['Size']}"
     return Listed(row["Key"].removeprefix(place.prefix), row["Size"], hint, modified_ms)
-
-
-# Read an object of S3 to its end: a body that breaks off is asked for again.
 
 
 GONE: Final = frozenset({"NoSuchKey", "NoSuchVersion", "404"})
@@ -86,19 +79,19 @@ _NOTHING_THERE: Final = 416
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A body and its ETag; beyond the end of an object both are empty."""
+class ReadBody:
+    """A body and its ETag; both are empty beyond the end of an object."""
 
     body: bytes
     tag: str
 
 
-def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> Read | None:
-    """Return what `ask` (a GET) answers, whole; `None` where there is no object.
+def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | None:
+    """Return the whole body that `ask` (a GET) answers; `None` if the object does not exist.
 
-    The client repeats a request by itself, but not one whose answer has begun to arrive: that is done here.
+    botocore does not retry a body that breaks off; this does.
     """
-    from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415 - as S3 itself
+    from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415 - lazy import
 
     for left in reversed(range(tries)):
         try:
@@ -107,54 +100,51 @@ def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> Read | None:
             if code_of(error) in GONE:
                 return None
             if status_of(error) == _NOTHING_THERE:
-                return Read(b"", "")
+                return ReadBody(b"", "")
             raise
         try:
-            return Read(answer["Body"].read(), answer["ETag"])
+            return ReadBody(answer["Body"].read(), answer["ETag"])
         except (HTTPClientError, IncompleteReadError):
             if left == 0:
                 raise
     raise AssertionError
 
 
-# Large objects in parts: sent or copied several at a time, and taken back when one fails.
-#
-# A process that is killed in between leaves an upload nobody sees; a lifecycle rule of the bucket
-# (AbortIncompleteMultipartUpload) removes it.
-
-
 PART_BYTES: Final = 16 << 20
-"""S3 allows 10,000 parts of 5 MiB to 5 GiB: this reaches 160 GiB, and what we write is cut far below that."""
+"""S3 allows 10,000 parts of 5 MiB to 5 GiB: this reaches 160 GiB."""
 SINGLE_BYTES: Final = 32 << 20
-"""Up to this size an object is sent as one: a part more costs a round trip more."""
+"""Largest body sent in one request; each part costs a round trip."""
 COPIED_PART_BYTES: Final = 1 << 30
-"""A copied part passes through nobody; it must only be done within the time a client waits."""
+"""A part is copied by the server within one request's timeout."""
 _AT_ONCE: Final = 4
 
 Json = dict[str, Any]
 
 
 def send_in_parts(client: S3Client, target: ObjectName, bodies: Iterable[bytes], options: Json) -> Json:
-    """Store an object made of `bodies`, all but the last at least 5 MiB, and return the answer that completed it."""
+    """Store an object made of `bodies` (all but the last at least 5 MiB); return the completing answer.
+
+    A killed process leaves an invisible upload; the lifecycle rule AbortIncompleteMultipartUpload removes it.
+    """
 
     def send(upload: str, number: int, body: bytes) -> str:
         answer = client.upload_part(**target, UploadId=upload, PartNumber=number, Body=body)
         return answer["ETag"]
 
-    return _in_parts(client, target, bodies, options, send)
+    return _run_in_parts(client, target, bodies, options, send)
 
 
 def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, options: Json) -> Json:
-    """Store a copy of an object of any size, made by the server, and return the answer that completed it."""
+    """Copy an object of any size on the server; return the completing answer."""
     size = client.head_object(**source)["ContentLength"]
 
     def copy(upload: str, number: int, piece: str) -> str:
         answer = client.upload_part_copy(
-            **target, UploadId=upload, PartNumber=number, CopySource=copied_from(source), CopySourceRange=piece
+            **target, UploadId=upload, PartNumber=number, CopySource=copy_source(source), CopySourceRange=piece
         )
         return answer["CopyPartResult"]["ETag"]
 
-    return _in_parts(client, target, _part_ranges(size), options, copy)
+    return _run_in_parts(client, target, _part_ranges(size), options, copy)
 
 
 def _part_ranges(size: int) -> Iterator[str]:
@@ -162,7 +152,7 @@ def _part_ranges(size: int) -> Iterator[str]:
         yield f"bytes={start}-{min(start + COPIED_PART_BYTES, size) - 1}"
 
 
-def _in_parts(
+def _run_in_parts(
     client: S3Client,
     target: ObjectName,
     pieces: Iterable[Any],
@@ -172,42 +162,42 @@ def _in_parts(
     created = client.create_multipart_upload(**target, **options)
     upload = created["UploadId"]
     try:
-        tags = _moved(upload, pieces, move)
-        return {**created, **_completed(client, target, upload, tags)}  # either may say how it is encrypted
+        tags = _move_pieces(upload, pieces, move)
+        return {**created, **_complete_upload(client, target, upload, tags)}  # either may report the encryption
     except BaseException:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
 
-        with suppress(BotoCoreError, ClientError):  # what failed first is what is told
+        with suppress(BotoCoreError, ClientError):  # the first error is the one to report
             client.abort_multipart_upload(**target, UploadId=upload)
         raise
 
 
-def _moved(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
-    """Move all pieces, a few at a time, so that no more than those are in memory; return the tag of each."""
+def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
+    """Move pieces, `_AT_ONCE` in memory at a time; return their tags by number."""
     tags: dict[int, str] = {}
-    going: dict[Future[str], int] = {}
+    running: dict[Future[str], int] = {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part") as pool:
         try:
             for number, piece in enumerate(pieces, start=1):
-                if len(going) == _AT_ONCE:
-                    _collect(going, tags)
-                going[pool.submit(move, upload, number, piece)] = number
-            while going:
-                _collect(going, tags)
+                if len(running) == _AT_ONCE:
+                    _collect(running, tags)
+                running[pool.submit(move, upload, number, piece)] = number
+            while running:
+                _collect(running, tags)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)  # a part that arrives after the abort would stay for good
+            pool.shutdown(wait=True, cancel_futures=True)  # a part that arrives after the abort would stay forever
             raise
     return tags
 
 
-def _collect(going: dict[Future[str], int], tags: dict[int, str]) -> None:
-    finished, _ = wait(going, return_when=FIRST_COMPLETED)
-    for one in finished:
-        tags[going.pop(one)] = one.result()
+def _collect(running: dict[Future[str], int], tags: dict[int, str]) -> None:
+    finished, _ = wait(running, return_when=FIRST_COMPLETED)
+    for future in finished:
+        tags[running.pop(future)] = future.result()
 
 
-def _completed(client: S3Client, target: ObjectName, upload: str, tags: dict[int, str]) -> Json:
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay
+def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: dict[int, str]) -> Json:
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     parts: list[Any] = [{"PartNumber": number, "ETag": tag} for number, tag in sorted(tags.items())]
     try:
@@ -215,11 +205,8 @@ def _completed(client: S3Client, target: ObjectName, upload: str, tags: dict[int
     except ClientError as error:
         if code_of(error) != "NoSuchUpload":
             raise
-        # The answer to our first try was lost and the client tried again: names are fresh, so what is there is ours.
+        # An earlier try succeeded and its answer was lost: names are unique, so the object is ours.
         return dict(client.head_object(**target))
-
-
-# What S3's answer to a conditional write says about it (`swap.py`).
 
 
 _LOST_STATUS: Final = 412
@@ -228,71 +215,68 @@ _BUSY_STATUS: Final = 429
 _SERVER_ERROR: Final = 500
 
 
-def answered(put: Callable[[], Version], url: str) -> Version | Failed:
-    """Write once, and return the version; or that it was refused or nobody knows.
+def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
+    """Write once; return the version, or the failure if the write was refused or its outcome is unknown.
 
     Raises:
-        ReconcilerError: It was not written, and the user must do something.
+        ReconcilerError: It was not written, and a retry would not help.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
 
-    with s3_faults("write", url):
+    with translate_s3_errors("write", url):
         try:
             return put()
         except (BotoCoreError, ClientError) as error:
-            answer = _answer_of(error)
-            if answer is None:
+            outcome = _outcome_of_error(error)
+            if outcome is None:
                 raise
-            return Failed(answer, told(error, "write", url))
+            return WriteFailure(outcome, translate_error(error, "write", url))
 
 
-def _answer_of(error: Exception) -> Answer | None:
-    """Tell what a failure says about the write; `None`: it was not written, and the user must do something."""
+def _outcome_of_error(error: Exception) -> WriteOutcome | None:
+    """Return the outcome of a failed write; `None`: not written, and a retry would not help."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
 
     match error:
         case ClientError():
-            return _said(code_of(error), status_of(error))
+            return _outcome_of(code_of(error), status_of(error))
         case SSLError():
             return None
         case HTTPClientError() | ConnectionError():
-            return Answer.UNKNOWN
+            return WriteOutcome.UNKNOWN
         case _:
             return None
 
 
-def _said(code: str, status: int) -> Answer | None:
+def _outcome_of(code: str, status: int) -> WriteOutcome | None:
     if status == _LOST_STATUS or code == "NoSuchKey":
-        return Answer.REFUSED
+        return WriteOutcome.REFUSED
     if status in {_CONFLICT_STATUS, _BUSY_STATUS} or status >= _SERVER_ERROR or code in {"SlowDown", "RequestTimeout"}:
-        return Answer.UNKNOWN
+        return WriteOutcome.UNKNOWN
     return None
 
 
-# What a bucket with versioning keeps of an object.
-
-
 _UNVERSIONED: Final = "null"
-_KEEPS_NONE: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
+_NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
 def versions_of(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
-    """Yield what an object held, the newest first; `None` where it was deleted. Nothing where versions are not kept."""
-    rows = _rows(client, target)
+    """Yield bodies of an object, newest first; `None` for a deletion. Empty if the bucket keeps no versions."""
+    rows = _version_rows(client, target)
     if rows and rows[0]["VersionId"] == _UNVERSIONED:
-        return  # what it held before is not kept, if it held anything
+        return  # earlier bodies are not kept
     for row in rows:
-        if "ETag" not in row:  # the marker of a deletion
+        if "ETag" not in row:  # a deletion marker
             yield None
             continue
-        found = read_whole(partial(client.get_object, **target, VersionId=row["VersionId"]))
-        if found is not None:
-            yield found.body
+        read = read_whole(partial(client.get_object, **target, VersionId=row["VersionId"]))
+        if read is not None:
+            yield read.body
 
 
-def _rows(client: S3Client, target: ObjectName) -> list[Any]:
-    """Return versions and deletions. Of those of one second a deletion counts as the newer one: it ends the search."""
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay
+def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
+    """Return versions and deletions, newest first; a deletion sorts before versions of the same second."""
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     bucket, key = target["Bucket"], target["Key"]
     deleted, rows = list[Any](), list[Any]()
@@ -301,7 +285,7 @@ def _rows(client: S3Client, target: ObjectName) -> list[Any]:
             deleted += page.get("DeleteMarkers", ())
             rows += page.get("Versions", ())
     except ClientError as error:
-        if code_of(error) in _KEEPS_NONE:
+        if code_of(error) in _NO_VERSIONING:
             return []
         raise
     own = [row for row in [*deleted, *rows] if row["Key"] == key]
@@ -310,53 +294,53 @@ def _rows(client: S3Client, target: ObjectName) -> list[Any]:
 
 _DELETED_AT_ONCE: Final = 1_000
 _CLOCK: Final = ".clock"
-"""A key that is asked for and never written: every answer says what time the store has."""
+"""A key that is never written: any answer has the store's time."""
 _TOO_LARGE_TO_COPY: Final = frozenset({"InvalidRequest", "EntityTooLarge"})
 
 
 class S3Store:
-    """An object store under a prefix of a bucket. The bucket must be there; nothing makes one."""
+    """An object store under a prefix of an existing bucket."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the place; nothing is asked yet.
+        """Name the location; no request is made.
 
         Raises:
             UserError: The location names no bucket.
         """
-        self._place = Place.of(settings)
+        self._place = BucketLocation.of(settings)
         self._clients = Clients(settings)
         self._kms_key_id = settings.kms_key_id
 
     def __copy__(self) -> S3Store:
-        """Return the same place with clients of its own, whose credentials are found and refreshed here as ours are."""
+        """Return a store with its own clients, which resolve and refresh credentials in this process."""
         return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
-        """Travel as complete settings: no other environment is asked where it arrives."""
+        """Pickle complete settings."""
         return S3Store, (self._clients.resolved(),)
 
     @property
     def url(self) -> str:
-        """Where this store is."""
+        """URL of this store."""
         return self._place.url
 
     @property
     def settings(self) -> StoreSettings:
-        """Return the complete settings, credentials included, for clients of another make."""
+        """Complete settings, credentials included, for other clients."""
         return self._clients.resolved()
 
     @property
     def encrypts(self) -> bool:
-        """S3 encrypts under keys of its KMS; a store that leaves that out is found out at the first write."""
+        """S3 encrypts under KMS keys; a store that ignores them is detected at the first write."""
         return True
 
     def clock_ms(self) -> int:
-        """Return what time the store has, to the second: the date of its answer."""
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay
+        """Return the store's time from an answer's date, to the second."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
-        with s3_faults("read", self.url):
+        with translate_s3_errors("read", self.url):
             try:
-                answer: Any = self._client.head_object(**named(self._place, _CLOCK))
+                answer: Any = self._client.head_object(**object_name(self._place, _CLOCK))
             except ClientError as error:
                 answer = error.response
                 if "date" not in answer["ResponseMetadata"]["HTTPHeaders"]:
@@ -365,26 +349,26 @@ class S3Store:
         return int(date.timestamp()) * 1_000
 
     def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
-        address = named(self._place, key)
-        with s3_faults("read", f"{self.url}/{key}"):
-            return _stored(read_whole(lambda: self._client.get_object(**address)))
+        """Return the object, or `None`."""
+        address = object_name(self._place, key)
+        with translate_s3_errors("read", f"{self.url}/{key}"):
+            return _to_stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        address = named(self._place, key)
-        # A range cannot be empty; that the object is there must be said all the same.
+        address = object_name(self._place, key)
+        # A range cannot be empty, but a missing object must be noticed.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
-        with s3_faults("read", f"{self.url}/{key}"):
-            found = read_whole(lambda: self._client.get_object(**address, Range=wanted))
-        if found is None:
+        with translate_s3_errors("read", f"{self.url}/{key}"):
+            read = read_whole(lambda: self._client.get_object(**address, Range=wanted))
+        if read is None:
             raise missing_object(self.url, key, place="bucket")
-        return found.body[:length]
+        return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh name, unconditionally. Durable when it returns."""
-        target, options = named(self._place, key), self._encryption(kms_key_id)
-        with s3_faults("write", f"{self.url}/{key}"):
+        """Store a new object; durable on return."""
+        target, options = object_name(self._place, key), self._encryption(kms_key_id)
+        with translate_s3_errors("write", f"{self.url}/{key}"):
             if len(body) <= SINGLE_BYTES:
                 answer: Any = self._client.put_object(**target, Body=bytes(body), **options)
             else:
@@ -392,8 +376,8 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is still at `expected` (`None`: if it does not exist). Durable when it returns."""
-        target, options = named(self._place, key), self._encryption(None)
+        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
+        target, options = object_name(self._place, key), self._encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
         def put() -> Version:
@@ -401,34 +385,31 @@ class S3Store:
             self._check_encrypted(None, answer, options)
             return _version(answer["ETag"])
 
-        write = ConditionalWrite(lambda: answered(put, f"{self.url}/{key}"), lambda: self._read_back(key))
+        write = ConditionalWrite(lambda: write_once(put, f"{self.url}/{key}"), lambda: self._read_back(key))
         return write.swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Store a copy of another store's object under a fresh name; between buckets of one endpoint the server does.
-
-        An object of another endpoint, or one that other credentials reach, passes through us, a piece at a time.
-        """
-        target, options = named(self._place, key), self._encryption(kms_key_id)
-        if isinstance(source, S3Store) and self._reaches(source):
-            answer = self._copied(target, source, source_key, options)
+        """Copy another store's object to a new key: on the server if it can reach both, else in chunks."""
+        target, options = object_name(self._place, key), self._encryption(kms_key_id)
+        if isinstance(source, S3Store) and self._can_copy_from(source):
+            answer = self._copy_on_server(target, source, source_key, options)
         else:
-            with s3_faults("write", f"{self.url}/{key}"):
-                answer = self._streamed(target, source, source_key, options)
+            with translate_s3_errors("write", f"{self.url}/{key}"):
+                answer = self._send_stream(target, source, source_key, options)
         self._check_encrypted(key, answer, options)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield what lies under `prefix`, sorted by key, a page at a time."""
-        with s3_faults("list", f"{self.url}/{prefix}"):
-            yield from listing(self._client, self._place, prefix)
+        """Yield objects under `prefix`, sorted by key."""
+        with translate_s3_errors("list", f"{self.url}/{prefix}"):
+            yield from list_objects(self._client, self._place, prefix)
 
     def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield what an object held, the newest first, as far as the bucket keeps it; `None` where it was deleted."""
-        with s3_faults("list", f"{self.url}/{key}"):
-            yield from versions_of(self._client, named(self._place, key))
+        """Yield bodies that the bucket keeps, newest first; `None` for a deletion."""
+        with translate_s3_errors("list", f"{self.url}/{key}"):
+            yield from versions_of(self._client, object_name(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally, a thousand a request; a key that is not there is no error."""
+        """Delete objects, a thousand per request."""
         batch: list[str] = []
         for key in keys:
             batch.append(self._place.name_of(key))
@@ -439,10 +420,10 @@ class S3Store:
             self._delete(batch)
 
     def probe(self) -> Sequence[str]:
-        """Return what this store does not honour of the conditions; empty when it may be trusted.
+        """Return the conditions that this store violates.
 
         Raises:
-            UserError: The bucket is not there, or these credentials may not write, read, list or delete in it.
+            UserError: The bucket does not exist, or the credentials may not write, read, list or delete.
         """
         next(self.list(PROBE), None)
         return probe_conditions(self)
@@ -452,18 +433,18 @@ class S3Store:
         return self._clients.steady
 
     def _read_back(self, key: str) -> Stored | None:
-        """Read once: whoever swaps cannot wait, and is told that there was no answer."""
-        address = named(self._place, key)
-        with s3_faults("read", f"{self.url}/{key}"):
-            return _stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))
+        """Read once, without retries: a swap has little time."""
+        address = object_name(self._place, key)
+        with translate_s3_errors("read", f"{self.url}/{key}"):
+            return _to_stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))
 
-    def _reaches(self, other: S3Store) -> bool:
+    def _can_copy_from(self, other: S3Store) -> bool:
         return self._clients.reach_the_same_as(other._clients)
 
     def _delete(self, names: Sequence[str]) -> None:
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
-        with s3_faults("delete", self.url):
+        with translate_s3_errors("delete", self.url):
             if len(names) == 1:
                 self._client.delete_object(Bucket=self._place.bucket, Key=names[0])
                 return
@@ -475,35 +456,35 @@ class S3Store:
                 if code not in GONE:
                     raise ClientError({"Error": {"Code": code, "Message": message}}, "DeleteObjects")
 
-    def _copied(self, target: ObjectName, source: S3Store, source_key: str, options: dict[str, Any]) -> Any:
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - only users of S3 pay
+    def _copy_on_server(self, target: ObjectName, source: S3Store, source_key: str, options: dict[str, Any]) -> Any:
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
-        found = named(source._place, source_key)
-        with s3_faults("copy", f"{source.url}/{source_key}"):
+        original = object_name(source._place, source_key)
+        with translate_s3_errors("copy", f"{source.url}/{source_key}"):
             try:
                 try:
-                    return self._client.copy_object(**target, CopySource=copied_from(found), **options)
+                    return self._client.copy_object(**target, CopySource=copy_source(original), **options)
                 except ClientError as error:
                     if code_of(error) not in _TOO_LARGE_TO_COPY:
                         raise
-                    return copy_in_parts(self._client, target, found, options)
+                    return copy_in_parts(self._client, target, original, options)
             except ClientError as error:
                 if code_of(error) in GONE:
                     raise missing_object(source.url, source_key, place="bucket") from error
                 raise
 
-    def _streamed(self, target: ObjectName, source: ObjectStore, source_key: str, options: dict[str, Any]) -> Any:
+    def _send_stream(self, target: ObjectName, source: ObjectStore, source_key: str, options: dict[str, Any]) -> Any:
         first = source.get_range(source_key, 0, PART_BYTES)
         if len(first) < PART_BYTES:
             return self._client.put_object(**target, Body=first, **options)
-        return send_in_parts(self._client, target, rest_of(source, source_key, first, PART_BYTES), options)
+        return send_in_parts(self._client, target, read_chunks(source, source_key, first, PART_BYTES), options)
 
     def _encryption(self, kms_key_id: str | None) -> dict[str, Any]:
         key = kms_key_id or self._kms_key_id
         return {} if key is None else {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
 
     def _check_encrypted(self, key: str | None, answer: Any, options: dict[str, Any]) -> None:
-        """Refuse a store that takes no notice of a key, and take back (a fresh name) what it wrote in the clear."""
+        """Reject a store that ignored the KMS key, and delete the unencrypted object."""
         wanted = options.get("ServerSideEncryption")
         if wanted is None or answer.get("ServerSideEncryption") == wanted:
             return
@@ -513,12 +494,12 @@ class S3Store:
         raise UserError(message, hint="Use a store with SSE-KMS, or take the key out of the location or namespace.")
 
 
-def _stored(found: Read | None) -> Stored | None:
-    return None if found is None else Stored(found.body, _version(found.tag))
+def _to_stored(read: ReadBody | None) -> Stored | None:
+    return None if read is None else Stored(read.body, _version(read.tag))
 
 
 def _version(tag: str) -> Version:
-    return Version(bare(tag))
+    return Version(strip_quotes(tag))
 
 
 def _pieces(body: memoryview) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Where an object store is and how it is reached, as plain values that travel to executors."""
+"""Location of an object store and how to reach it, as plain values that travel to executors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from reconciler.errors import UserError
 from reconciler.objectstore.base import check_key
 from reconciler.runtime.text import in_utf8
 
-# Keys of an account, which travel inside pickles and are never shown.
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """Text that shows as `***` wherever it is printed."""
+    """Text that prints as `***`."""
 
     text: str
 
@@ -29,7 +27,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair, with a session token where it was lent for a while."""
+    """A key pair; temporary credentials also have a session token."""
 
     access_key: str
     secret_key: Secret
@@ -41,23 +39,23 @@ _FILE: Final = "file://"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How a store is waited for, in ms; what is `None` is as it is for every store."""
+    """Timeouts of a store in ms; `None` means the default."""
 
     initial_backoff_ms: int | None = None
-    """First pause after a store said that it is busy; each that follows is twice as long."""
+    """First pause after the store answers that it is busy; doubled after each further one."""
     upload_ms: int | None = None
-    """For the answer to one request that moves bytes; then it is tried again."""
+    """Timeout of one request that moves bytes; it is retried."""
     register_ms: int | None = None
-    """For the answer to one conditional write."""
+    """Timeout of one conditional write."""
     idle_ms: int | None = None
-    """A connection that was idle for longer is not used again."""
+    """Connections idle for longer are not reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """A location with its settings; what is `None` comes from the environment (and profile) of its cloud.
+    """A location with its settings; `None` means: from the environment or profile of its cloud.
 
-    With `credentials` (S3) or `cloud` (Google, Azure) they are complete: no environment is asked, so that they mean
+    With `credentials` (S3) or `cloud` (Google, Azure) the settings are complete: no environment is read, so they mean
     the same on every machine.
     """
 
@@ -69,9 +67,9 @@ class StoreSettings:
     credentials: Credentials | None = None
     patience: Patience = Patience()
     cloud: tuple[tuple[str, Secret], ...] | None = None
-    """What the client of Google or Azure is told, by its own names: an account, a key, a token."""
+    """Options of the Google or Azure client by its own names: account, key, token."""
     trust_file: str | None = None
-    """Certificates of authorities (PEM) to trust; `None`: those of the machine."""
+    """PEM file of certificate authorities to trust; `None`: those of the machine."""
 
     @classmethod
     def resolve(
@@ -84,11 +82,11 @@ class StoreSettings:
         force_path_style: bool | None = None,
         kms_key_id: str | None = None,
     ) -> StoreSettings:
-        """Return settings whose `file://` location is absolute, read relative to `folder`."""
+        """Return settings whose `file://` location is absolute, resolved against `folder`."""
         return cls(url, region, endpoint, force_path_style, kms_key_id).resolved(folder)
 
     def resolved(self, folder: Path) -> StoreSettings:
-        """Return the same with a `file://` location made absolute, read relative to `folder`."""
+        """Return settings with a `file://` location resolved against `folder`."""
         if not self.url.startswith(_FILE):
             return self
         path = self.url.removeprefix(_FILE)
@@ -108,74 +106,70 @@ class StoreSettings:
 
     @property
     def rest(self) -> str:
-        """What follows the scheme: a path, a bucket with its prefix, a name."""
+        """The part after the scheme: a path, a bucket with its prefix, or a name."""
         return self.url.partition("://")[2]
 
     def below(self, prefix: str) -> StoreSettings:
-        """Return the location of a folder inside this one."""
+        """Return the settings of a folder inside this location."""
         return replace(self, url=f"{self.url.rstrip('/')}/{prefix}")
 
 
-# Where in an object storage a store lies: a bucket (Azure's container) and a prefix.
-
-
 LONGEST_KEY_BYTES: Final = 1_024
-"""Of S3, Google Cloud Storage and, in characters, Azure."""
+"""Limit of S3, Google Cloud Storage and (in characters) Azure."""
 
 
-class _Rules(NamedTuple):
-    """What one kind of storage calls a bucket, and what such a name may be."""
+class _NamingRules(NamedTuple):
+    """Naming rules of one kind of storage: the pattern of bucket names and its `description`."""
 
     storage: str
     noun: str
     name: str
-    told: str
+    description: str
     reserved: str | None = None
-    """What no key may have, though others take it."""
+    """Pattern of what a key may not contain in this storage."""
 
 
-_SMALL: Final = "have 3 to 63 small letters, digits"
-_RULES: Final = {
-    "s3": _Rules("S3", "bucket", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", f"{_SMALL}, dots and hyphens"),
-    "gs": _Rules(
+_COMMON_NAME_RULE: Final = "have 3 to 63 small letters, digits"
+_NAMING_RULES: Final = {
+    "s3": _NamingRules("S3", "bucket", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", f"{_COMMON_NAME_RULE}, dots and hyphens"),
+    "gs": _NamingRules(
         "Google Cloud Storage",
         "bucket",
         r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]",
-        f"{_SMALL}, dots, hyphens and underscores",
+        f"{_COMMON_NAME_RULE}, dots, hyphens and underscores",
         r"[\x00-\x1f\x7f]",
     ),
-    "az": _Rules(
+    "az": _NamingRules(
         "Azure",
         "container",
         r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
-        f"{_SMALL} and single hyphens",
+        f"{_COMMON_NAME_RULE} and single hyphens",
         r"[\x00-\x1f\x7f\\\\]|\.(/|$)",
     ),
 }
-"""Patterns are text, and compiled once a bucket is named. Azure takes a backslash for a slash, and leaves away a dot at
-the end of a name."""
+"""Patterns are compiled on use. Azure turns a backslash into a slash and drops a dot at the end of a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket and what all keys of the store begin with: nothing, or a prefix that ends in a slash."""
+class BucketLocation:
+    """A bucket (Azure: container) and the prefix of the store's keys: empty or ending in a slash."""
 
     scheme: str
     bucket: str
     prefix: str
 
     @classmethod
-    def of(cls, settings: StoreSettings) -> Place:
-        """Return the place a location names.
+    def of(cls, settings: StoreSettings) -> BucketLocation:
+        """Return the bucket and prefix that a location names.
 
         Raises:
-            UserError: It names no bucket, or one or a prefix that cannot be.
+            UserError: The bucket is missing, or the bucket or prefix is not a valid name.
         """
-        rules = _RULES[settings.scheme]
+        rules = _NAMING_RULES[settings.scheme]
         bucket, _, prefix = settings.rest.partition("/")
         if not re.fullmatch(rules.name, bucket):
             message = f"{settings.url}: {bucket!r} is not the name of a {rules.noun}"
-            raise UserError(message, hint=f"Names {rules.told}: {settings.scheme}://{rules.noun}/prefix.")
+            raise UserError(message, hint=f"Names {rules.description}: {settings.scheme}://{rules.noun}/prefix.")
         prefix = prefix.rstrip("/")
         if not prefix:
             return cls(settings.scheme, bucket, "")
@@ -187,21 +181,21 @@ class Place:
 
     @property
     def url(self) -> str:
-        """The place as people write it."""
+        """The location as users write it."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
     @property
     def noun(self) -> str:
-        """What the storage calls a bucket."""
-        return _RULES[self.scheme].noun
+        """The storage's word for a bucket."""
+        return _NAMING_RULES[self.scheme].noun
 
     def name_of(self, key: str) -> str:
-        """Return the name the bucket has for a key of the store.
+        """Return the object name in the bucket of a key of the store.
 
         Raises:
-            UserError: It is no key, too long, or of characters that this storage does not keep as they are.
+            UserError: The key is invalid, too long, or has characters that this storage changes.
         """
-        rules = _RULES[self.scheme]
+        rules = _NAMING_RULES[self.scheme]
         name = self.prefix + check_key(key)
         if len(name.encode()) > LONGEST_KEY_BYTES:
             message = (

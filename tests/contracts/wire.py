@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutE
 
 from reconciler.errors import LostRaceError
 from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
-from reconciler.objectstore.s3_store import answered
+from reconciler.objectstore.s3_store import write_once
 from reconciler.objectstore.swap import ConditionalWrite
 
 _ENDPOINT = "http://wire"
@@ -86,7 +86,8 @@ class Wire:
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         write = ConditionalWrite(
-            lambda: answered(lambda: self._send(key, body, expected), f"{self.url}/{key}"), lambda: self.inner.get(key)
+            lambda: write_once(lambda: self._send(key, body, expected), f"{self.url}/{key}"),
+            lambda: self.inner.get(key),
         )
         return write.swap(key, body, expected=expected)
 

@@ -23,10 +23,10 @@ from reconciler.objectstore import directory
 from reconciler.objectstore.directory import (
     DirectoryStore,
     copy_contents,
+    exclusive_lock,
     file_faults,
     from_os_error,
     is_exclusive,
-    locked,
     sync_folder,
 )
 from reconciler.objectstore.memory import MemoryStore
@@ -236,7 +236,7 @@ def test_what_is_read_a_little_at_a_time_is_read_to_its_end(monkeypatch: pytest.
 def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "locks" / "one"
     assert is_exclusive(path)
-    with locked(path):
+    with exclusive_lock(path):
         pass
     assert is_exclusive(path)
 
@@ -245,8 +245,8 @@ def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path)
 
 
 HOLDING = """
-from reconciler.objectstore.directory import locked
-with locked(store._stripe("a")):
+from reconciler.objectstore.directory import exclusive_lock
+with exclusive_lock(store._stripe("a")):
     print("held", flush=True)
     sys.stdin.readline()
 """

@@ -77,9 +77,9 @@ class CountingStore(NotedStore):
                 self._count("deleted_segments")
             yield key
 
-    def _asked(self, method: str, key: str, ask: Callable[[], T], size: Callable[[T], int] = lambda _answer: 0) -> T:
+    def _log_call(self, method: str, key: str, ask: Callable[[], T], size: Callable[[T], int] = lambda _answer: 0) -> T:
         try:
-            answer = super()._asked(method, key, ask, size)
+            answer = super()._log_call(method, key, ask, size)
         except ReconcilerError as error:
             if not isinstance(error, _ANSWERS):
                 self._count("errors_total")
