@@ -1,6 +1,6 @@
 """Checks that no `--allow` lifts.
 
-To add a check, write a function of one of the two types below, and put it into its list.
+To add a check, write a function of one of the two types below and add it to its tuple.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 
 def check_resources(situation: Situation) -> Iterator[Finding]:
-    """Yield references that lead nowhere, and what a platform cannot do in this version."""
+    """Yield references to missing resources, and features that a platform does not support."""
     for address in sorted(situation.wanted):
         if situation.is_decidable(address):
             wanted = situation.wanted[address]
@@ -84,10 +84,10 @@ def check_resources(situation: Situation) -> Iterator[Finding]:
 
 
 SituationCheck: TypeAlias = Callable[[Situation], Iterable[Finding]]
-"""Looks at what is wanted, recorded and observed, before anything is decided."""
+"""Checks the three inventories before any decision."""
 
 PlanCheck: TypeAlias = Callable[["Review"], Iterable[Finding]]
-"""Looks at the whole plan, once its actions are in order."""
+"""Checks the whole plan once its actions are sorted."""
 
 REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_targets,
@@ -102,10 +102,10 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_flat_names,
     check_rivals,
 )
-"""What no `--allow` lifts; an address with one gets no action."""
+"""An address with such an error gets no action."""
 
 ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
-"""What makes a plan one that must not be applied."""
+"""Errors that prevent an apply."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_deletes,
@@ -132,10 +132,9 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_sealed,
     warnings_of_strangers,
 )
-"""What is worth knowing before a plan is agreed to."""
 
 MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
-"""Those of them that need measures: they are walked once before, to learn of which topics."""
+"""Checks that measure: they run once before, to collect the topics to measure."""
 
 
 def _problems(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -143,27 +142,27 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
     match resource:
         case Topic():
             capabilities = situation.capabilities(resource.cluster)
-            yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             is_new = address not in situation.observed
-            told = _told_above(resource, wanted, situation)
-            yield from check_topic(resource, capabilities, is_new=is_new, reported=told)
+            passed_on = _configs_passed_on(resource, wanted, situation)
+            yield from check_topic(resource, capabilities, is_new=is_new, reported=passed_on)
             yield from check_replica(
                 resource, situation, is_new=is_new or is_replaced(resource, situation.observed[address])
             )
-            yield from (told for _, told in check_beside_replica(resource, wanted.origins))
+            yield from (passed_on for _, passed_on in check_beside_replica(resource, wanted.origins))
             if is_new:
                 yield from check_recovery(resource, situation)
         case Namespace():
             yield from check_namespace(resource, situation.capabilities(resource.cluster), wanted.passed_on)
         case MirrorTopic():
-            yield from _in_namespace(resource.cluster, split_name(resource.name)[0], situation)
+            yield from _check_namespace_exists(resource.cluster, split_name(resource.name)[0], situation)
             yield from check_mirror(resource, situation)
         case MirrorLink():
-            said = _said_of_first(wanted, situation)
-            yield from (problem for problem in check_link(resource, situation) if problem not in said)
+            reported = _problems_of_first_half(wanted, situation)
+            yield from (problem for problem in check_link(resource, situation) if problem not in reported)
         case Mounting():
-            if resource.spec.state == "mounted":  # what lies detached needs no namespace
-                yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            if resource.spec.state == "mounted":  # a detached topic needs no namespace
+                yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             yield from check_mounting(resource, situation)
         case Cluster():
             yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
@@ -174,8 +173,8 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
             assert_never(resource)
 
 
-def _told_above(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
-    """Return the configs that a tier wrote on a topic: what is wrong with them is told at the tier, once."""
+def _configs_passed_on(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
+    """Return the configs that a namespace wrote to a topic; their problems are reported once, at the namespace."""
     if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
         return frozenset()
     tiers = [situation.wanted.get(tier) for tier in situation.nearest(topic.cluster, topic.metadata.namespace)]
@@ -183,13 +182,13 @@ def _told_above(topic: Topic, wanted: WantedResource, situation: Situation) -> f
     return frozenset(key for key, value in topic.spec.configs.items() if (key, value) in passed_on)
 
 
-def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
+def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
     is_unknown = not situation.request.has_state and situation.capabilities(cluster).namespaces_are_rules
-    if is_unknown or situation.has_namespace(cluster, namespace):  # A prefix of names that only a state knows.
+    if is_unknown or situation.has_namespace(cluster, namespace):  # without state, prefixes of names are unknown
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]
-    meant = did_you_mean([repr(each) for each in nearest(namespace, known)])
+    meant = did_you_mean([repr(name) for name in nearest(namespace, known)])
     yield (
         f"namespace {namespace!r} is neither declared nor on cluster {cluster}",
         f"Declare the Namespace: none is ever made implicitly (InvalidNamespaceError). {meant}".rstrip(),
@@ -206,8 +205,8 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
 
 
-def _said_of_first(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:
-    """Return what is said already of the link that a half was derived from."""
+def _problems_of_first_half(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:
+    """Return the problems reported at the link that a half was derived from."""
     first = situation.wanted.get(wanted.marks[0][0]) if wanted.marks else None
     if first is None or not isinstance(first.resource, MirrorLink) or first.resource.cluster not in situation.trusted:
         return frozenset()

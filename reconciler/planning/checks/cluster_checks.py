@@ -1,4 +1,4 @@
-"""Checks of clusters: reached, identity, properties, secrets and object storage."""
+"""Checks of clusters: identity, properties, secrets and object storage."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 def declared_clusters(desired: Desired) -> dict[str, Cluster]:
     """Return the declared clusters by name."""
-    found = (declared.resource for address, declared in desired.items() if address.startswith("cluster/"))
-    return {resource.metadata.name: resource for resource in found if isinstance(resource, Cluster)}
+    resources = (declared.resource for address, declared in desired.items() if address.startswith("cluster/"))
+    return {resource.metadata.name: resource for resource in resources if isinstance(resource, Cluster)}
 
 
 def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[Finding, ...]) -> frozenset[str]:
-    """Return the clusters about which anything may be decided: declared, read, and not refused."""
+    """Return the clusters that may be planned: declared, read and not refused."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name
@@ -54,25 +54,25 @@ def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[Findin
 
 
 def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[Finding]:
-    """Yield what is wrong with the clusters themselves."""
+    """Yield problems of the clusters themselves."""
     clusters = declared_clusters(desired)
     for name in sorted(clusters):
         if name in request.identities:
             address = cluster_address(name)
-            yield from _check_one(desired[address], recorded.get(address), request.identities[name], request)
-    yield from _check_apart(desired)
+            yield from _check_identity(desired[address], recorded.get(address), request.identities[name], request)
+    yield from _check_overlaps(desired)
     yield from check_undeclared(desired)
 
 
-def _check_apart(desired: Desired) -> Iterator[Finding]:
-    """Yield each object storage in, around or at a cluster's root: the sweep there would delete what is remote."""
+def _check_overlaps(desired: Desired) -> Iterator[Finding]:
+    """Yield object storages that overlap a cluster's root: its sweep would delete remote objects."""
     clusters = declared_clusters(desired)
-    located = ((name, each.spec.root) for name, each in sorted(clusters.items()))
+    located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
     for name in sorted(clusters):
         storage = clusters[name].spec.object_storage
         for other, root in roots.items():
-            # One name at two endpoints is two buckets.
+            # The same name at two endpoints means two buckets.
             if storage and storage.endpoint == root.endpoint and is_overlapping(storage.url, root.url):
                 address = cluster_address(name)
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
@@ -81,41 +81,44 @@ def _check_apart(desired: Desired) -> Iterator[Finding]:
                 yield Finding(address, desired[address].source, message, hint, excluded_by="")
 
 
-def _check_one(
+def _check_identity(
     declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, request: PlanInput
 ) -> Iterator[Finding]:
     cluster = declared.resource
     if not isinstance(cluster, Cluster):
         return
     name = cluster.metadata.name
-    found: tuple[str, str] | None = None
+    problem: tuple[str, str] | None = None
     if identity is None:
         capabilities = request.capabilities.get(name)
         if last is not None:
-            found = (
+            problem = (
                 f"cluster {name} is recorded as {last.incarnation or 'there'}, but nothing is there now",
                 "A recorded cluster is never created again. Check that its location can be reached.",
             )
         elif capabilities is not None and not capabilities.creates_cluster:
-            found = (f"cluster {name} is not there", f"A {cluster.spec.provider} cluster cannot be created from here.")
+            problem = (
+                f"cluster {name} is not there",
+                f"A {cluster.spec.provider} cluster cannot be created from here.",
+            )
     elif identity.provider != cluster.spec.provider:
-        found = (
+        problem = (
             f"cluster {name} is declared as {cluster.spec.provider}, but a {identity.provider} cluster answers",
             "Correct spec.provider, or the connection.",
         )
     elif cluster.spec.cluster_id is not None and cluster.spec.cluster_id != identity.cluster_id:
-        found = (
+        problem = (
             f"cluster {name} should be {cluster.spec.cluster_id}, but {identity.cluster_id} answers",
             "Correct spec.clusterId, or the connection: no other cluster is touched.",
         )
     elif last is not None:
-        found = _moved_away(name, last, identity)
-    if found:
-        # Who the cluster is counts for all that is on it: without the cluster alone, it is still read.
-        yield Finding(cluster.address, declared.source, *found, excluded_by=f"*/{name}/*")
+        problem = _changed_identity(name, last, identity)
+    if problem:
+        # The identity matters for all resources of the cluster: excluding only the cluster still reads it.
+        yield Finding(cluster.address, declared.source, *problem, excluded_by=f"*/{name}/*")
 
 
-def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
+def _changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
     hint = (
         f"If that is on purpose: take {name} and all on it out of the files and apply, which only forgets them; "
         "then declare them again, and the next plan adopts what is there."
@@ -129,7 +132,7 @@ def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[s
 
 
 def check_undeclared(desired: Desired) -> Iterator[Finding]:
-    """Yield each cluster that something is declared on, and that is not declared itself."""
+    """Yield undeclared clusters with declared resources."""
     clusters = declared_clusters(desired)
     first: dict[str, Address] = {}
     for address in sorted(desired):
@@ -145,32 +148,30 @@ def check_undeclared(desired: Desired) -> Iterator[Finding]:
         )
 
 
-# Cluster properties that cannot be, or that contradict each other; each told where it is written.
-
-
 _DIRECTORY: Final = "cloud_storage_cache_directory"
 _SIZE: Final = "cloud_storage_cache_size"
 _PERCENT: Final = "cloud_storage_cache_size_percent"
 _RESERVED: Final = "disk_reservation_percent"
-_LEAST: Final = "cloud_storage_upload_ctrl_min_shares"
-_MOST: Final = "cloud_storage_upload_ctrl_max_shares"
-_WHOLE: Final = 100
+_MIN_SHARES: Final = "cloud_storage_upload_ctrl_min_shares"
+_MAX_SHARES: Final = "cloud_storage_upload_ctrl_max_shares"
+_ALL_PERCENT: Final = 100
 
-_OF_EMBEDDED: Final = ("a property of an embedded cluster", "Remove it: properties have Redpanda's names.", 0.6)
-_OF_BROKERS: Final = (
+_EMBEDDED_PROPERTY: Final = ("a property of an embedded cluster", "Remove it: properties have Redpanda's names.", 0.6)
+_BROKER_PROPERTY: Final = (
     "a property that these brokers take while they run",
     "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
     0.85,
 )
-"""What properties are, what to do with one that is none, and how alike a property is to what may be meant: brokers have
-many more than they take while they run."""
+"""What properties are, the hint for an unknown one, and the likeness of suggestions: brokers have many more properties
+than can be changed while they run.
+"""
 
-Said = tuple[str, str, tuple[str, ...]]
-"""Message, hint, and the properties it is about."""
+PropertyProblem = tuple[str, str, tuple[str, ...]]
+"""Message, hint and the properties concerned."""
 
 
 def check_properties(situation: Situation) -> Iterator[Finding]:
-    """Yield what is wrong with the properties of clusters that know what properties they have."""
+    """Yield problems of properties on clusters whose properties are known."""
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Cluster) and situation.is_decidable(address):
@@ -179,22 +180,22 @@ def check_properties(situation: Situation) -> Iterator[Finding]:
 
 
 def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
-    """Yield what is wrong with the properties of a cluster, compiled; `known` are those of its platform."""
+    """Yield problems of a cluster's compiled properties; `known` are those of its platform."""
     if not known:
         return
     properties = cluster.spec.properties
     for message, hint, names in (
-        *_unknown(properties.keys() - known.keys(), sorted(known), has_brokers=cluster.spec.root is None),
+        *_unknown_properties(properties.keys() - known.keys(), sorted(known), has_brokers=cluster.spec.root is None),
         *(_contradictions(properties) if ENABLED in known else ()),
-        *_unstored(cluster),
-        *(_access(cluster) if ENABLED in known else ()),
+        *_missing_storage(cluster),
+        *(_check_credentials(cluster) if ENABLED in known else ()),
     ):
         marks = tuple(_mark(wanted, name) for name in names if name in properties)
         yield Finding(wanted.resource.address, wanted.source, message, hint, marks)
 
 
-def _unknown(names: AbstractSet[str], known: list[str], *, has_brokers: bool) -> Iterator[Said]:
-    what, hint, likeness = _OF_BROKERS if has_brokers else _OF_EMBEDDED
+def _unknown_properties(names: AbstractSet[str], known: list[str], *, has_brokers: bool) -> Iterator[PropertyProblem]:
+    what, hint, likeness = _BROKER_PROPERTY if has_brokers else _EMBEDDED_PROPERTY
     for name in sorted(names):
         if not has_brokers and name in MEANINGLESS:
             why, mend = MEANINGLESS[name]
@@ -204,7 +205,7 @@ def _unknown(names: AbstractSet[str], known: list[str], *, has_brokers: bool) ->
         yield f"{PROPERTIES}{name} is not {what}", did_you_mean(near, otherwise=hint), (name,)
 
 
-def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:
+def _contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
     def number(name: str) -> float:
         return float(property_of(properties, name) or 0)
 
@@ -219,14 +220,14 @@ def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:
     if not number(_SIZE) and not number(_PERCENT):
         message = "the cache has no limit at all: neither by bytes nor by percent"
         yield message, f"Set {_SIZE} or {_PERCENT}.", (_SIZE, _PERCENT)
-    if number(_PERCENT) + number(_RESERVED) > _WHOLE:
+    if number(_PERCENT) + number(_RESERVED) > _ALL_PERCENT:
         message = f"cache ({number(_PERCENT):g} %) and reservation ({number(_RESERVED):g} %) are more than the disk"
         yield message, "Lower one of the two: what they leave is for local data.", (_PERCENT, _RESERVED)
-    if number(_LEAST) > number(_MOST):
-        yield f"{_LEAST} is above {_MOST}", "Lower the one, or raise the other.", (_LEAST, _MOST)
+    if number(_MIN_SHARES) > number(_MAX_SHARES):
+        yield f"{_MIN_SHARES} is above {_MAX_SHARES}", "Lower the one, or raise the other.", (_MIN_SHARES, _MAX_SHARES)
 
 
-def _unstored(cluster: Cluster) -> Iterator[Said]:
+def _missing_storage(cluster: Cluster) -> Iterator[PropertyProblem]:
     if cluster.spec.object_storage is not None:
         return
     for name in (ENABLED, *CREATION_DEFAULTS):
@@ -235,11 +236,11 @@ def _unstored(cluster: Cluster) -> Iterator[Said]:
 
 
 _PAIRS: Final = ((ACCESS_KEY, SECRET_KEY, "s3"), (AZURE_ACCOUNT, AZURE_KEY, "az"))
-"""Properties that come together, and the scheme of the object storage they are for."""
+"""Properties that belong together, and the scheme of their object storage."""
 
 
-def _access(cluster: Cluster) -> Iterator[Said]:
-    """Yield what is wrong with how the object storage is to be reached."""
+def _check_credentials(cluster: Cluster) -> Iterator[PropertyProblem]:
+    """Yield problems of the credentials of the object storage."""
     properties, storage = cluster.spec.properties, cluster.spec.object_storage
     for first, second, scheme in _PAIRS:
         set_names = [name for name in (first, second) if name in properties]
@@ -267,14 +268,11 @@ def _mark(wanted: WantedResource, name: str) -> Mark:
     return address, ("spec", *place.split("."))
 
 
-# Passwords that would go over a connection that anybody on the way can read.
-
-
 HINT = "Use SASL_SSL and https. Where the network is safe, say `allowPlaintextPasswords: true` beside `protocol`."
 
 
 def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a cluster by which a password or token is sent in clear, and what is wrong with each."""
+    """Yield (field, problem) for fields that send a password or token in clear."""
     security, where = cluster.spec.connection.login(), f"spec.{cluster.spec.provider}.security"
     if security is None or security.mechanism is None or security.allow_plaintext_passwords:
         return
@@ -286,23 +284,20 @@ def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def check_plaintext(desired: Desired) -> Iterator[Finding]:
-    """Yield the declared clusters of which that is so."""
+    """Yield a finding for each declared cluster that sends passwords in clear."""
     for address, declared in sorted(desired.items()):
         if isinstance(declared.resource, Cluster):
-            yield from _findings(address, declared.source, declared.resource)
+            yield from _plaintext_findings(address, declared.source, declared.resource)
 
 
-def _findings(address: Address, source: str, cluster: Cluster) -> Iterator[Finding]:
+def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iterator[Finding]:
     for field, message in plaintext_of(cluster):
         path = tuple(field.removeprefix("spec.").split("."))
         yield Finding(address, source, message, HINT, ((address, ("spec", *path)),))
 
 
-# Object storage a cluster is declared with, against the one it is bound to: topics do not move between storages.
-
-
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
-    """Yield why the object storage that is declared cannot be the cluster's."""
+    """Yield why the declared object storage cannot be the cluster's: topics do not move between storages."""
     if seen is None or seen.cluster.storage is None:
         return
     problem = seen.cluster.storage.problem
@@ -315,7 +310,7 @@ def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None
 
 
 def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None) -> tuple[str, str] | None:
-    """Return why a cluster is not bound anew where its object storage was: a mount that is away may come back."""
+    """Return why a cluster is not bound again while its object storage is missing: a mount may come back."""
     declared = cluster.spec.object_storage
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
     if declared is None or before is None or before.url != declared.url:
@@ -332,7 +327,7 @@ def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None)
 
 
 def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
-    """Return why nothing may be done with a cluster's remote tier: its topics have their records in another one."""
+    """Return why a cluster's remote tier may not change: its topics have records in another storage."""
     storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:
         return None
@@ -353,7 +348,7 @@ def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
 
 
 def warnings_of_overrides(review: Review) -> Iterator[Finding]:
-    """Yield each declared property that a broker sets for itself, to something else."""
+    """Yield declared properties that a broker overrides for itself."""
     situation = review.situation
     for name in sorted(situation.clusters):
         address = cluster_address(name)
@@ -362,9 +357,9 @@ def warnings_of_overrides(review: Review) -> Iterator[Finding]:
             continue
         properties = declared.resource.spec.properties if isinstance(declared.resource, Cluster) else {}
         for key, broker, value in seen.cluster.overrides:
-            said = properties.get(key)
-            if said is not None and said != value:
-                message = f"broker {broker} sets {key} to {value} for itself, so {said} has no effect there"
+            declared_value = properties.get(key)
+            if declared_value is not None and declared_value != value:
+                message = f"broker {broker} sets {key} to {value} for itself, so {declared_value} has no effect there"
                 command = f"--alter --entity-type brokers --entity-name {broker} --delete-config {key}"
                 hint = f"Take it back with: kafka-configs.sh --bootstrap-server HOST:PORT {command}"
                 marks = ((address, ("spec", "properties", key)),)

@@ -1,4 +1,4 @@
-"""Guards: which actions are blocked, how that is lifted, and what to do instead."""
+"""Guards: which actions are blocked, what lifts a block, and what to do instead."""
 
 from __future__ import annotations
 
@@ -53,15 +53,12 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Guards
 
 
-# What loses nothing in place of a delete that is blocked: to unmount the topic, which keeps its records.
-
-
-_IN_THE_WAY: Final = frozenset({"protected", "only", "mirrored"})
-"""Guards that would not let a topic be unmounted either."""
+_ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
+"""Guards that would also block an unmount."""
 
 
 def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
-    """Yield the actions; blocked deletes of what can be unmounted say how, and so do those of what holds it."""
+    """Yield the actions; a blocked delete of a topic that can be unmounted gets that as advice."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
             yield advised(action, mounting_yaml(action.address))
@@ -79,7 +76,7 @@ def mounting_yaml(topic: Address) -> str:
 
 def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[Finding]:
     """Yield how to keep the records of topics that orders delete."""
-    topics = [each.address for each in actions if isinstance(each, Delete) and _can_unmount(each, situation)]
+    topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
         others = f" and those of {counted(len(topics) - 1, 'more topic')}" if topics[1:] else ""
         message = f"its records{others} can be kept in object storage, if it is unmounted instead"
@@ -87,19 +84,19 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
 
 
 def advised(action: Delete, instead: str | None) -> Delete:
-    """Return a blocked delete that says what to declare in place of it."""
+    """Add the document to declare instead to a blocked delete."""
     if action.blocked is None or instead is None:
         return action
     return replace(action, blocked=replace(action.blocked, instead=instead))
 
 
 def _is_blocked_loss(action: Action) -> bool:
-    is_blocked = action.blocked is not None and action.blocked.guard not in _IN_THE_WAY
+    is_blocked = action.blocked is not None and action.blocked.guard not in _ALSO_BLOCK_UNMOUNT
     return is_blocked and Reason.HOLDS_DATA in action.reasons
 
 
 def _can_unmount(action: Delete, situation: Situation) -> bool:
-    """Tell whether a topic is tiered, on a cluster that can mount, and may be uploaded whole as things are."""
+    """Tell whether a topic is tiered, its cluster can mount, and all of it can be uploaded."""
     topic, seen = action.before, situation.observed.get(action.address)
     cluster = situation.clusters.get(action.cluster or "")
     if (
@@ -112,33 +109,39 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
         return False
     if not situation.capabilities(topic.cluster).mountings or cluster.spec.object_storage is None:
         return False
-    here = situation.observed.get(cluster.address)
-    properties = here.resource.spec.properties if here and isinstance(here.resource, Cluster) else {}
+    observed_cluster = situation.observed.get(cluster.address)
+    properties = (
+        observed_cluster.resource.spec.properties
+        if observed_cluster and isinstance(observed_cluster.resource, Cluster)
+        else {}
+    )
     is_on = properties.get(ENABLED) == "true" and properties.get(UPLOADS) != "false"
     return is_on and switches_in(Switched(situation).now(action.address, seen)).write
 
 
-_LIVE_MIRROR: Final = (
+_LIVE_MIRROR_MESSAGE: Final = (
     "it is a live mirror: to keep its topic declare it again, promoted or failed-over; else it is deleted with what it "
     "holds"
 )
-_COPIED: Final = (
+_COPIED_MESSAGE: Final = (
     "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
 
-_EMPTY: Final = "it has no records as of now; its access rules go, and the offsets of its groups"
-_REPLICA: Final = "its consumer groups lose their offsets here, and its access rules go; its source keeps every record"
+_EMPTY_MESSAGE: Final = "it has no records as of now; its access rules go, and the offsets of its groups"
+_REPLICA_MESSAGE: Final = (
+    "its consumer groups lose their offsets here, and its access rules go; its source keeps every record"
+)
 
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
 DATA_BEARING: Final = frozenset({"topic", "mirror"})
 OWNER: Final = "owner"
-"""The guard of what another workspace owns."""
+"""Guard of resources that another workspace owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Actions after all guards, and what these have to say."""
+    """Actions and findings after all guards."""
 
     actions: tuple[Action, ...]
     errors: Sequence[Finding] = ()
@@ -146,16 +149,22 @@ class Guarded:
 
 
 def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]) -> Guarded:
-    """Return the actions with what blocks them, or with what lifted a block; and what is refused or left altogether.
+    """Return the actions with their blocks or grants, and findings.
 
-    What nothing lifts comes first, so that nobody is told to allow what stays refused.
+    Guards that nothing lifts come first, so that no allowance is suggested in vain.
     """
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
-    guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
+    guards: tuple[Guard, ...] = (
+        _guard_protected,
+        _guard_only,
+        _guard_link_fields,
+        *((_guard_empty_files,) if is_emptied else ()),
+        *_LIFTABLE,
+    )
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
         return Guarded(tuple(judged))
-    judged = list(with_advice(_max_deletes(judged, situation, allowed), situation))
+    judged = list(with_advice(_block_excess_deletes(judged, situation, allowed), situation))
     holding = Holding(judged, situation)
     return Guarded(holding.judged(), holding.errors, holding.warnings)
 
@@ -163,10 +172,10 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
 def guard_ordered(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with what blocks them.
+    """Return the actions of orders with their blocks.
 
-    Guards that are meant for files are skipped: an order names its target, and is confirmed. A topic is
-    protected by its record or its file: without a state only the file is known.
+    Guards meant for files are skipped: an order names its target and is confirmed. A topic is protected by its record
+    or file; without state only the file is known.
     """
 
     def protected(action: Action, _situation: Situation) -> Block | None:
@@ -181,14 +190,17 @@ def guard_ordered(
         return None
 
     def loss_by_move(action: Action, situation: Situation) -> Block | None:
-        block = _data_loss(action, situation) if _moved_from(action) is not None else None
-        offsets, stored = sum(each.stop - each.start for each in action.estimate.unreadable), action.estimate.bytes
+        block = _guard_data_loss(action, situation) if _moved_from(action) is not None else None
+        offsets, stored = (
+            sum(offsets_lost.stop - offsets_lost.start for offsets_lost in action.estimate.unreadable),
+            action.estimate.bytes,
+        )
         if block is None or not (offsets or stored):
             return block
         what = f"{counted(offsets, 'offset')} in object storage" if offsets else f"about {bytes_text(stored)}"
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
-    guards: tuple[Guard, ...] = (_protected, protected, _only, _deletion_protection, loss_by_move)
+    guards: tuple[Guard, ...] = (_guard_protected, protected, _guard_only, _guard_deletion_protection, loss_by_move)
     return tuple(_judge(action, guards, situation, allowed) for action in actions)
 
 
@@ -209,20 +221,20 @@ def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowe
 
 
 def lifted_by(action: Action, block: Block, allowed: Sequence[Allowed]) -> str | None:
-    """Return what lifts a block of an action, if anything does."""
+    """Return the origin of the allowance that lifts a block, if any."""
     if block.guard == OWNER:
         return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
     return granted_by(replace(action, owner=None), allowed) if block.allow else None
 
 
-def _protected(action: Action, situation: Situation) -> Block | None:
+def _guard_protected(action: Action, situation: Situation) -> Block | None:
     last = situation.recorded.get(action.address)
     if isinstance(action, Delete) and last is not None and last.protect:
         return Block("protected", "it is protected: apply once with protect: false", None)
     return None
 
 
-def _only(action: Action, situation: Situation) -> Block | None:
+def _guard_only(action: Action, situation: Situation) -> Block | None:
     patterns = situation.request.guards.only
     is_of_record = isinstance(action, Adopt | Forget) and kind_of(action.address) == "cluster"
     if not patterns or is_of_record:
@@ -234,8 +246,8 @@ def _only(action: Action, situation: Situation) -> Block | None:
     return None
 
 
-def _of_fixed_link(action: Action, situation: Situation) -> Block | None:
-    """Offer no deletion where a link cannot change so that its mirrors would be others: set back, they are kept."""
+def _guard_link_fields(action: Action, situation: Situation) -> Block | None:
+    """Do not suggest deleting mirrors because a fixed field of their link was changed."""
     mirror = action.before if isinstance(action, Delete) else None
     if not isinstance(mirror, MirrorTopic):
         return None
@@ -251,13 +263,13 @@ def _of_fixed_link(action: Action, situation: Situation) -> Block | None:
     return Block("link", message, None)
 
 
-def _empty(action: Action, _situation: Situation) -> Block | None:
+def _guard_empty_files(action: Action, _situation: Situation) -> Block | None:
     message = "the files declare nothing any more; put the clusters back and `reconciler destroy` removes everything"
     return Block("empty", message, f"{action.verb}:{action.address}")
 
 
 def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
-    """Return the other workspace that owns what an action changes; who lets go of it asks nobody."""
+    """Return the other workspace that owns the resource of an action; forgetting needs no consent."""
     if not situation.others or IMPLIED in action.origins:
         return None
     match action:
@@ -276,43 +288,43 @@ def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
 
 
 def _moved_from(action: Action) -> str | None:
-    """Return the address that a topic leaves."""
+    """Return the previous address of a moved topic."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return old if isinstance(old, str) else None
 
 
-def _owned(action: Action, _situation: Situation) -> Block | None:
+def _guard_owner(action: Action, _situation: Situation) -> Block | None:
     if action.owner is None:
         return None
     return Block(OWNER, f"it is owned by {action.owner}", f"{ADOPT}:{action.address}")
 
 
-def _data_bearing(action: Action, situation: Situation) -> Block | None:
+def _guard_data_bearing(action: Action, situation: Situation) -> Block | None:
     if (
         not isinstance(action, Delete)
         or kind_of(action.address) not in DATA_BEARING
         or situation.request.options.is_destroy
     ):
         return None
-    message = "it may hold records that nothing brings back" if Reason.HOLDS_DATA in action.reasons else _EMPTY
+    message = "it may hold records that nothing brings back" if Reason.HOLDS_DATA in action.reasons else _EMPTY_MESSAGE
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
-        message = _LIVE_MIRROR
+        message = _LIVE_MIRROR_MESSAGE
     if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
-        message = _REPLICA
+        message = _REPLICA_MESSAGE
     if Reason.MOVED in action.reasons:
-        message = _COPIED
+        message = _COPIED_MESSAGE
     return Block("data_bearing", message, f"delete:{action.address}")
 
 
-def _recreated(action: Action, _situation: Situation) -> Block | None:
+def _guard_recreated(action: Action, _situation: Situation) -> Block | None:
     if not isinstance(action, Transition) or Reason.RECREATED not in action.reasons:
         return None
     message = "it was mounted again, or deleted and created again, outside reconciler: its id is not the one applied"
     return Block("recreated", message, f"{action.verb}:{action.address}")
 
 
-def _hiding(action: Action, situation: Situation) -> Block | None:
-    """Whether a namespace is empty cannot be told where not every topic is shown."""
+def _guard_hidden(action: Action, situation: Situation) -> Block | None:
+    """A cluster that hides topics cannot show whether a namespace is empty."""
     cluster = cluster_of(action.address) or ""
     is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
     if not is_namespace or cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
@@ -321,7 +333,7 @@ def _hiding(action: Action, situation: Situation) -> Block | None:
     return Block("hidden", message, f"delete:{action.address}")
 
 
-def _deletion_protection(action: Action, situation: Situation) -> Block | None:
+def _guard_deletion_protection(action: Action, situation: Situation) -> Block | None:
     cluster = situation.clusters.get(cluster_of(action.address) or "")
     is_data = isinstance(action, Delete) and kind_of(action.address) in DATA_BEARING
     if not is_data or cluster is None or not cluster.spec.deletion_protection:
@@ -330,7 +342,7 @@ def _deletion_protection(action: Action, situation: Situation) -> Block | None:
     return Block("deletion_protection", message, f"delete:{action.address}")
 
 
-def _data_loss(action: Action, _situation: Situation) -> Block | None:
+def _guard_data_loss(action: Action, _situation: Situation) -> Block | None:
     match action:
         case Update() | Transition() if action.risk is Risk.DATA_LOSS:
             allow = f"{action.verb}:{action.address}"
@@ -339,64 +351,66 @@ def _data_loss(action: Action, _situation: Situation) -> Block | None:
             return None
 
 
-def _rules(action: Action, situation: Situation) -> Block | None:
+def _guard_rules(action: Action, situation: Situation) -> Block | None:
     if situation.request.options.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
         return None
     wanted = None if situation.request.options.is_only_drift else situation.wanted.get(action.address)
-    # What is owned or moved as it is may be changed to what is wanted by the action after it.
+    # The next action may change an adopted or moved resource to the desired one.
     resource = action.after if wanted is None else judged_by_rules(wanted)
     broken = violations(action.address, resource, situation.request.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 
 _LIFTABLE: Final[tuple[Guard, ...]] = (
-    _owned,
-    _recreated,
-    _data_bearing,
-    _hiding,
-    _deletion_protection,
-    _data_loss,
-    _rules,
+    _guard_owner,
+    _guard_recreated,
+    _guard_data_bearing,
+    _guard_hidden,
+    _guard_deletion_protection,
+    _guard_data_loss,
+    _guard_rules,
 )
 
 
-def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
-    """Block deletes that nobody allowed by name, where there are more of them than may go unnoticed."""
-    over = _over_limit(actions, situation, allowed)
-    if not over:
+def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
+    """Block deletes beyond `maxDeletes` that no allowance names."""
+    excess = _excess_deletes(actions, situation, allowed)
+    if not excess:
         return actions
-    message = f"{len(over)} deletes are more than the {_limit(situation)} of guards.maxDeletes"
+    message = f"{len(excess)} deletes are more than the {_max_deletes_of(situation)} of guards.maxDeletes"
     return [
         replace(action, blocked=Block("max_deletes", message, f"delete:{action.address}"))
-        if action.id in over and action.blocked is None
+        if action.id in excess and action.blocked is None
         else action
         for action in actions
     ]
 
 
-def _over_limit(actions: Iterable[Action], situation: Situation, allowed: Sequence[Allowed]) -> frozenset[str]:
-    """Return the deletes that nobody allowed by name, where they are too many.
+def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Allowed]) -> frozenset[str]:
+    """Return the deletes that no allowance names, if they exceed the limit.
 
-    A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
+    A pattern lifts the guard of data, but is no name: it may match more than its author thought.
     """
     if situation.request.options.is_destroy:
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]
     unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
-    return frozenset(unnamed) if len(unnamed) > _limit(situation) else frozenset()
+    return frozenset(unnamed) if len(unnamed) > _max_deletes_of(situation) else frozenset()
 
 
 def warnings_of_deletes(review: Review) -> Iterator[Finding]:
-    """Yield what lifts the limit of deletes: patterns do not."""
+    """Yield what lifts the limit of deletes, which patterns do not."""
     situation = review.situation
-    over = _over_limit(review.actions, situation, allowances(situation.request.guards, situation.request.selection))
-    if over:
-        message = f"{len(over)} deletes are more than the {_limit(situation)} of guards.maxDeletes"
+    excess = _excess_deletes(
+        review.actions, situation, allowances(situation.request.guards, situation.request.selection)
+    )
+    if excess:
+        message = f"{len(excess)} deletes are more than the {_max_deletes_of(situation)} of guards.maxDeletes"
         hint = "Name each of them with --allow, without a pattern; or raise guards.maxDeletes in reconciler.yaml."
         yield Finding(None, None, message, hint)
 
 
-def _limit(situation: Situation) -> int:
+def _max_deletes_of(situation: Situation) -> int:
     limit = situation.request.guards.max_deletes
     if isinstance(limit, str):
         return len(situation.recorded) * int(limit.removesuffix("%")) // 100
@@ -407,37 +421,36 @@ def _is_empty(desired: Desired) -> bool:
     return all(isinstance(declared.resource, TieringPolicy) for declared in desired.values())
 
 
-# How many people must have agreed to a plan. Who did is known only when it is applied.
-
-
 def approvers_asked(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
-    """Return how many people must have approved a plan, and because of which actions; a graver risk asks for as many.
+    """Return the required approvals of a plan and the ids of the actions that require them.
 
-    What is blocked is not done, and asks for nobody.
+    A higher risk requires at least the approvals of a lower one. Blocked actions require none.
     """
-    asked = {action.id: _asked(action.risk, guards) for action in actions if action.blocked is None}
-    most = max(asked.values(), default=0)
-    return most, tuple(name for name, count in asked.items() if most and count == most)
+    counts = {action.id: _approvals_for(action.risk, guards) for action in actions if action.blocked is None}
+    most = max(counts.values(), default=0)
+    return most, tuple(name for name, count in counts.items() if most and count == most)
 
 
-def _asked(risk: Risk, guards: Guards) -> int:
+def _approvals_for(risk: Risk, guards: Guards) -> int:
     order = list(Risk)
-    found = (count for name, count in guards.approvals.items() if order.index(Risk(name)) <= order.index(risk))
-    return max(found, default=0)
+    counts = (count for name, count in guards.approvals.items() if order.index(Risk(name)) <= order.index(risk))
+    return max(counts, default=0)
 
 
 def with_base(guards: Guards, base: Guards | None) -> Guards:
-    """Return the guards that hold for a pull request: it asks for no fewer approvers than its base does."""
+    """Return the guards of a pull request: it requires at least the approvals of its base."""
     if base is None:
         return guards
-    risks: dict[_Asking, int] = {name: max(_asked(Risk(name), base), _asked(Risk(name), guards)) for name in _ASKING}
+    risks: dict[_ApprovableRisk, int] = {
+        name: max(_approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)) for name in _APPROVABLE_RISKS
+    }
     return guards.model_copy(update={"approvals": {name: count for name, count in risks.items() if count}})
 
 
 def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
-    """Yield what a pull request takes from the guards of its base, for those who approve it."""
-    for name in _ASKING:
-        before, now = _asked(Risk(name), base), _asked(Risk(name), guards)
+    """Yield how a pull request weakens the guards of its base, for its approvers."""
+    for name in _APPROVABLE_RISKS:
+        before, now = _approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)
         if now < before:
             yield Finding(
                 None,
@@ -446,7 +459,7 @@ def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
                 "What the base asks for counts until this is merged.",
                 is_of_approval=True,
             )
-    added = [f"{each.action} until {each.until}" for each in guards.allow if each not in base.allow]
+    added = [f"{allowance.action} until {allowance.until}" for allowance in guards.allow if allowance not in base.allow]
     if added:
         yield Finding(
             None,
@@ -457,13 +470,13 @@ def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
         )
 
 
-_Asking: TypeAlias = Literal["disruptive", "irreversible", "data-loss"]
-_ASKING: Final[tuple[_Asking, ...]] = get_args(_Asking)
-"""The risks for which a workspace may ask for approvers."""
+_ApprovableRisk: TypeAlias = Literal["disruptive", "irreversible", "data-loss"]
+_APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk)
+"""Risks for which a workspace may require approvals."""
 
 
 def warnings_of_approvals(review: Review) -> Iterator[Finding]:
-    """Yield how many approvers an apply will ask for."""
+    """Yield the approvals that an apply will require."""
     most, names = approvers_asked(review.actions, review.situation.request.guards)
     if most:
         yield Finding(
@@ -476,11 +489,8 @@ def warnings_of_approvals(review: Review) -> Iterator[Finding]:
         )
 
 
-# A plan that goes back to a state: what to know of it beside its actions.
-
-
 def warnings_of_return(review: Review) -> Iterator[Finding]:
-    """Yield what a plan back to a state cannot do; nothing for a plan that leads to the files."""
+    """Yield what a plan back to an earlier state cannot restore; nothing for other plans."""
     back_to = review.situation.request.back_to
     if back_to is None:
         return
@@ -499,14 +509,12 @@ def _held_records(action: Create) -> bool:
     return kind_of(action.address) in DATA_BEARING and not action.parameters
 
 
-# What another workspace owns, and this one remembers as its own.
-
-_TYPED: Final = 20
-"""So many addresses are put into one command."""
+_MAX_ADDRESSES: Final = 20
+"""Addresses in one suggested command."""
 
 
 def warnings_of_owners(review: Review) -> Iterator[Finding]:
-    """Yield, for each workspace that took over what is recorded here, what that is; and where nobody can tell."""
+    """Yield recorded resources that other workspaces took over, by workspace, and clusters with unknown owners."""
     situation, request = review.situation, review.situation.request
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
@@ -514,36 +522,36 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
             message = f"which workspace owns what on it is not known: {seen.cluster.owners.unknown}"
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield Finding(seen.resource.address, None, message, hint)
-    told = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
-    told |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
+    reported = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
+    reported |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
-    found = taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
-    for address, owner in found:
-        if address not in told and situation.is_decidable(address):
+    owned = taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
+    for address, owner in owned:
+        if address not in reported and situation.is_decidable(address):
             taken.setdefault(owner, []).append(address)
-    for owner, addresses in sorted(taken.items(), key=lambda each: each[1]):
+    for owner, addresses in sorted(taken.items(), key=lambda item: item[1]):
         yield Finding(
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
             f"Take it back with: reconciler apply {taking(addresses)}. "
-            f"To leave it to that workspace, take it out of the files and run: {_leaving(addresses)}",
+            f"To leave it to that workspace, take it out of the files and run: {_forget_command(addresses)}",
         )
     removed: dict[ResourceOwner, list[Address]] = {}
     for action in review.actions:
         if isinstance(action, Delete) and action.owner and action.blocked and action.blocked.guard == OWNER:
             removed.setdefault(action.owner, []).append(action.address)
-    for owner, addresses in sorted((owner, sorted(each)) for owner, each in removed.items()):
+    for owner, addresses in sorted((owner, sorted(item)) for owner, item in removed.items()):
         yield Finding(
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, to be deleted, and now owned by {owner}",
-            f"To leave it to that workspace, run: {_leaving(addresses)}",
+            f"To leave it to that workspace, run: {_forget_command(addresses)}",
         )
 
 
 def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[Finding]:
-    """Yield what orders change of other workspaces: that blocks no order."""
+    """Yield resources of other workspaces that orders change; that blocks no order."""
     addresses = dict.fromkeys(address for action in actions for address in addresses_of(action))
     for address in addresses if situation.others else ():
         if (owner := situation.other_owner(address)) is not None:
@@ -552,9 +560,9 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
 
 
 def taking(addresses: Sequence[Address]) -> str:
-    """Return the options that take resources over from another workspace: the first of them, where they are many."""
-    return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_TYPED])
+    """Return the options that take over the first resources from another workspace."""
+    return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 
 
-def _leaving(addresses: Sequence[Address]) -> str:
-    return f"reconciler state rm {' '.join(addresses[:_TYPED])}"
+def _forget_command(addresses: Sequence[Address]) -> str:
+    return f"reconciler state rm {' '.join(addresses[:_MAX_ADDRESSES])}"

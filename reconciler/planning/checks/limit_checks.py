@@ -1,4 +1,4 @@
-"""Checks of quotas and of replication."""
+"""Checks of quotas and replication."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measure
 
 
-_LEAST: Final = "min.insync.replicas"
+_MIN_INSYNC: Final = "min.insync.replicas"
 
 
 def warnings_of_moves(review: Review) -> Iterator[Finding]:
-    """Yield the topics whose replicas still move; the observed number is that after the move."""
+    """Yield topics whose replicas are still moving; the observed factor is that after the move."""
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
@@ -51,7 +51,7 @@ def warnings_of_moves(review: Review) -> Iterator[Finding]:
 
 
 def warnings_of_insync(review: Review) -> Iterator[Finding]:
-    """Yield what asks for more replicas in sync than there are: every write with acks=all is refused."""
+    """Yield minimum in-sync replicas above the replication factor: writes with acks=all are refused."""
     situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -72,21 +72,21 @@ def warnings_of_insync(review: Review) -> Iterator[Finding]:
 def _insync_of_cluster(
     situation: Situation, address: Address, cluster: Cluster, source: str | None
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the property of all brokers, and that some brokers never take it back."""
-    said, brokers = cluster.spec.properties.get(_LEAST), situation.capabilities(cluster.metadata.name)
+    """Check the property of all brokers, which some brokers cannot unset."""
+    declared, brokers = cluster.spec.properties.get(_MIN_INSYNC), situation.capabilities(cluster.metadata.name)
     seen = situation.observed.get(address)
     live = seen.resource.spec.properties if seen is not None and isinstance(seen.resource, Cluster) else {}
     last = situation.recorded.get(address)
     ours = last.resource.spec.properties if last is not None and isinstance(last.resource, Cluster) else {}
-    if said is None and _LEAST in ours and _LEAST in live:
-        message = f"brokers with eligible leader replicas (Kafka 4) refuse to take back properties.{_LEAST}"
-        hint = f"In place of leaving it out, write {_LEAST}: 1 among the properties, which is Kafka's own default."
+    if declared is None and _MIN_INSYNC in ours and _MIN_INSYNC in live:
+        message = f"brokers with eligible leader replicas (Kafka 4) refuse to take back properties.{_MIN_INSYNC}"
+        hint = f"In place of leaving it out, write {_MIN_INSYNC}: 1 among the properties, which is Kafka's own default."
         yield Finding(address, source, message, hint)
     most = brokers.max_replication_factor
-    if (said or "").isdecimal() and int(said or 0) > most:
-        message = f"properties.{_LEAST} {said} is more than the number of brokers, {most}: "
-        hint = f"Set {_LEAST} to {max(1, most - 1)}."
-        marks = ((address, ("spec", "properties", _LEAST)),)
+    if (declared or "").isdecimal() and int(declared or 0) > most:
+        message = f"properties.{_MIN_INSYNC} {declared} is more than the number of brokers, {most}: "
+        hint = f"Set {_MIN_INSYNC} to {max(1, most - 1)}."
+        marks = ((address, ("spec", "properties", _MIN_INSYNC)),)
         yield Finding(address, source, f"{message}producers with acks=all are refused", hint, marks)
 
 
@@ -94,39 +94,43 @@ def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> It
     wanted, capabilities = situation.wanted[address], situation.capabilities(topic.cluster)
     cluster = situation.wanted.get(cluster_address(topic.cluster))
     planned = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
-    own = topic.spec.configs.get(_LEAST)
-    least = own or planned.get(_LEAST) or capabilities.defaults.get(_LEAST)
+    own = topic.spec.configs.get(_MIN_INSYNC)
+    least = own or planned.get(_MIN_INSYNC) or capabilities.defaults.get(_MIN_INSYNC)
     if not (least or "").isdecimal():
         return
-    replicas, where = _replicas(situation, address, topic, capabilities.max_replication_factor)
+    replicas, where = _replica_count(situation, address, topic, capabilities.max_replication_factor)
     if int(least or 0) <= replicas:
         return
     whose = "" if own is not None else ", the default of its cluster,"
-    message = f"{_LEAST} {least}{whose} is more than {where} {replicas}: producers with acks=all are refused"
-    marks = () if own is None or CONFIGS + _LEAST in wanted.origins else ((address, ("spec", "configs", _LEAST)),)
-    hint = f"Raise replicationFactor to {least} or more, or set {_LEAST} to {max(1, replicas - 1)}."
+    message = f"{_MIN_INSYNC} {least}{whose} is more than {where} {replicas}: producers with acks=all are refused"
+    marks = (
+        () if own is None or CONFIGS + _MIN_INSYNC in wanted.origins else ((address, ("spec", "configs", _MIN_INSYNC)),)
+    )
+    hint = f"Raise replicationFactor to {least} or more, or set {_MIN_INSYNC} to {max(1, replicas - 1)}."
     yield Finding(address, wanted.source, message, hint, marks)
 
 
-def _replicas(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
-    """Return how many replicas a topic has, or at most gets, and what says so."""
+def _replica_count(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
+    """Return a topic's replica count, or the possible maximum, and its origin as text."""
     if topic.spec.replication_factor is not None:
         return topic.spec.replication_factor, "replicationFactor"
-    there = situation.observed.get(address)
-    if there is not None and isinstance(there.resource, Topic) and there.resource.spec.replication_factor is not None:
-        return there.resource.spec.replication_factor, "the replication factor that the topic has,"
+    observed = situation.observed.get(address)
+    if (
+        observed is not None
+        and isinstance(observed.resource, Topic)
+        and observed.resource.spec.replication_factor is not None
+    ):
+        return observed.resource.spec.replication_factor, "the replication factor that the topic has,"
     return brokers, "the number of brokers,"
 
 
-# Quotas of namespaces: what lies below each once a plan is done, nested tiers included, against what may lie there.
-#
-# Growth beyond a quota is an error. What is too much already and does not grow is only told: the quota was lowered, or
-# another's topics lie there.
+# Growth beyond a quota is an error. Usage that already exceeds it without growing is a warning: the quota was lowered,
+# or another workspace owns the topics.
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may lie below a namespace when the plan is done, and where that is said."""
+    """Planned quotas of a namespace, and their declaration."""
 
     quotas: Quotas
     source: str | None
@@ -134,28 +138,30 @@ class Limits:
 
 @dataclass(slots=True)
 class NamespaceUsage:
-    """What lies below a namespace: topics by address, each with its partitions."""
+    """Partitions by topic in and below a namespace."""
 
     before: dict[Address, int] = field(default_factory=dict)
     after: dict[Address, int] = field(default_factory=dict)
     moved: Mapping[Address, Address | None] = field(default_factory=dict)
-    """What topics that move are called now, by their new names; what is made under an old name is none of them."""
+    """New address → current address of moved topics; `None` for a reused old address."""
 
     @property
     def grows(self) -> bool:
-        """Tell whether anything is made, moved in or given partitions; what only moves within it adds nothing."""
-        return any(partitions > self._held_now(topic) for topic, partitions in self.after.items())
+        """Whether anything is created, moved in or gets partitions."""
+        return any(partitions > self._partitions_before(topic) for topic, partitions in self.after.items())
 
     @property
     def staying(self) -> list[Address]:
-        """The topics that lie in it before and after, by the names they have now."""
-        return sorted(each for each in map(self._name_now, self.after) if each is not None and each in self.before)
+        """Topics in it before and after the plan, by current address."""
+        return sorted(
+            topic for topic in map(self._current_address, self.after) if topic is not None and topic in self.before
+        )
 
-    def _held_now(self, topic: Address) -> int:
-        name = self._name_now(topic)
+    def _partitions_before(self, topic: Address) -> int:
+        name = self._current_address(topic)
         return 0 if name is None else self.before.get(name, 0)
 
-    def _name_now(self, topic: Address) -> Address | None:
+    def _current_address(self, topic: Address) -> Address | None:
         return self.moved.get(topic, topic)
 
 
@@ -168,101 +174,101 @@ class Judged:
 
 
 def check_quotas(review: Review) -> Iterator[Finding]:
-    """Yield the namespaces that grow beyond their quotas."""
-    yield from _judged(review).errors
+    """Yield namespaces that grow beyond their quotas."""
+    yield from _judge_quotas(review).errors
 
 
 def warnings_of_quotas(review: Review) -> Iterator[Finding]:
-    """Yield the namespaces that hold too much already, and those of which that cannot be told."""
-    yield from _judged(review).warnings
+    """Yield namespaces that already exceed a quota, or may."""
+    yield from _judge_quotas(review).warnings
 
 
-def _judged(review: Review) -> Judged:
+def _judge_quotas(review: Review) -> Judged:
     situation, judged = review.situation, Judged()
-    limits = {} if situation.request.options.is_destroy else _limits(situation)
+    limits = {} if situation.request.options.is_destroy else _all_limits(situation)
     if not limits:
         return judged
-    for address, held in sorted(_held(situation, review.actions, limits).items()):
+    for address, held in sorted(_usage_by_namespace(situation, review.actions, limits).items()):
         limit = limits[address]
         into = judged.errors if held.grows else judged.warnings
-        into.extend(Finding(address, limit.source, *said) for said in _counted(limit.quotas, held))
+        into.extend(Finding(address, limit.source, *problem) for problem in _exceeded_counts(limit.quotas, held))
         if limit.quotas.bytes not in {None, UNLIMITED} and held.grows:
             _judge_bytes(address, limit, held, review.measure, judged)
     return judged
 
 
-def _limits(situation: Situation) -> dict[Address, Limits]:
-    found: dict[Address, Limits] = {}
+def _all_limits(situation: Situation) -> dict[Address, Limits]:
+    limits_by_address: dict[Address, Limits] = {}
     for address in {**situation.observed, **situation.wanted}:
         if address.startswith("namespace/") and cluster_of(address) in situation.trusted:
-            limits = _limits_at(address, situation)
+            limits = _limits_of(address, situation)
             if limits.quotas != Quotas():
-                found[address] = limits
-    return found
+                limits_by_address[address] = limits
+    return limits_by_address
 
 
-def _limits_at(address: Address, situation: Situation) -> Limits:
-    """Return what will hold: what is declared; of the rest, what is there, unless it was ours to take away."""
+def _limits_of(address: Address, situation: Situation) -> Limits:
+    """Return the planned quotas: declared ones, else observed ones that are not recorded."""
     wanted, last, seen = (
         situation.wanted.get(address),
         situation.recorded.get(address),
         situation.observed.get(address),
     )
-    goal = _quotas(wanted.resource if wanted else None)
-    was, there = _quotas(last.resource if last else None), _quotas(seen.resource if seen else None)
+    goal = _quotas_of(wanted.resource if wanted else None)
+    was, observed = _quotas_of(last.resource if last else None), _quotas_of(seen.resource if seen else None)
     merged = {
-        word: wish if wish is not None else None if getattr(was, word) is not None else getattr(there, word)
+        word: wish if wish is not None else None if getattr(was, word) is not None else getattr(observed, word)
         for word in Quotas.model_fields
         for wish in [getattr(goal, word)]
     }
     return Limits(Quotas.model_construct(**merged), wanted.source if wanted and goal != Quotas() else None)
 
 
-def _quotas(resource: Resource | None) -> Quotas:
+def _quotas_of(resource: Resource | None) -> Quotas:
     return (resource.spec.quotas if isinstance(resource, Namespace) else None) or Quotas()
 
 
-def _held(
+def _usage_by_namespace(
     situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]
 ) -> dict[Address, NamespaceUsage]:
-    # A mirror that was stopped is seen as the topic it is, too: both have one place.
+    # A stopped mirror is also observed as a topic: both are the same place.
     before = {
         _as_topic(address): partitions_of(seen.resource)
         for address, seen in situation.observed.items()
         if kind_of(address) in {"topic", "mirror"}
     }
-    after = _afterwards(actions, before)
+    after = _partitions_after(actions, before)
     olds = {_as_topic(action.address): old for action in actions if (old := moved_from(action)) is not None}
     moved: dict[Address, Address | None] = {**dict.fromkeys(olds.values()), **olds}
     held: defaultdict[Address, NamespaceUsage] = defaultdict(lambda: NamespaceUsage(moved=moved))
     for topics, name in ((before, "before"), (after, "after")):
         for topic, partitions in topics.items():
-            for tier in _tiers(topic):
+            for tier in _namespaces_of(topic):
                 if tier in limits:
                     getattr(held[tier], name)[topic] = partitions
     return held
 
 
-def _afterwards(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
-    """Return the topics once a plan is done, in whichever order; what is blocked counts too: it is done whole or not.
+def _partitions_after(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
+    """Return the partitions by topic after the plan; blocked actions count, because a plan is applied as a whole.
 
-    What leaves a name goes before what comes to it: two topics may swap their names.
+    Removals are applied before additions: two topics may swap their names.
     """
     after = dict(before)
     for action in actions:
-        left = _leaves(action)
+        left = _removed_topic(action)
         if left is not None:
             after.pop(left, None)
     for action in actions:
-        after.update(_arrives(action, before))
+        after.update(_added_topics(action, before))
     for action in actions:
         if isinstance(action, Update):
-            after.update(_grown(action))
+            after.update(_grown_topics(action))
     return after
 
 
-def _leaves(action: Action) -> Address | None:
-    """Return the topic that is not there any more once an action is done."""
+def _removed_topic(action: Action) -> Address | None:
+    """Return the topic that an action removes."""
     match action:
         case Delete(before=Topic() | MirrorTopic()):
             return _as_topic(action.address)
@@ -276,14 +282,17 @@ def _leaves(action: Action) -> Address | None:
             assert_never(action)
 
 
-def _arrives(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Address, int]]:
-    """Yield the topic that an action brings, with its partitions."""
+def _added_topics(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Address, int]]:
+    """Yield the topic that an action adds, with its partitions."""
     address = _as_topic(action.address)
     match action:
         case Create(after=Topic() | MirrorTopic() as made):
-            found = action.parameters.get("partitions")
-            # What a mirror follows says how many it has.
-            yield address, found if isinstance(found, int) else partitions_of(made) if isinstance(made, Topic) else 1
+            partitions = action.parameters.get("partitions")
+            # a mirror's partitions depend on its source
+            yield (
+                address,
+                partitions if isinstance(partitions, int) else partitions_of(made) if isinstance(made, Topic) else 1,
+            )
         case Transition(after=Mounting() as mounting):
             if action.machine != UNMOUNT.name:
                 yield mounted_by(mounting), action.estimate.partitions or 1
@@ -297,13 +306,13 @@ def _arrives(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Ad
             assert_never(action)
 
 
-def _grown(action: Update) -> Iterator[tuple[Address, int]]:
+def _grown_topics(action: Update) -> Iterator[tuple[Address, int]]:
     for change in action.changes:
         if change.path == "partitions" and isinstance(change.after, int):
             yield _as_topic(action.address), change.after
 
 
-def _counted(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str, str]]:
+def _exceeded_counts(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str, str]]:
     counts = (
         ("topics", quotas.topics, len(held.before), len(held.after)),
         ("partitions", quotas.partitions, sum(held.before.values()), sum(held.after.values())),
@@ -337,7 +346,7 @@ def _judge_bytes(
 
 
 def partitions_of(resource: Resource) -> int:
-    """Return the partitions of a topic or mirror; at least one."""
+    """Return the partitions of a topic or mirror, at least 1; 0 for other kinds."""
     match resource:
         case Topic():
             return resource.spec.partitions or 1
@@ -351,7 +360,7 @@ def _as_topic(address: Address) -> Address:
     return Address("topic/" + address.partition("/")[2]) if kind_of(address) == "mirror" else address
 
 
-def _tiers(topic: Address) -> Iterator[Address]:
+def _namespaces_of(topic: Address) -> Iterator[Address]:
     cluster = cluster_of(topic) or ""
     for tier in tiers_of(split_name(full_name_of(topic))[0]):
         yield address_of("namespace", cluster, tier)

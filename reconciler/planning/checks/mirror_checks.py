@@ -1,4 +1,4 @@
-"""Checks of links and mirrors, and what a role change costs."""
+"""Checks of links and mirrors, and the cost of role changes."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of
 
 
 def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
-    """Return what a mirror lacks that fails over; `name`: of its source, and where that is."""
+    """Return the cost of a failover; `name`: the source and its cluster."""
     lost = lacking(mirror, source, source_id)
     if lost is None:
-        return _away(mirror, f"{name} was deleted and created again")
+        return _unknown_cost(mirror, f"{name} was deleted and created again")
     return RoleCost(lost=lost)
 
 
 def _cost_of_catching_up(
     mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
 ) -> RoleCost:
-    """Return what a mirror lacks that is promoted or reversed, and that is copied first."""
+    """Return the cost of a promotion or reversal, which copies what the mirror lacks first."""
     behind = lacking(mirror, source, source_id)
     if behind is None:
-        return replace(_away(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
+        return replace(_unknown_cost(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
     return RoleCost(behind=behind, timeout_ms=timeout_ms)
 
 
 def _cost_of_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
-    """Return what is cut off a topic at these offsets, and which groups have read beyond them."""
+    """Return the cost of cutting a topic at the offsets `at`, including groups that have read beyond them."""
     lost = cut_off(topic, at)
-    begins = {each.partition: each.start for each in lost}
+    begins = {stretch.partition: stretch.start for stretch in lost}
     if committed is None:
         return RoleCost(lost=lost, groups_set_back=None if lost else ())
     beyond = {
@@ -83,11 +83,11 @@ def _cost_of_restore(
 
 
 def _cost_of_failback(
-    found: Sequence[Diverged], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
+    diverged: Sequence[Diverged], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
 ) -> RoleCost:
-    """Return what becomes of what only a topic has, on a platform that copies its partitions anew; `name`: its own."""
-    beyond = tuple(Stretch(each.partition, each.start, each.stop) for each in found)
-    starts = {each.partition: each.start for each in beyond}
+    """Return the cost of a restore on a platform that copies partitions again; `name`: the topic itself."""
+    beyond = tuple(Stretch(stretch.partition, stretch.start, stretch.stop) for stretch in diverged)
+    starts = {stretch.partition: stretch.start for stretch in beyond}
     groups = {
         group
         for group, offsets in (committed or {}).items()
@@ -97,26 +97,26 @@ def _cost_of_failback(
         lost=() if keeps else beyond,
         kept=beyond if keeps else (),
         kept_in=side_topic(name) if keeps and beyond else None,
-        records=sum(each.records for each in found),
-        since_ms=min((each.since_ms for each in found if each.since_ms is not None), default=None),
+        records=sum(stretch.records for stretch in diverged),
+        since_ms=min((stretch.since_ms for stretch in diverged if stretch.since_ms is not None), default=None),
         copied_afresh=tuple(sorted(starts)),
         groups_set_back=None if committed is None and beyond else tuple(sorted(groups)),
     )
 
 
 def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the link of a mirror keeps what only its original source has."""
+    """Tell whether the link of a mirror keeps records that only the original source has."""
     item = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
     return item is not None and isinstance(item.resource, MirrorLink) and bool(item.resource.spec.keep_diverged)
 
 
-def _away(mirror: Positions, why: str) -> RoleCost:
-    """Return all that is known of a failover whose source cannot be asked."""
+def _unknown_cost(mirror: Positions, why: str) -> RoleCost:
+    """Return the cost of a failover whose source is unavailable."""
     return RoleCost(unknown=why, fetched=last_fetched(mirror))
 
 
 def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
-    """Return the topics that are cut, so that it matters who reads them."""
+    """Return the topics that restores cut."""
     return frozenset(
         topic_of(action.after)
         for action in actions
@@ -125,53 +125,53 @@ def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
 
 
 def with_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return what is asked of a mirror with what it costs; any other transition as it is."""
+    """Return a mirror's transition with its cost; any other one unchanged."""
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after
-    here, there = measure(topic_of(mirror)), measure(source_of(mirror))
+    mirror_measure, source_measure = measure(topic_of(mirror)), measure(source_of(mirror))
     keeps = action.parameters.get("diverged") == "keep" or keeps_diverged(mirror, situation)
     if action.verb == FAILOVER:
-        cost, moved = _failover(mirror, here, there, situation), there
-    elif here is None or there is None:
+        cost, moved = _failover_cost(mirror, mirror_measure, source_measure, situation), source_measure
+    elif mirror_measure is None or source_measure is None:
         cost, moved = RoleCost(unknown=_NOT_MEASURED), None
-    elif action.verb == RESTORE and here.undeletable is not None:
-        cost, moved = RoleCost(unknown=here.undeletable.message), None
-    elif action.verb == RESTORE and here.diverged is not None:
-        return _failback(action, here, keeps=keeps)
+    elif action.verb == RESTORE and mirror_measure.undeletable is not None:
+        cost, moved = RoleCost(unknown=mirror_measure.undeletable.message), None
+    elif action.verb == RESTORE and mirror_measure.diverged is not None:
+        return _with_failback_cost(action, mirror_measure, keeps=keeps)
     elif action.verb == RESTORE:
         ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
-        at = agreed_ends(here.positions, ids[0], there.positions, ids[1])
-        cost, moved = _cost_of_restore(here.positions, at, here.committed), here
+        at = agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
+        cost, moved = _cost_of_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
     else:
         of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
-        cost, moved = _cost_of_catching_up(here.positions, there.positions, *of), there
+        cost, moved = _cost_of_catching_up(mirror_measure.positions, source_measure.positions, *of), source_measure
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
     return replace(action, reasons=reasons, estimate=_estimate_of(cost, moved))
 
 
-def _failback(action: Transition, here: Measure, *, keeps: bool) -> Transition:
-    """Return a restore that loses nothing but what it names: what it finds beside that ends it."""
-    cost = _cost_of_failback(here.diverged or (), here.committed, full_name_of(action.address), keeps=keeps)
-    asked: WithDiverged = "refuse" if not here.diverged else "keep" if keeps else "drop"
+def _with_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> Transition:
+    """Return a restore that only loses the diverged records it names; any others end it."""
+    cost = _cost_of_failback(measure.diverged or (), measure.committed, full_name_of(action.address), keeps=keeps)
+    diverged: WithDiverged = "refuse" if not measure.diverged else "keep" if keeps else "drop"
     return replace(
         action,
-        parameters={**action.parameters, "diverged": asked},
+        parameters={**action.parameters, "diverged": diverged},
         risk=action.risk if cost.lost else Risk.DISRUPTIVE,
-        estimate=_estimate_of(cost, here),
+        estimate=_estimate_of(cost, measure),
     )
 
 
 def check_restores(review: Review) -> Iterator[Finding]:
-    """Yield the topics that cannot be restored, as brokers delete no records of them."""
+    """Yield topics that cannot be restored because brokers do not delete their records."""
     for action in review.actions:
-        for here in map(review.measure, topics_cut([action])):
-            if here is not None and here.undeletable is not None:
-                yield Finding(action.address, action.source, here.undeletable.message, here.undeletable.hint)
+        for measure in map(review.measure, topics_cut([action])):
+            if measure is not None and measure.undeletable is not None:
+                yield Finding(action.address, action.source, measure.undeletable.message, measure.undeletable.hint)
 
 
 def warnings_of_restores(review: Review) -> Iterator[Finding]:
-    """Yield the other mirrors of a topic that is cut: they have copied what its new source does not have."""
+    """Yield other mirrors of a cut topic: they have copied records that their source loses."""
     for action in review.actions:
         if not (isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE):
             continue
@@ -192,35 +192,41 @@ def warnings_of_restores(review: Review) -> Iterator[Finding]:
 
 
 def is_wait(action: RunJob) -> bool:
-    """Tell whether a job is the wait before a promotion."""
+    """Tell whether a job is the catch-up before a promotion."""
     return action.job == CATCH_UP
 
 
 def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
-    """Return the wait before a promotion with what it has to copy."""
-    here, there = measure(action.sink), measure(action.source)
+    """Return the catch-up with its estimate."""
+    mirror_measure, source_measure = measure(action.sink), measure(action.source)
     wait = action.parameters.get("timeout_ms")
     timeout_ms = wait if isinstance(wait, int) else None
-    if here is None or there is None:
+    if mirror_measure is None or source_measure is None:
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
         of = (_incarnation(action.source, situation), _name_of(action.source))
-        cost = _cost_of_catching_up(here.positions, there.positions, *of, timeout_ms)
-    return replace(action, estimate=_estimate_of(cost, there))
+        cost = _cost_of_catching_up(mirror_measure.positions, source_measure.positions, *of, timeout_ms)
+    return replace(action, estimate=_estimate_of(cost, source_measure))
 
 
-def _failover(mirror: MirrorTopic, here: Measure | None, there: Measure | None, situation: Situation) -> RoleCost:
-    source, positions = source_of(mirror), {} if here is None else here.positions
+def _failover_cost(
+    mirror: MirrorTopic, mirror_measure: Measure | None, source_measure: Measure | None, situation: Situation
+) -> RoleCost:
+    source, positions = source_of(mirror), {} if mirror_measure is None else mirror_measure.positions
     if mirror.source_cluster not in situation.trusted:
-        return _away(positions, f"{mirror.source_cluster} {why_unread(mirror.source_cluster, situation)}")
+        return _unknown_cost(positions, f"{mirror.source_cluster} {why_unread(mirror.source_cluster, situation)}")
     name = _name_of(source)
     if source not in situation.observed and mirror_at(source) not in situation.observed:
-        return _away(positions, f"there is no {name} any more")
-    if here is None or there is None:
-        return _away(positions, _NOT_MEASURED)
-    cost = _cost_of_failover(positions, there.positions, _incarnation(source, situation), name)
-    is_dated = bool(cost.lost) and here.newest_ms is not None and there.newest_ms is not None
-    return replace(cost, lost_ms=max(0, (there.newest_ms or 0) - (here.newest_ms or 0))) if is_dated else cost
+        return _unknown_cost(positions, f"there is no {name} any more")
+    if mirror_measure is None or source_measure is None:
+        return _unknown_cost(positions, _NOT_MEASURED)
+    cost = _cost_of_failover(positions, source_measure.positions, _incarnation(source, situation), name)
+    is_dated = bool(cost.lost) and mirror_measure.newest_ms is not None and source_measure.newest_ms is not None
+    return (
+        replace(cost, lost_ms=max(0, (source_measure.newest_ms or 0) - (mirror_measure.newest_ms or 0)))
+        if is_dated
+        else cost
+    )
 
 
 def _name_of(source: Address) -> str:
@@ -233,37 +239,34 @@ def _incarnation(topic: Address, situation: Situation) -> str | None:
 
 
 def _estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
-    """Return what a cost is in offsets, bytes and time; `measure`: of the topic that has what is lost or copied."""
+    """Return the estimate for a cost; `measure`: the topic with the lost or copied records."""
     offsets = length_of((*cost.lost, *cost.behind))
-    size = 0 if measure is None else _share(measure, (*cost.lost, *cost.behind))
+    size = 0 if measure is None else _bytes_of(measure, (*cost.lost, *cost.behind))
     seconds = max(1, size // BYTES_A_SECOND) if cost.behind else 1
     return Estimate(bytes=size, records=offsets, seconds=seconds, role=cost)
 
 
-def _share(measure: Measure, of: Iterable[Stretch]) -> int:
-    """Return about how many bytes stretches of a topic are: as many as others of it that are as long."""
+def _bytes_of(measure: Measure, of: Iterable[Stretch]) -> int:
+    """Return about how many bytes stretches of a topic have, in proportion to its offsets."""
     spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
     return measure.bytes * min(length_of(of), spans) // spans if spans else 0
 
 
-# Filters of links against what their sources have: what matches nothing, and what auto-create leaves out.
-
-
-_FEW: Final = 3
-_TOPICS: Final = ("spec", "autoCreate", "filters")
-_GROUPS: Final = ("spec", "consumerOffsetSync", "filters")
+_MAX_NAMES: Final = 3
+_TOPIC_FILTERS: Final = ("spec", "autoCreate", "filters")
+_GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
 def warnings_of_links(review: Review) -> Iterator[Finding]:
-    """Yield filters that match nothing of what was read of the source, and mirrors that a prefix leaves out.
+    """Yield link filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers.
 
-    And once, with the first link of a cluster, that its mirrors take records of others where they do.
+    The last is reported once, with the first link of a cluster.
     """
     situation = review.situation
     yield from _open_mirrors(situation)
     for address, entry in sorted(situation.entries.items()):
         if entry.state == "reversed" and situation.is_decidable(address):
-            yield from _of_swapped(situation.wanted[address], entry, situation)
+            yield from _unprotected_peer(situation.wanted[address], entry, situation)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
         if not isinstance(link, MirrorLink) or not situation.is_decidable(address):
@@ -273,18 +276,18 @@ def warnings_of_links(review: Review) -> Iterator[Finding]:
                 yield Finding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
-            yield from _of_topics(address, wanted, link, situation)
-            yield from _of_groups(address, wanted, link, situation)
+            yield from _topic_filter_warnings(address, wanted, link, situation)
+            yield from _group_filter_warnings(address, wanted, link, situation)
 
 
 def _open_mirrors(situation: Situation) -> Iterator[Finding]:
     links = sorted(address for address, item in situation.wanted.items() if isinstance(item.resource, MirrorLink))
-    told = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
+    known_clusters = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
     for address in links:
         cluster = cluster_of(address) or ""
-        if cluster in told or not situation.is_decidable(address):
+        if cluster in known_clusters or not situation.is_decidable(address):
             continue
-        told.add(cluster)
+        known_clusters.add(cluster)
         link = situation.wanted[address].resource
         is_open = not situation.capabilities(cluster).mirrors.read_only
         if is_open and isinstance(link, MirrorLink) and link.spec.protect == "acl":
@@ -306,8 +309,8 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _of_swapped(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[Finding]:
-    """Yield who may write to the mirror that follows this topic now: no entry of its own plans its protection."""
+def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[Finding]:
+    """Yield principals that may write to the mirror of a swapped pair: no action of its own protects it."""
     back = mirrored_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
         return
@@ -316,48 +319,58 @@ def _of_swapped(wanted: WantedResource, entry: MirrorTopic, situation: Situation
         yield Finding(
             mirror.address,
             wanted.source,
-            f"a rule lets {first_few(writers, _FEW, grouping='')} write to it, and its link says `protect: acl`",
+            f"a rule lets {first_few(writers, _MAX_NAMES, grouping='')} write to it, and its link says `protect: acl`",
             "The next pass denies it: reconciler run --once --only mirror",
             wanted.marks,
         )
 
 
-def _of_topics(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _topic_filter_warnings(
+    address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
+) -> Iterator[Finding]:
     making = link.spec.auto_create
     if making is None or not making.enabled:
         return
     known = topics_on(link.spec.source, situation)
-    yield from _unmatched((address, wanted), _TOPICS, making.filters, known, f"no topic of cluster {link.spec.source}")
+    yield from _unmatched_filters(
+        (address, wanted), _TOPIC_FILTERS, making.filters, known, f"no topic of cluster {link.spec.source}"
+    )
     entries = {entry.source for entry in situation.entries.values() if link_of(entry) == address}
     yield from _left_by_default((address, wanted), making.filters, [name for name in known if name not in entries])
-    yield from _never_made((address, wanted), making.filters, {*known} - entries)
+    yield from _never_auto_created((address, wanted), making.filters, {*known} - entries)
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
     left = [name for name in mirrors if is_auto_created(making.filters, name)]
     if left:
         yield Finding(
             address,
             wanted.source,
-            f"{first_few(left, _FEW, grouping='')} of cluster {link.spec.source}, which the filters take, "
+            f"{first_few(left, _MAX_NAMES, grouping='')} of cluster {link.spec.source}, which the filters take, "
             "is a mirror itself: a link with a prefix makes no mirrors of mirrors",
             "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
-            ((address, _TOPICS),),
+            ((address, _TOPIC_FILTERS),),
         )
 
 
-def _never_made(
+def _never_auto_created(
     of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
 ) -> Iterator[Finding]:
-    """Yield the topics that a filter names and that no link takes by itself."""
+    """Yield topics that a filter names although no link mirrors them automatically."""
     address, wanted = of
-    naming = [each for each in filters if each.filter_type == "include" and each.name != "*"]
-    named = {name for name in known if is_never_made(name) and any(is_about(each, name) for each in naming)}
+    naming = [
+        name_filter for name_filter in filters if name_filter.filter_type == "include" and name_filter.name != "*"
+    ]
+    named = {
+        name for name in known if is_never_made(name) and any(is_about(name_filter, name) for name_filter in naming)
+    }
     for names, hint in (
         ({name for name in named if not is_never_mirrored(name)}, "Name it in mirrorTopics: only an entry mirrors it."),
         ({name for name in named if is_never_mirrored(name)}, "Take it out of the filters: it belongs to its cluster."),
     ):
         if names:
-            message = f"autoCreate never mirrors {first_few(sorted(names), _FEW, grouping='')}, which its filters name"
-            yield Finding(address, wanted.source, message, hint, ((address, _TOPICS),))
+            message = (
+                f"autoCreate never mirrors {first_few(sorted(names), _MAX_NAMES, grouping='')}, which its filters name"
+            )
+            yield Finding(address, wanted.source, message, hint, ((address, _TOPIC_FILTERS),))
 
 
 def _left_by_default(
@@ -373,21 +386,23 @@ def _left_by_default(
         yield Finding(
             address,
             wanted.source,
-            f"autoCreate leaves out {first_few(left, _FEW, grouping='')}: MirrorMaker or another tool names its own "
-            "topics so, and only the filter '*' takes the name",
+            f"autoCreate leaves out {first_few(left, _MAX_NAMES, grouping='')}: MirrorMaker or another tool names its "
+            "own topics so, and only the filter '*' takes the name",
             "Name it, or a prefix of it, in a filter: include to mirror it, exclude to leave it without this warning.",
-            ((address, _TOPICS),),
+            ((address, _TOPIC_FILTERS),),
         )
 
 
-def _of_groups(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _group_filter_warnings(
+    address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
+) -> Iterator[Finding]:
     syncing, known = link.spec.consumer_offset_sync, situation.request.groups.get(link.spec.source)
     if syncing is not None and syncing.enabled and known is not None:
         what = f"no group of cluster {link.spec.source}"
-        yield from _unmatched((address, wanted), _GROUPS, syncing.filters, known, what)
+        yield from _unmatched_filters((address, wanted), _GROUP_FILTERS, syncing.filters, known, what)
 
 
-def _unmatched(
+def _unmatched_filters(
     of: tuple[Address, WantedResource],
     at: tuple[str, ...],
     filters: Sequence[NameFilter],
@@ -396,14 +411,14 @@ def _unmatched(
 ) -> Iterator[Finding]:
     address, wanted = of
     names = sorted(known)
-    for place, each in enumerate(filters):
-        if each.filter_type == "exclude" or each.name == "*" or any(is_about(each, name) for name in names):
+    for place, rule in enumerate(filters):
+        if rule.filter_type == "exclude" or rule.name == "*" or any(is_about(rule, name) for name in names):
             continue
         yield Finding(
             address,
             wanted.source,
-            f"{at[1]} filter {each.name!r} ({each.pattern_type}) takes {nothing} that is there",
-            did_you_mean(nearest(each.name, names, most=_FEW), then="It takes effect if and when there is one."),
+            f"{at[1]} filter {rule.name!r} ({rule.pattern_type}) takes {nothing} that is there",
+            did_you_mean(nearest(rule.name, names, most=_MAX_NAMES), then="It takes effect if and when there is one."),
             ((address, (*at, place)),),
         )
 
@@ -413,14 +428,11 @@ def _is_mirror(cluster: str, name: str, situation: Situation) -> bool:
     return is_live(situation.observed.get(address)) or address in situation.entries
 
 
-# What is wrong with a link, beside its mirrors: as its platform, its other half and its neighbours say.
-
-
 _PREFIX: Final = ("spec", "prefix")
 
 
 def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield what of a link is beyond its platform, and the cluster it cannot mirror."""
+    """Yield features that a link's platform does not support, and sources that it cannot mirror."""
     capabilities = situation.capabilities(link.cluster)
     spec = link.spec
     if not capabilities.links:
@@ -430,16 +442,16 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         declare = f"Declare a Cluster named {spec.source}."
         near = did_you_mean(nearest(spec.source, situation.clusters), otherwise=declare)
         yield f"its source, cluster {spec.source}, is not declared", near
-    here, there = (situation.clusters.get(name) for name in (link.cluster, spec.source))
-    if spec.mode == "bidirectional" and here and there and here.spec.provider != there.spec.provider:
-        platforms = f"{link.cluster} is of platform {here.spec.provider} and {spec.source} of {there.spec.provider}"
+    cluster, source = (situation.clusters.get(name) for name in (link.cluster, spec.source))
+    if spec.mode == "bidirectional" and cluster and source and cluster.spec.provider != source.spec.provider:
+        platforms = f"{link.cluster} is of platform {cluster.spec.provider} and {spec.source} of {source.spec.provider}"
         yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     is_derived = bool(situation.wanted[link.address].marks)
     yield from beyond_platform(link, capabilities, is_derived=is_derived)
 
 
 def check_links(situation: Situation) -> Iterator[Finding]:
-    """Yield links of one prefix, links from a cluster to itself, between formats, and halves that are none."""
+    """Yield links with equal prefixes, links to the same cluster or another format, and halves that do not match."""
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())
@@ -452,22 +464,22 @@ def check_links(situation: Situation) -> Iterator[Finding]:
 
 
 def _check_ends(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
-    here, there = (situation.request.identities.get(name) for name in (link.cluster, link.spec.source))
-    if here is None or there is None:
+    identity, source_identity = (situation.request.identities.get(name) for name in (link.cluster, link.spec.source))
+    if identity is None or source_identity is None:
         return
-    if (wrong := between(link, here, there)) is not None:
+    if (wrong := between(link, identity, source_identity)) is not None:
         message, hint = wrong
         yield Finding(address, wanted.source, message, hint, ((address, ("spec", "source")), *wanted.marks))
 
 
-def between(link: MirrorLink, here: ClusterIdentity, there: ClusterIdentity) -> tuple[str, str] | None:
-    """Return why no link leads from one cluster to the other, and what to do; `None`: one can."""
-    if here.cluster_id == there.cluster_id:
-        message = f"{link.spec.source} and {link.cluster} are one cluster ({here.cluster_id}): no link leads to itself"
+def between(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> tuple[str, str] | None:
+    """Return why no link can connect the clusters, and a hint; `None` if one can."""
+    if own.cluster_id == source.cluster_id:
+        message = f"{link.spec.source} and {link.cluster} are one cluster ({own.cluster_id}): no link leads to itself"
         return message, "Name the cluster the records come from."
-    if None not in (here.format, there.format) and here.format != there.format:
+    if None not in (own.format, source.format) and own.format != source.format:
         message = (
-            f"{link.cluster} is of format {here.format} and {link.spec.source} of {there.format}: records are copied "
+            f"{link.cluster} is of format {own.format} and {link.spec.source} of {source.format}: records are copied "
             "as they are, so both have to be of one"
         )
         return message, "Upgrade the older of the two first."

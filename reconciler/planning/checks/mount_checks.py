@@ -39,50 +39,50 @@ if TYPE_CHECKING:
 
 
 BYTES_A_SECOND: Final = 50 * 2**20
-"""A cautious guess at what is copied."""
+"""A conservative estimate of the copy rate."""
 
 _PARTITIONS_A_SECOND: Final = 40
-"""As cautious a guess at how many are sealed, looked at and handed over: a few requests each, sixteen at once."""
+"""A conservative estimate: a few requests to seal and hand over each partition, sixteen in parallel."""
 
 Migrating = TypeVar("Migrating", Transition, RunJob)
 
-_AT_LEAST_SECONDS: Final = 2
-"""The states themselves: a handful of commits, one after the other."""
+_MIN_SECONDS: Final = 2
+"""The state changes: a few commits in sequence."""
 
 
 def detached(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return a mount or unmount with what it moves; any other transition as it is."""
+    """Return a mount or unmount with its estimate; any other transition unchanged."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
-        return _with_engine(replace(action, estimate=_mount(action.address, situation, measure)), situation)
+        return _with_engine(replace(action, estimate=_mount_estimate(action.address, situation, measure)), situation)
     return unmounted(action, mounted_by(action.after), situation, measure)
 
 
 def unmounted(
     action: Migrating, topic: Address, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Migrating:
-    """Return an unmount with what it moves, and for how long nothing can be written."""
-    found, known = measure(topic), _known_of(topic, situation)
+    """Return an unmount with its estimate."""
+    measured, known = measure(topic), _estimate_unmeasured(topic, situation)
     known = replace(known, location=known.location or action.estimate.location)
-    if found is None:
+    if measured is None:
         reasons = (*action.reasons, Reason.UNMEASURED)
         return replace(action, reasons=reasons, estimate=replace(known, groups=None))
-    seconds = no_writes_seconds(known.partitions, found.local_only_bytes)
+    seconds = no_writes_seconds(known.partitions, measured.local_only_bytes)
     estimate = replace(
         known,
-        bytes=found.bytes,
-        records=found.records,
-        seconds=seconds + found.local_only_bytes // BYTES_A_SECOND,
-        groups=found.groups,
-        uploads=found.local_only_bytes,
+        bytes=measured.bytes,
+        records=measured.records,
+        seconds=seconds + measured.local_only_bytes // BYTES_A_SECOND,
+        groups=measured.groups,
+        uploads=measured.local_only_bytes,
         no_writes_seconds=0 if action.parameters.get("phase") == "prepare" else seconds,
     )
     return _with_engine(replace(action, estimate=estimate), situation)
 
 
 def _with_engine(action: Migrating, situation: Situation) -> Migrating:
-    """Return a mount or unmount with where its records are copied; where none are, as it is."""
+    """Add the engine that copies the records, if jobs do it."""
     if action.parameters.get("by") != BY_JOBS:
         return action
     engine = situation.request.spark.engine_for(action.estimate.bytes)
@@ -90,14 +90,14 @@ def _with_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[Finding]:
-    """Yield the topics that take no records."""
+    """Yield sealed topics, which take no records."""
     yield from sealed(review.situation.observed)
 
 
 def sealed(observed: Inventory) -> Iterator[Finding]:
-    """Yield the topics that take no records, since somebody was about to delete them once they were copied."""
-    for address, there in sorted(observed.items()):
-        if there.topic.is_sealed:
+    """Yield sealed topics, left behind by an unfinished move or unmount."""
+    for address, seen in sorted(observed.items()):
+        if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
             hint = (
                 "`reconciler apply` goes on where that was broken off, or lets producers in again where the files no "
@@ -108,20 +108,20 @@ def sealed(observed: Inventory) -> Iterator[Finding]:
 
 
 def no_writes_seconds(partitions: int, unflushed: int) -> int:
-    """Return for about how long nobody can write to a topic while it is unmounted.
+    """Return roughly how long an unmounted topic takes no writes.
 
-    Everything is uploaded once while clients still write. What they write meanwhile is uploaded after the cut: it is
-    taken to be as much again as there was to flush.
+    Everything is uploaded once during writes; records written meanwhile, assumed to be as many, are uploaded after the
+    cut.
     """
-    return _taking_over_seconds(partitions) + unflushed // BYTES_A_SECOND
+    return _handover_seconds(partitions) + unflushed // BYTES_A_SECOND
 
 
-def _taking_over_seconds(partitions: int) -> int:
-    return _AT_LEAST_SECONDS + partitions // _PARTITIONS_A_SECOND
+def _handover_seconds(partitions: int) -> int:
+    return _MIN_SECONDS + partitions // _PARTITIONS_A_SECOND
 
 
 def brought_by(topic: Address, situation: Situation) -> MountSource | None:
-    """Return what a topic is made from that is not there yet, and is mounted by this plan."""
+    """Return the source of a topic that does not exist yet and is mounted by this plan."""
     mounting = situation.mountings.get(topic)
     if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
         return None
@@ -130,18 +130,18 @@ def brought_by(topic: Address, situation: Situation) -> MountSource | None:
 
 
 def size_of(source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]) -> Measure | None:
-    """Return what a mount brings: all of it lies in object storage. Where this plan detaches it first, as it is now."""
+    """Return the size of a mount's source; if this plan detaches it first, the topic's current size."""
     if source.found is not None:
         return Measure(source.found.bytes, source.found.records, ages=source.found.ages)
-    leaving = _left_by(source, situation)
-    found = measure(leaving) if leaving is not None else None
-    return None if found is None else Measure(found.bytes, found.records, ages=found.ages)
+    leaving = _topic_to_detach(source, situation)
+    measured = measure(leaving) if leaving is not None else None
+    return None if measured is None else Measure(measured.bytes, measured.records, ages=measured.ages)
 
 
 def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
-    """Return all that a topic would lose whose objects are deleted once it is mounted; nothing where nobody can tell.
+    """Return what is lost if a topic's objects are deleted after its mount; empty if unknown.
 
-    Objects are counted for the whole topic: each partition has its share by its offsets.
+    Objects are measured per topic: bytes are divided by the partitions' offsets.
     """
     if source.found is None:
         return ()
@@ -153,26 +153,32 @@ def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]
     )
 
 
-def _mount(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
+def _mount_estimate(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
     source = situation.request.stored.mounts.get(mounting)
     if not isinstance(source, MountSource):
         return Estimate()
-    leaving = _left_by(source, situation)
-    found = size_of(source, situation, measure) or Measure(0, 0)
-    partitions = source.found.partitions if source.found else _known_of(leaving, situation).partitions if leaving else 0
-    seconds = _taking_over_seconds(partitions)
-    return Estimate(found.bytes, found.records, seconds, location=source.location, partitions=partitions)
+    leaving = _topic_to_detach(source, situation)
+    measured = size_of(source, situation, measure) or Measure(0, 0)
+    partitions = (
+        source.found.partitions
+        if source.found
+        else _estimate_unmeasured(leaving, situation).partitions
+        if leaving
+        else 0
+    )
+    seconds = _handover_seconds(partitions)
+    return Estimate(measured.bytes, measured.records, seconds, location=source.location, partitions=partitions)
 
 
-def _left_by(source: MountSource, situation: Situation) -> Address | None:
+def _topic_to_detach(source: MountSource, situation: Situation) -> Address | None:
     """Return the topic that this plan detaches before it is mounted elsewhere."""
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     resource = detaching.resource if detaching is not None else None
     return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
-def _known_of(topic: Address, situation: Situation) -> Estimate:
-    """Return what is known of a topic that is there without measuring it."""
+def _estimate_unmeasured(topic: Address, situation: Situation) -> Estimate:
+    """Return the estimate of a topic that needs no measurement."""
     seen = situation.observed.get(topic)
     if seen is None or not isinstance(seen.resource, Topic):
         return Estimate()
@@ -180,11 +186,8 @@ def _known_of(topic: Address, situation: Situation) -> Estimate:
     return Estimate(location=location, partitions=seen.resource.spec.partitions or 0)
 
 
-# Whether the topic that has a mounting's name on its cluster is the one that the mounting means.
-
-
 def warnings_of_strangers(review: Review) -> Iterator[Finding]:
-    """Yield what the topics hold that have the name of a topic that is mounted, unmounted or detached."""
+    """Yield topics that have the name of another topic that is mounted, unmounted or detached, with their content."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
     for topic, mounting in sorted(situation.mountings.items()):
@@ -196,28 +199,28 @@ def warnings_of_strangers(review: Review) -> Iterator[Finding]:
         if not is_stranger(mounting, seen, situation):
             continue
         if is_away(mounting, situation):
-            location = situation.unmounted.get(address) or _found_at(address, situation)
-            yield _stranger(address, topic, _away(topic, location, situation), review)
+            location = situation.unmounted.get(address) or _source_location(address, situation)
+            yield _stranger_finding(address, topic, _hint_for_stranger(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
-            yield _stranger(address, topic, "Look at its records before you delete it.", review)
+            yield _stranger_finding(address, topic, "Look at its records before you delete it.", review)
         elif address in recreated:
-            yield _stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
+            yield _stranger_finding(address, topic, "The unmount archives that topic once it is allowed.", review)
     for topic, location in sorted(situation.request.stored.detached.items()):
         if topic in situation.observed:
-            yield _stranger(topic, topic, _away(topic, location, situation), review)
+            yield _stranger_finding(topic, topic, _hint_for_stranger(topic, location, situation), review)
 
 
-def _stranger(address: Address, topic: Address, hint: str, review: Review) -> Finding:
+def _stranger_finding(address: Address, topic: Address, hint: str, review: Review) -> Finding:
     held = review.measure(topic, is_wish=True)
     what = "its records could not be counted" if held is None else counted(held.records, "record")
     if held is not None and held.newest_ms is not None:
-        what += f", the newest of {_utc(held.newest_ms)}"
+        what += f", the newest of {_utc_text(held.newest_ms)}"
     wanted = review.situation.wanted.get(address)
     message = f"another topic has its name on cluster {cluster_of(topic)}: {what}"
     return Finding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
 
 
-def _away(topic: Address, location: str | None, situation: Situation) -> str:
+def _hint_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].topic.legacy is not None
     can_leave = is_tiered or situation.capabilities(cluster_of(topic) or "").mountings_by_jobs
@@ -225,26 +228,32 @@ def _away(topic: Address, location: str | None, situation: Situation) -> str:
     return f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it{archive}"
 
 
-def _found_at(mounting: Address, situation: Situation) -> str | None:
+def _source_location(mounting: Address, situation: Situation) -> str | None:
     source = situation.request.stored.mounts.get(mounting)
     return source.location if isinstance(source, MountSource) else None
 
 
-def _utc(ms: int) -> str:
+def _utc_text(ms: int) -> str:
     return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse to take a topic for the one that is to be mounted, because it has its name."""
-    there, meant = location_of(seen), meant_by(mounting, situation)
-    lying = situation.request.stored.mounts.get(mounting.address)
-    if there is not None and is_at(there, meant):
-        if not isinstance(lying, MountSource) or is_explicit(meant) or is_same_place(lying.location, there):
+    """Refuse to mount over another topic of the same name."""
+    location, meant = location_of(seen), meant_by(mounting, situation)
+    mount_source = situation.request.stored.mounts.get(mounting.address)
+    if location is not None and is_at(location, meant):
+        if (
+            not isinstance(mount_source, MountSource)
+            or is_explicit(meant)
+            or is_same_place(mount_source.location, location)
+        ):
             return
-        meant = lying.location
-    what = f"a topic of that name that lies at {there}" if there else "a topic of that name that was never tiered"
+        meant = mount_source.location
+    what = f"a topic of that name that lies at {location}" if location else "a topic of that name that was never tiered"
     instead = f"not at {meant}" if is_explicit(meant) else f"not one of object storage that was made as {meant}"
-    other = f"Where that one is meant write source: {there}." if there else "What only stays here needs no Mounting."
+    other = (
+        f"Where that one is meant write source: {location}." if location else "What only stays here needs no Mounting."
+    )
     yield (
         f"the name is taken: cluster {mounting.cluster} has {what}, {instead}",
         f"Choose another name with `as`, or unmount or delete the topic that is there first. {other}",
@@ -252,19 +261,16 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse to unmount another topic than the one that is meant; without `source` and `as` a name is enough."""
-    there, meant = location_of(seen), meant_by(mounting, situation)
+    """Refuse to unmount a topic other than the meant one; without `source` and `as`, the name suffices."""
+    location, meant = location_of(seen), meant_by(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
-    if there is None or is_named or is_at(there, meant):
+    if location is None or is_named or is_at(location, meant):
         return
     instead = f"not at {meant}" if is_explicit(meant) else f"and was not made as {meant}"
     yield (
-        f"the topic {mounting.topic_name} that is here lies at {there}, {instead}",
-        f"Write source: {there} where that one is meant, or correct source or `as`.",
+        f"the topic {mounting.topic_name} that is here lies at {location}, {instead}",
+        f"Write source: {location} where that one is meant, or correct source or `as`.",
     )
-
-
-# Mountings: whether a topic can be mounted or unmounted at all. No `--allow` lifts what is found here.
 
 
 _FREE_STATES: Final = frozenset({None, TieringState.ENABLED.value, TieringState.DISABLED.value})
@@ -272,7 +278,7 @@ _SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply 
 
 
 def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a topic cannot be where its mounting says; what is under way is judged when it is decided about."""
+    """Yield why a topic cannot be mounted or unmounted. Unfinished transitions are judged when decided."""
     capabilities, topic = situation.capabilities(mounting.cluster), mounted_by(mounting)
     if not capabilities.mountings:
         yield beyond(capabilities, "mount or unmount topics")
@@ -295,21 +301,21 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
 
 
 def check_rivals(situation: Situation) -> Iterator[Finding]:
-    """Yield the mountings that are about one topic of a cluster, and those that take one topic of object storage."""
+    """Yield mountings of the same topic of a cluster, and of the same topic in object storage."""
     named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Mounting):
             named.setdefault(mounted_by(wanted.resource), []).append(wanted)
-            taken = _location_of(wanted.resource, situation)
+            taken = _location_taken(wanted.resource, situation)
             if taken is not None:
                 named.setdefault(taken, []).append(wanted)
     for what, rivals in named.items():
         for one, other in permutations(rivals, 2):
-            yield from _rival(what, one, other, situation)
+            yield from _rival_finding(what, one, other, situation)
 
 
-def _rival(what: str, one: WantedResource, other: WantedResource, situation: Situation) -> Iterator[Finding]:
+def _rival_finding(what: str, one: WantedResource, other: WantedResource, situation: Situation) -> Iterator[Finding]:
     mine, theirs = one.resource, other.resource
     if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.is_decidable(mine.address):
         return
@@ -323,8 +329,8 @@ def _rival(what: str, one: WantedResource, other: WantedResource, situation: Sit
         yield Finding(mine.address, one.source, message, hint)
 
 
-def _location_of(mounting: Mounting, situation: Situation) -> str | None:
-    """Return what a mounting takes from object storage by this plan."""
+def _location_taken(mounting: Mounting, situation: Situation) -> str | None:
+    """Return the location that a mounting takes in this plan."""
     source = situation.request.stored.mounts.get(mounting.address)
     is_mount = mounting.spec.state == "mounted" and isinstance(source, MountSource)
     return source.location if is_mount and isinstance(source, MountSource) else None
@@ -332,7 +338,7 @@ def _location_of(mounting: Mounting, situation: Situation) -> str | None:
 
 def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
     if not _has_storage(mounting, situation):
-        yield _no_storage(mounting)
+        yield _storage_problem(mounting)
         return
     mirror = mirror_at(mounted_by(mounting))
     seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
@@ -343,7 +349,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
     if _has_other_name(mounting, situation):
-        return  # said, or seen to be no mount, when it is decided about
+        return  # reported, or found to be no mount, when decided
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
@@ -351,30 +357,30 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
         case UserError() as error:
             yield error.message, error.hint
         case MountSource():
-            yield from _check_freed(source, situation)
+            yield from _check_detachable(source, situation)
 
 
-def _check_freed(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse a source that only another part of the files would detach."""
+def _check_detachable(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse a source that is only detached by an excluded part of the files."""
     if source.unmounts is not None and not situation.is_decidable(source.unmounts):
         message = f"{source.location} is attached still: {source.unmounts}, which detaches it, is not part of this plan"
         yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
 
 
 def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Say what is no topic: neither there nor, as far as anybody looked, in object storage."""
+    """Yield why a topic to unmount neither exists nor is detached."""
     mirror = mirror_at(mounted_by(mounting))
     seen = situation.observed.get(mirror)
     if seen is not None:
-        yield f"{mirror} is a mirror: what it holds belongs to its source", _promote(mirror)
+        yield f"{mirror} is a mirror: what it holds belongs to its source", _promote_hint(mirror)
         return
     if mounting.address in situation.recorded or _has_other_name(mounting, situation):
         return
     if not _has_storage(mounting, situation):
-        yield _no_storage(mounting)
-    found = situation.request.stored.mounts.get(mounting.address)
-    if isinstance(found, UserError):
-        yield found.message, found.hint
+        yield _storage_problem(mounting)
+    mount_source = situation.request.stored.mounts.get(mounting.address)
+    if isinstance(mount_source, UserError):
+        yield mount_source.message, mount_source.hint
 
 
 def _check_unmount(
@@ -387,27 +393,27 @@ def _check_unmount(
         yield message, "Remove the Mounting; delete the read replica, or unmount its source where that is."
         return
     if seen.topic.legacy is not None and seen.topic.legacy.is_lost:
-        yield _lost(mounting, seen.topic.legacy.location)
+        yield _lost_problem(mounting, seen.topic.legacy.location)
         return
     if seen.state not in _FREE_STATES:
         message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
         yield message, "`reconciler run` finishes it; then plan again."
         return
     if not _has_storage(mounting, situation):
-        yield _no_storage(mounting)
+        yield _storage_problem(mounting)
         return
     yield from check_leaving(mounting, seen, situation)
     if not situation.capabilities(mounting.cluster).mountings_by_jobs:
-        yield from _untiered(mounting, seen, situation)
-    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _goes_on(mirror, situation)]
+        yield from _check_tiered(mounting, seen, situation)
+    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _mirror_stays(mirror, situation)]
     if readers:
         some = ", ".join(readers)
-        yield f"{some} mirrors it, and would have no source", _promote(readers[0])
+        yield f"{some} mirrors it, and would have no source", _promote_hint(readers[0])
     if _is_protected(topic, situation):
         yield "it is protected, and unmounting takes it off the cluster", "Set protect: false on the Topic."
 
 
-def _lost(mounting: Mounting, location: str) -> tuple[str, str]:
+def _lost_problem(mounting: Mounting, location: str) -> tuple[str, str]:
     where = f"{location} was released, and the topic here outlived that"
     hint = (
         "Nothing of it can be uploaded any more. Delete it here, and what lies there stays: take its Topic and its "
@@ -416,8 +422,8 @@ def _lost(mounting: Mounting, location: str) -> tuple[str, str]:
     return f"it is not cluster {mounting.cluster}'s any more: {where}", hint
 
 
-def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse what could not be uploaded whole: F-R-101."""
+def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse topics that cannot be uploaded as a whole (F-R-101)."""
     properties = _properties_now(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
@@ -438,21 +444,21 @@ def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Itera
         yield f"topic {mounting.topic_name} is not tiered: nothing of it lies in object storage", _SWITCH_ON
 
 
-def _goes_on(mirror: Address, situation: Situation) -> bool:
-    """Tell whether a mirror stays: only what is ours and has left the files does not."""
+def _mirror_stays(mirror: Address, situation: Situation) -> bool:
+    """Tell whether a mirror stays: it is not about to be removed by this plan."""
     is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.is_decidable(mirror)
     return not is_leaving
 
 
 def _is_protected(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic may not be taken away; what the files say by now goes before what was applied last."""
+    """Tell whether a topic is protected, by the files before the record."""
     wanted, last = situation.wanted.get(topic), situation.recorded.get(topic)
     declared = wanted.resource.spec.protect if wanted is not None and isinstance(wanted.resource, Topic) else None
     return declared if declared is not None else last is not None and last.protect
 
 
 def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether its topic is there and called otherwise: the topic takes its name by this plan, or does not."""
+    """Tell whether the topic exists under another name, which this plan may change."""
     topic = situation.wanted.get(mounted_by(mounting))
     if topic is not None and topic.moved_from is not None and situation.is_there(topic.moved_from):
         return True
@@ -466,7 +472,7 @@ def _has_storage(mounting: Mounting, situation: Situation) -> bool:
     return situation.clusters[mounting.cluster].spec.object_storage is not None
 
 
-def _no_storage(mounting: Mounting) -> tuple[str, str]:
+def _storage_problem(mounting: Mounting) -> tuple[str, str]:
     return f"cluster {mounting.cluster} has no object storage", "Declare objectStorage on the Cluster."
 
 
@@ -475,5 +481,5 @@ def _properties_now(cluster: str, situation: Situation) -> dict[str, str]:
     return dict(seen.resource.spec.properties) if seen is not None and isinstance(seen.resource, Cluster) else {}
 
 
-def _promote(mirror: Address) -> str:
+def _promote_hint(mirror: Address) -> str:
     return f"Promote or remove {mirror} first, and apply that."

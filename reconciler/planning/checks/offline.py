@@ -1,4 +1,4 @@
-"""Checks that need no cluster, for `validate`: conventions, and reviews that expired."""
+"""Checks for `validate` that need no cluster: conventions and expired reviews."""
 
 from __future__ import annotations
 
@@ -28,39 +28,36 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Between, Guards, Requirement
 
 
-# Conventions of a workspace: what resources that match must look like.
-
-
 def violations(address: Address, resource: Resource, guards: Guards) -> tuple[str, ...]:
-    """Return what a resource breaks, each with the message of its rule."""
+    """Return the rules that a resource breaks, as messages."""
     return tuple(
         f"{rule.message} ({broken})"
         for rule in guards.rules
         if matches(rule.match, address)
-        for broken in _broken(address, resource, rule.require)
+        for broken in _broken_requirements(address, resource, rule.require)
     )
 
 
 def judged_by_rules(wanted: WantedResource) -> Resource:
-    """Return a wanted resource as rules judge it: a namespace with the configs that are written on its topics."""
+    """Return the resource that rules check: a namespace includes the configs passed on to its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.passed_on:
         return resource
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": wanted.passed_on})})
 
 
-def _broken(address: Address, resource: Resource, require: Requirement) -> Iterator[str]:
+def _broken_requirements(address: Address, resource: Resource, require: Requirement) -> Iterator[str]:
     name = split_name(full_name_of(address))[1]
     if require.name is not None and not re.fullmatch(require.name, name):
         yield f"name {name} does not match {require.name}"
     is_replica = isinstance(resource, Topic) and resource.spec.read_replica_of is not None
     if isinstance(resource, Topic) and not is_replica:
-        yield from _between("partitions", resource.spec.partitions, require.partitions)
-        yield from _between("replicationFactor", resource.spec.replication_factor, require.replication_factor)
+        yield from _check_bounds("partitions", resource.spec.partitions, require.partitions)
+        yield from _check_bounds("replicationFactor", resource.spec.replication_factor, require.replication_factor)
     if not isinstance(resource, MirrorTopic):
         labels = labels_of(resource)
         yield from (f"label {label} is missing" for label in require.labels if label not in labels)
-    configs = None if is_replica else _configs(resource)
+    configs = None if is_replica else _configs_to_check(resource)
     for key in sorted(require.configs) if configs is not None else ():
         value = configs.get(key) if configs else None
         allowed = require.configs[key]
@@ -68,7 +65,7 @@ def _broken(address: Address, resource: Resource, require: Requirement) -> Itera
             yield f"{key} is {value or 'not set'}, allowed: {', '.join(allowed)}"
 
 
-def _between(field: str, value: int | None, bounds: Between | None) -> Iterator[str]:
+def _check_bounds(field: str, value: int | None, bounds: Between | None) -> Iterator[str]:
     if bounds is None:
         return
     if value is None:
@@ -77,7 +74,7 @@ def _between(field: str, value: int | None, bounds: Between | None) -> Iterator[
         yield f"{field} is {value}, allowed: {bounds.min or 1} to {bounds.max or 'any'}"
 
 
-def _configs(resource: Resource) -> Mapping[str, str] | None:
+def _configs_to_check(resource: Resource) -> Mapping[str, str] | None:
     match resource:
         case Topic() | Namespace():
             return resource.spec.configs
@@ -88,7 +85,7 @@ def _configs(resource: Resource) -> Mapping[str, str] | None:
 
 
 def warnings_of_rules(review: Review) -> Iterator[Finding]:
-    """Yield a warning for what breaks a rule and is not changed by this plan; what is changed is blocked instead."""
+    """Yield broken rules of resources that this plan does not change; changes are blocked instead."""
     situation = review.situation
     if not situation.request.guards.rules or situation.request.options.is_destroy:
         return
@@ -103,40 +100,37 @@ def warnings_of_rules(review: Review) -> Iterator[Finding]:
             )
 
 
-# What was reviewed until a day that has passed. Apart from the rest of the allowances: `validate` needs only this.
-
-
 def check_expired(guards: Guards, today: date) -> Iterator[Finding]:
-    """Yield an error for each allowance and ignored drift whose day has passed."""
+    """Yield an error for each expired allowance and ignored drift."""
     for item in guards.allow:
         if item.until < today:
-            yield _expired(f"guards.allow {item.action}", item.until, item.reason)
+            yield _expired_finding(f"guards.allow {item.action}", item.until, item.reason)
     for rule in guards.ignore_drift:
         if rule.until < today:
-            yield _expired(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
+            yield _expired_finding(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
 
 
-def _expired(what: str, until: date, reason: str) -> Finding:
+def _expired_finding(what: str, until: date, reason: str) -> Finding:
     message = f"{what} expired on {until.isoformat()} ({reason})"
     return Finding(None, "reconciler.yaml", message, "Remove it, or review it again with a later day.")
 
 
 def check_offline(desired: Desired, guards: Guards, *, today: date | None = None) -> tuple[Finding, ...]:
-    """Return what is wrong with the files whatever the clusters say; without `today` nothing can have expired."""
+    """Return the problems of the files that no cluster is needed for; without `today` nothing expires."""
     expired = check_expired(guards, today) if today is not None else ()
-    found = [*expired, *check_undeclared(desired), *check_plaintext(desired)]
+    findings = [*expired, *check_undeclared(desired), *check_plaintext(desired)]
     for address in sorted(desired):
-        found += _check(address, desired[address], desired, guards)
-    return tuple(found)
+        findings += _check_resource(address, desired[address], desired, guards)
+    return tuple(findings)
 
 
 def _is_exempt(address: Address, guards: Guards) -> bool:
-    """Tell whether a reviewed allowance lifts the rules of an address, whatever a plan would do to it."""
-    allowed = (each.action.partition(":") for each in guards.allow)
+    """Tell whether a reviewed allowance exempts an address from the rules."""
+    allowed = (allowance.action.partition(":") for allowance in guards.allow)
     return any(verb not in {"delete", "forget"} and matches(pattern, address) for verb, _, pattern in allowed)
 
 
-def _check(address: Address, declared: Declared, desired: Desired, guards: Guards) -> Iterator[Finding]:
+def _check_resource(address: Address, declared: Declared, desired: Desired, guards: Guards) -> Iterator[Finding]:
     resource = declared.resource
     for broken in () if _is_exempt(address, guards) else violations(address, resource, guards):
         hint = "Follow the rule, or change it in guards.rules. An exception with an end stands in guards.allow."
@@ -145,16 +139,16 @@ def _check(address: Address, declared: Declared, desired: Desired, guards: Guard
     if not is_inside and kind_of(address) not in {"cluster", "policy"}:
         message = f"it is outside what this workspace is for ({', '.join(guards.only)})"
         yield Finding(address, declared.source, message, "Move it to the workspace it belongs to.")
-    for field, told in check_beside_replica(resource, {}) if isinstance(resource, Topic) else ():
-        yield Finding(address, declared.source, *told, ((address, ("spec", field)),))
+    for field, problem in check_beside_replica(resource, {}) if isinstance(resource, Topic) else ():
+        yield Finding(address, declared.source, *problem, ((address, ("spec", field)),))
     if isinstance(resource, Topic | Namespace):
         policy = resource.spec.tiering_policy
         if policy is not None and Address(f"policy/{policy}") not in desired:
             message = f"tieringPolicy {policy} is not declared"
             yield Finding(address, declared.source, message, f"Declare a TieringPolicy named {policy}.")
     if isinstance(resource, Cluster) and resource.spec.root is not None:
-        wanted, found = compiled_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
-        yield from found
+        wanted, findings = compiled_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
+        yield from findings
         if isinstance(wanted.resource, Cluster):
             yield from judged_properties(wanted, wanted.resource, EMBEDDED_PROPERTIES)
     if isinstance(resource, MirrorLink):
