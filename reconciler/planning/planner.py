@@ -144,12 +144,12 @@ def judge(draft: Draft, measures: Measures) -> Plan:
 
 def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
     """Return the plan of orders: naming an address and confirming it allows its cost."""
-    from reconciler.planning.diff.mount_orders import joined  # noqa: PLC0415 - few plans need it
+    from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415 - few plans need it
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     impact = Impact(situation, measures, draft.actions)
     allowed = allowances(request.guards, request.selection)
-    actions = joined(guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed))
+    actions = join_migrations(guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed))
     review = _review(draft, actions, impact)
     return Plan(
         workspace=request.workspace,

@@ -349,7 +349,7 @@ def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
         before = known.get(action.id)
         if whys := whys_of(before, action):
             more.append(difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
-    more.sort(key=lambda found: not found.is_dangerous)
+    more.sort(key=lambda item: not item.is_dangerous)
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
 
 

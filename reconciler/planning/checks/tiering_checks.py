@@ -476,8 +476,8 @@ class _TieringChecker:
         if not 0 <= int(total) < int(segment):
             return
         yield self._finding(
-            f"{self._config_text('retention.bytes')} is {show_value('retention.bytes', total)}, less than one segment of "
-            f"{show_value(_SEGMENT, segment)} ({_SEGMENT}): each would be removed as soon as it is uploaded",
+            f"{self._config_text('retention.bytes')} is {show_value('retention.bytes', total)}, less than one segment "
+            f"of {show_value(_SEGMENT, segment)} ({_SEGMENT}): each would be removed as soon as it is uploaded",
             f"Raise retention.bytes, or lower {_SEGMENT}.",
             "retention.bytes",
             _SEGMENT,

@@ -43,12 +43,9 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Situation, WantedResource
 
 
-# What has been decided so far, and the few forms every step uses to say it.
-
-
 @dataclass(slots=True)
 class Decision:
-    """Actions and findings, in the order they were found."""
+    """Decided actions and findings."""
 
     actions: list[Action] = field(default_factory=list)
     drift: list[DriftFinding] = field(default_factory=list)
@@ -57,12 +54,12 @@ class Decision:
     errors: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     settled: set[Address] = field(default_factory=set)
-    """Recorded addresses that have left the files, and about which everything is said already."""
+    """Recorded addresses, missing in the files, that are decided already."""
 
     def refuse(
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
     ) -> None:
-        """Add an error of the plan; `marks` are the fields it is about."""
+        """Add an error of the plan; `marks` are the fields concerned."""
         self.errors.append(Finding(address, source, message, hint, marks))
 
     def warn(
@@ -72,7 +69,7 @@ class Decision:
         self.warnings.append(Finding(address, source, message, hint, marks))
 
     def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
-        """Leave a resource where a command brought it: a warning of the plan, and no action."""
+        """Hold a resource as a command left it: a warning instead of an action."""
         self.held.append(Held(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
 
@@ -92,9 +89,9 @@ class AddressView:
 
 
 def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
-    """Return the fingerprint of the live fields a decision rests on; empty where it rests on absence.
+    """Return the fingerprint of the live fields that a decision depends on; empty if it depends on absence.
 
-    Never offsets, sizes or times: what moves by itself must not make a plan stale.
+    Never includes offsets, sizes or times: what changes by itself must not make a plan stale.
     """
     if before is None:
         return ""
@@ -105,39 +102,36 @@ def precondition(address: Address, before: Observed | None, paths: Iterable[str]
 
 
 def state_precondition(address: Address, before: Observed) -> str:
-    """Return the fingerprint a transition rests on: which one it is, and its state."""
+    """Return the fingerprint that a transition depends on: incarnation and state."""
     return fingerprint({"address": address, "incarnation": before.incarnation, "state": before.state})
-
-
-# Owning what already exists: what the record will say of it.
 
 
 Rule = TypeVar("Rule", bound="TopicAcl")
 
 
 def as_observed(wanted: WantedResource, before: Observed) -> Resource:
-    """Return the wanted resource with every declared field as it is observed: owned, and not yet changed."""
+    """Return the desired resource with declared fields as observed: adopted but unchanged."""
     resource, seen = wanted.resource, before.resource
     match resource:
         case Topic():
-            return _topic(resource, seen)
+            return _topic_as_observed(resource, seen)
         case Namespace():
             if not isinstance(seen, Namespace):
                 return resource
             changed = {
-                "configs": _shared(resource.spec.configs, seen.spec.configs),
+                "configs": _live_values(resource.spec.configs, seen.spec.configs),
                 "acls": _shared_rules(resource.spec.acls, seen.spec.acls),
             }
             return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
         case MirrorTopic():
             live = seen.configs if isinstance(seen, MirrorTopic) else {}
-            return resource.model_copy(update={"configs": _shared(resource.configs, live)})
+            return resource.model_copy(update={"configs": _live_values(resource.configs, live)})
         case MirrorLink():
             spec = seen.spec if isinstance(seen, MirrorLink) else resource.spec
             bare = spec.model_copy(update={"mirror_topics": (), "moved_from": None})
             return resource.model_copy(update={"spec": bare})
         case Cluster():
-            return _cluster(resource, seen)
+            return _cluster_as_observed(resource, seen)
         case Mounting() | TieringPolicy():
             return resource
         case _:
@@ -145,76 +139,73 @@ def as_observed(wanted: WantedResource, before: Observed) -> Resource:
 
 
 def observed_origins(origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the origins of what is owned and not yet changed: nothing of it has been unset by us."""
+    """Return the origins of an adopted resource: no field has been unset yet."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
 
-def _cluster(cluster: Cluster, seen: Resource) -> Cluster:
+def _cluster_as_observed(cluster: Cluster, seen: Resource) -> Cluster:
     if not isinstance(seen, Cluster):
         return cluster
     spec, live = cluster.spec, seen.spec
     changed = {
-        "properties": _shared(spec.properties, live.properties),
+        "properties": _live_values(spec.properties, live.properties),
         "object_storage": spec.object_storage if live.object_storage is not None else None,
     }
     return cluster.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
-def _topic(topic: Topic, seen: Resource) -> Topic:
+def _topic_as_observed(topic: Topic, seen: Resource) -> Topic:
     if not isinstance(seen, Topic):
         return topic
     spec, live = topic.spec, seen.spec
     changed = {
         "partitions": live.partitions,
         "replication_factor": live.replication_factor if spec.replication_factor is not None else None,
-        "configs": _shared(spec.configs, live.configs),
+        "configs": _live_values(spec.configs, live.configs),
         "acls": _shared_rules(spec.acls, live.acls),
     }
     return topic.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
-def _shared(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[str, str]:
+def _live_values(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[str, str]:
     return {key: live[key] for key in declared if key in live}
 
 
 def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
-    """Return the declared rules that are there, with the operations they have there."""
-    there = rule_fields(live)
-    ours = {path: rule for rule in declared if (path := rule_path(rule)) in there}
-    return tuple(rule.model_copy(update={"operations": there[path]}) for path, rule in ours.items())
+    """Return the declared rules that exist, with their observed operations."""
+    observed_rules = rule_fields(live)
+    ours = {path: rule for rule in declared if (path := rule_path(rule)) in observed_rules}
+    return tuple(rule.model_copy(update={"operations": observed_rules[path]}) for path, rule in ours.items())
 
 
-# Tiering switched off and on again (KIP-950): a move of a lifecycle, apart from the fields that merely change.
-
-
-_NAMED: Final = ("remote.write", "remote.read")
-_FEW: Final = 3
-_SWITCH_IT_OFF: Final = (
+_MUST_BE_DECLARED: Final = ("remote.write", "remote.read")
+_MAX_NAMES: Final = 3
+_HINT_SWITCH_OFF: Final = (
     "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply."
 )
-_NAME_IT_THERE: Final = (
+_HINT_DECLARE: Final = (
     "Give it or a namespace above it a tieringPolicy: the one it had, or, to switch its tiering off, one with "
     "remoteWrite: false and remoteRead: false."
 )
 
 
 def parted(
-    sides: AddressView, before: Observed, found: Differences, situation: Situation
+    sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Take what switches the tiering of a topic off or on again out of what differs, as the move it is.
+    """Separate a topic's change of tiering, a lifecycle transition (KIP-950), from its other differences.
 
-    What is left changes in place, after it.
+    The other changes are applied after it.
     """
-    moving = tuple(change for change in found.changes if change.path in SWITCH_PATHS)
+    moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _state_of(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
-        return None, found
+        return None, differing
     old = before.resource.address if isinstance(before.resource, Topic) else None
     then = Switched(situation).then(sides.address, before, None if old == sides.address else old)
     is_off = switches_in(then).is_off
     if is_off != (state is TieringState.ENABLED):
-        return None, found
-    rest = replace(found, changes=tuple(change for change in found.changes if change not in moving))
+        return None, differing
+    rest = replace(differing, changes=tuple(change for change in differing.changes if change not in moving))
     verb = "disable-tiering" if is_off else "enable-tiering"
     wanted, is_all = sides.wanted, not rest.changes
     return Transition(
@@ -223,10 +214,10 @@ def parted(
         verb=verb,
         from_state=state,
         to_state=TIERING.step(state, verb),
-        after=wanted.resource if is_all else _switched(sides, before),
+        after=wanted.resource if is_all else _with_desired_tiering(sides, before),
         parameters={"policy": disable_policy_in(then)} if is_off else {},
         changes=moving,
-        reasons=found.reasons,
+        reasons=differing.reasons,
         source=wanted.source,
         origins=wanted.origins if is_all else observed_origins(wanted.origins),
         precondition=precondition(sides.address, before, (change.path for change in moving)),
@@ -241,57 +232,57 @@ def is_disabling(before: Observed) -> bool:
 def problems(
     address: Address, before: Observed, changes: tuple[Change, ...], situation: Situation
 ) -> Iterator[tuple[str, str]]:
-    """Yield why the tiering of a topic, or of those below a namespace, cannot change as it is wanted.
+    """Yield why the tiering of a topic, or of topics below a namespace, cannot change.
 
-    A topic that moves to the address has among its changes what it inherits otherwise there.
+    `changes` of a topic that moves include inherited configs that differ at the new address.
     """
     switched = [change for change in changes if change.path in SWITCH_PATHS]
     if not switched or before.resource.cluster is None:
         return
-    concerned = list(_concerned(address, before, situation))
+    concerned = list(_affected_topics(address, before, situation))
     busy = [topic for topic, seen in concerned if is_disabling(seen)]
     if busy:
-        which = "its tiering" if busy == [address] else f"the tiering of {first_few(busy, _FEW, grouping='')}"
+        which = "its tiering" if busy == [address] else f"the tiering of {first_few(busy, _MAX_NAMES, grouping='')}"
         key = switched[0].path.removeprefix("configs.")
         yield (
             f"{which} is being switched off ({TieringState.DISABLING}): {key} cannot change until that is done",
             "`run` finishes it; then plan again.",
         )
-    left = _left_to_chance(switched, concerned, situation)
+    left = _undeclared_switch(switched, concerned, situation)
     if left is not None:
         key, topics = left
         whose = "its tiered storage"
         if topics != [address]:
-            whose = f"the tiered storage of {first_few(topics, _FEW, grouping='')}"
-        where, hint = "any more", _SWITCH_IT_OFF
+            whose = f"the tiered storage of {first_few(topics, _MAX_NAMES, grouping='')}"
+        where, hint = "any more", _HINT_SWITCH_OFF
         if before.resource.address != address:
-            where, hint = "where it moves", _NAME_IT_THERE
+            where, hint = "where it moves", _HINT_DECLARE
         yield f"{whose} would be left to chance: nothing names {key} {where}, and it is on", hint
 
 
-def _left_to_chance(
+def _undeclared_switch(
     switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
 ) -> tuple[str, list[Address]] | None:
-    """Return a switch that is on and that nothing would name any more, and of which topics (F-K-075)."""
+    """Return a switch that is on and would lose its last declaration, with its topics (F-K-075)."""
     look = Switched(situation)
-    for key in _NAMED:
+    for key in _MUST_BE_DECLARED:
         if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
             continue
-        left = [topic for topic, seen in concerned if _is_left(look, key, topic, seen)]
+        left = [topic for topic, seen in concerned if _is_undeclared(look, key, topic, seen)]
         if left:
             return key, left
     return None
 
 
-def _is_left(look: Switched, key: str, topic: Address, seen: Observed) -> bool:
+def _is_undeclared(look: Switched, key: str, topic: Address, seen: Observed) -> bool:
     place = seen.resource.address
     value, _ = look.now(place, seen).get(key, ("", ""))
     then = look.then(topic, seen, None if place == topic else place)
     return value == "true" and key not in then and "remote.storage.enable" not in then
 
 
-def _concerned(address: Address, before: Observed, situation: Situation) -> Iterator[tuple[Address, Observed]]:
-    """Yield the topics whose switches a change may move: one topic, or those below a namespace."""
+def _affected_topics(address: Address, before: Observed, situation: Situation) -> Iterator[tuple[Address, Observed]]:
+    """Yield the topics whose switches may change: the topic itself or those below a namespace."""
     resource = before.resource
     if isinstance(resource, Topic):
         yield address, before
@@ -308,65 +299,70 @@ def _state_of(before: Observed) -> TieringState | None:
     return next((state for state in TieringState if state == before.state), None)
 
 
-def _switched(sides: AddressView, before: Observed) -> Topic:
-    """Return the topic with its tiering as it is wanted, and all the rest as it is observed."""
+def _with_desired_tiering(sides: AddressView, before: Observed) -> Topic:
+    """Return the observed topic with the desired tiering."""
     wanted, seen = sides.wanted.resource, as_observed(sides.wanted, before)
     if not (isinstance(wanted, Topic) and isinstance(seen, Topic)):
         message = "only the tiering of topics is switched"
         raise TypeError(message)
-    kept = {key: value for key, value in seen.spec.configs.items() if key not in SWITCHES}
+    unchanged = {key: value for key, value in seen.spec.configs.items() if key not in SWITCHES}
     moved = {key: value for key, value in wanted.spec.configs.items() if key in SWITCHES}
-    return seen.model_copy(update={"spec": seen.spec.model_copy(update={"configs": {**kept, **moved}})})
+    return seen.model_copy(update={"spec": seen.spec.model_copy(update={"configs": {**unchanged, **moved}})})
 
 
-# Namespaces that are the access rules on a prefix: what of them is ours, and what stays where they go.
-
-
-_UNTOUCHED = "None of them is touched. What only its access rules allowed is no longer allowed."
+_HINT_UNTOUCHED = "None of them is touched. What only its access rules allowed is no longer allowed."
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
-    """Tell whether a namespace shows by topics of its prefix alone: none of its rules is there, so all become ours."""
+    """Tell whether a namespace exists only as a prefix of topics, without its rules: it is owned from the start."""
     resource, seen = wanted.resource, before.resource
-    if not isinstance(resource, Namespace) or not isinstance(seen, Namespace) or not _is_rules(resource, situation):
+    if (
+        not isinstance(resource, Namespace)
+        or not isinstance(seen, Namespace)
+        or not _is_rule_namespace(resource, situation)
+    ):
         return False
     return rule_fields(resource.spec.acls).keys().isdisjoint(rule_fields(seen.spec.acls))
 
 
 def going(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
-    """Return what is deleted of what is observed: where access rules belong to a name, those that we recorded alone.
+    """Return the part of an observed resource that a delete removes.
 
-    `last`: what was recorded; `are_rules`: what the platform says of its namespaces.
+    `last`: the recorded resource. `are_rules`: access rules belong to names, so only recorded ones are removed.
     """
     if not are_rules:
         return before
     match before:
         case Namespace(spec=spec):
-            rules = _ours(spec.acls, last.spec.acls if isinstance(last, Namespace) else ())
+            rules = _live_recorded_rules(spec.acls, last.spec.acls if isinstance(last, Namespace) else ())
             return before.model_copy(update={"spec": spec.model_copy(update={"acls": rules})})
         case Topic(spec=spec):
-            of_topic = _ours(spec.acls, last.spec.acls if isinstance(last, Topic) else ())
+            of_topic = _live_recorded_rules(spec.acls, last.spec.acls if isinstance(last, Topic) else ())
             return before.model_copy(update={"spec": spec.model_copy(update={"acls": of_topic})})
         case _:
             return before
 
 
-def _ours(there: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Return the recorded rules, each with the operations that are there still."""
-    found = rule_fields(there)
+def _live_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return the recorded rules with those of their operations that still exist."""
+    live_operations = rule_fields(live)
     rules = (
-        (rule, tuple(each for each in rule.operations if each in found.get(rule_path(rule), ()))) for rule in recorded
+        (
+            rule,
+            tuple(operation for operation in rule.operations if operation in live_operations.get(rule_path(rule), ())),
+        )
+        for rule in recorded
     )
     return tuple(rule.model_copy(update={"operations": operations}) for rule, operations in rules if operations)
 
 
 def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
-    """Return the access rules that stay where something is deleted, as principals and what they may or may not."""
-    there = before.resource
-    if not isinstance(there, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
+    """Return the access rules that survive a delete, as principals with permissions."""
+    observed = before.resource
+    if not isinstance(observed, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
     taken = rule_fields(gone.spec.acls)
-    left = [(rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in there.spec.acls]
+    left = [(rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in observed.spec.acls]
     left += [(rule, list(rule.operations)) for rule in before.undeclarable]
     return tuple(
         f"{rule.principal} {rule.permission} {', '.join(operations)}" for rule, operations in left if operations
@@ -374,7 +370,7 @@ def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
 
 
 def say_strange_rules_stay(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
-    """Say which access rules of others stay on the name of what is deleted."""
+    """Warn of access rules of others that survive a delete."""
     left = rules_left(before, gone)
     if not left:
         return
@@ -384,11 +380,11 @@ def say_strange_rules_stay(address: Address, before: Observed, gone: Resource, d
     hint = (
         f"Who gets that name next gets {'it' if len(left) == 1 else 'them'} too. kafka-acls --remove takes rules away."
     )
-    decision.warn(address, None, f"{what} not managed: {stays} ({first_few(left, _FEW, grouping='')})", hint)
+    decision.warn(address, None, f"{what} not managed: {stays} ({first_few(left, _MAX_NAMES, grouping='')})", hint)
 
 
 def say_own_rules_stay(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Say that the rules that we made for a topic may outlive it, where it was deleted outside."""
+    """Warn that rules of a topic that was deleted outside may survive it."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -399,31 +395,35 @@ def say_own_rules_stay(address: Address, last: Recorded, situation: Situation, d
         address,
         None,
         "it was deleted outside reconciler, and the brokers keep its access rules: "
-        f"{first_few(named, _FEW, grouping='')}",
+        f"{first_few(named, _MAX_NAMES, grouping='')}",
         "Who creates a topic of that name gets them. Take them away with: kafka-acls --bootstrap-server HOST:PORT "
         f"--remove --topic {last.physical_name or topic.full_name}",
     )
 
 
 def say_what_stays(namespace: Namespace, situation: Situation, decision: Decision) -> None:
-    """Say which topics with the prefix of a namespace that is deleted stay there."""
-    if not _is_rules(namespace, situation):
+    """Warn of topics that stay under the prefix of a deleted namespace."""
+    if not _is_rule_namespace(namespace, situation):
         return
     gone = {action.address for action in decision.actions if isinstance(action, Delete)}
-    kept = situation.recorded.keys() - {action.address for action in decision.actions if isinstance(action, Forget)}
-    names = {address.partition("/")[2]: address in kept for address in _below(namespace, situation, gone)}
+    still_recorded = situation.recorded.keys() - {
+        action.address for action in decision.actions if isinstance(action, Forget)
+    }
+    names = {
+        address.partition("/")[2]: address in still_recorded for address in _topics_below(namespace, situation, gone)
+    }
     strange = sum(not is_ours for is_ours in names.values())
     for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
         if count:
             what = counted(count, "topic with its prefix is", "topics with its prefix are")
             stays = "it stays" if count == 1 else "they stay"
-            decision.warn(namespace.address, None, f"{what} {rest}{stays}", _UNTOUCHED)
+            decision.warn(namespace.address, None, f"{what} {rest}{stays}", _HINT_UNTOUCHED)
 
 
 def say_rules_stay(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Say how many rules a namespace that is only forgotten leaves behind."""
+    """Warn of rules that an adopted, now forgotten namespace leaves behind."""
     namespace = last.resource
-    if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rules(namespace, situation):
+    if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rule_namespace(namespace, situation):
         return
     count = len(rule_fields(namespace.spec.acls))
     what = counted(count, "access rule on its prefix stays", "access rules on its prefix stay", grouping="")
@@ -431,11 +431,11 @@ def say_rules_stay(address: Address, last: Recorded, situation: Situation, decis
     decision.warn(address, None, f"it was adopted, and is forgotten: {what}", hint)
 
 
-def _is_rules(namespace: Namespace, situation: Situation) -> bool:
+def _is_rule_namespace(namespace: Namespace, situation: Situation) -> bool:
     return situation.capabilities(namespace.cluster).namespaces_are_rules
 
 
-def _below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
+def _topics_below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
     for address, seen in situation.observed.items():
         if address in gone or seen.is_internal or cluster_of(address) != namespace.cluster:
             continue
@@ -446,15 +446,15 @@ def _below(namespace: Namespace, situation: Situation, gone: set[Address]) -> It
 
 
 GOING: Final = "DELETING"
-"""What a cluster says of something that is marked for deletion and not gone yet."""
+"""Cluster state of a resource that is marked for deletion."""
 
 
 UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
-"""A move or unmount was broken off under its seal, and the files want it no more: producers are let in again."""
+"""An unfinished move or unmount left the seal, and the files no longer ask for it: producers are let in again."""
 
 
 def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about something that is made and changed in place."""
+    """Decide about a resource that is created and updated in place."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
     if before is None:
         create(sides, decision)
@@ -465,16 +465,16 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
     elif last is None:
         if wanted.implied_by is None:
             reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
-            _adopt_new(sides, before, situation, decision, reason)
+            _converge_new(sides, before, situation, decision, reason)
     elif is_another(last, before):
         decision.drift.append(drifted(address, "incarnation", last.incarnation, before.incarnation))
-        _adopt_new(sides, before, situation, decision, Reason.RECREATED)
+        _converge_new(sides, before, situation, decision, Reason.RECREATED)
     else:
-        _change(sides, before, situation, decision)
+        _converge_known(sides, before, situation, decision)
 
 
 def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
-    """Make what is not there; what was there when we last looked is drift."""
+    """Plan the creation of a missing resource; if it was recorded, that is drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
@@ -500,7 +500,7 @@ def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Valu
 def deletion(
     address: Address, before: Observed, reason: Reason, *, gone: Resource | None = None, source: str | None = None
 ) -> Delete:
-    """Return the delete of what is observed; `gone`: what of it goes, where that is not all of it."""
+    """Return the delete of an observed resource; `gone`: the part to delete, if not all of it."""
     return Delete(
         address=address,
         before=gone or before.resource,
@@ -514,45 +514,47 @@ def deletion(
 def adopt(
     sides: AddressView,
     before: Observed,
-    found: Differences,
+    differing: Differences,
     reason: Reason,
     moved_from: Address | None = None,
 ) -> Adopt:
-    """Return the action by which the record learns what is there; what still differs is changed after it."""
+    """Return the adoption of an existing resource; remaining differences are changed after it."""
     wanted = sides.wanted
-    after: Resource = as_observed(wanted, before) if found.changes else wanted.resource
+    after: Resource = as_observed(wanted, before) if differing.changes else wanted.resource
     return Adopt(
         address=sides.address,
         observed=before.resource,
         after=after,
-        changes=found.record_changes,
+        changes=differing.record_changes,
         incarnation=before.incarnation,
         physical_name=before.physical_name,
         moved_from=moved_from,
         reasons=(reason,),
         source=wanted.source,
-        origins=observed_origins(wanted.origins) if found.changes else wanted.origins,
-        precondition=precondition(sides.address, before, (change.path for change in found.changes)),
+        origins=observed_origins(wanted.origins) if differing.changes else wanted.origins,
+        precondition=precondition(sides.address, before, (change.path for change in differing.changes)),
     )
 
 
-def update(sides: AddressView, before: Observed, found: Differences) -> Update:
-    """Return the action that changes field by field what differs."""
+def update(sides: AddressView, before: Observed, differing: Differences) -> Update:
+    """Return the update of all differing fields."""
     return Update(
         address=sides.address,
         before=before.resource,
         after=sides.wanted.resource,
-        changes=found.changes,
-        reasons=found.reasons,
+        changes=differing.changes,
+        reasons=differing.reasons,
         source=sides.wanted.source,
         origins=sides.wanted.origins,
-        precondition=precondition(sides.address, before, (change.path for change in found.changes)),
+        precondition=precondition(sides.address, before, (change.path for change in differing.changes)),
     )
 
 
-def change(sides: AddressView, before: Observed, found: Differences, situation: Situation, decision: Decision) -> None:
-    """Bring what is there to what is wanted: what switches its tiering off or on first, then field by field."""
-    move, rest = parted(sides, before, found, situation)
+def change(
+    sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
+) -> None:
+    """Plan the changes of an existing resource, tiering first."""
+    move, rest = parted(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
     if rest.changes:
@@ -560,44 +562,44 @@ def change(sides: AddressView, before: Observed, found: Differences, situation: 
 
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
-    """Compare one address with what is there, as far as its platform can hold it."""
+    """Compare one address with its observed resource, in fields that its platform stores."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_link = isinstance(sides.wanted.resource, MirrorLink)
     how = Comparison(
         catalog=capabilities.configs,
         ignored=situation.ignored,
-        is_compared=(lambda path: _is_held(path, capabilities.mirrors.features)) if is_link else _always,
+        is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features)) if is_link else _always,
         is_recorded=_never if capabilities.keeps_quotas else _is_quota,
         hiding=hiding(situation, sides.wanted, sides.last, before),
     )
-    found = differences(sides.address, sides.wanted, sides.last, before, how)
-    if left := tuple(_left_by_filling(sides, before)):
-        reasons = tuple(dict.fromkeys((*found.reasons, Reason.DRIFTED)))
-        found = replace(found, changes=(*found.changes, *left), reasons=reasons)
+    differing = differences(sides.address, sides.wanted, sides.last, before, how)
+    if left := tuple(_leftover_configs(sides, before)):
+        reasons = tuple(dict.fromkeys((*differing.reasons, Reason.DRIFTED)))
+        differing = replace(differing, changes=(*differing.changes, *left), reasons=reasons)
     if (
         not before.topic.is_sealed
         or before.resource.address != sides.address
         or _is_unmounting(sides.address, situation)
     ):
-        return found
-    reasons = (*found.reasons, Reason.DRIFTED)
-    return replace(found, changes=(*found.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
+        return differing
+    reasons = (*differing.reasons, Reason.DRIFTED)
+    return replace(differing, changes=(*differing.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
 
 
-def _left_by_filling(sides: AddressView, before: Observed) -> Iterator[Change]:
-    """Yield what takes back the configs that a move left which was broken off, and that no file says otherwise."""
+def _leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
+    """Yield updates that reset configs left behind by an unfinished move."""
     if before.topic.filled is None or before.resource.address != sides.address:
         return
     wanted, seen = fields_of(sides.wanted.resource), fields_of(before.resource)
-    there = {path: value for path, value in seen.items() if path.startswith(CONFIGS)}
+    live_configs = {path: value for path, value in seen.items() if path.startswith(CONFIGS)}
     whole = {CONFIGS + key: value for key, value in before.topic.filled.items()}
-    for path in sorted({*there, *whole} - wanted.keys()):
-        if there.get(path) != whole.get(path):
-            yield Change(path, there.get(path), whole.get(path), drift=True)
+    for path in sorted({*live_configs, *whole} - wanted.keys()):
+        if live_configs.get(path) != whole.get(path):
+            yield Change(path, live_configs.get(path), whole.get(path), drift=True)
 
 
 def _is_unmounting(topic: Address, situation: Situation) -> bool:
-    """Tell whether an unmount of a topic is under way that a command or a declared Mounting brings to its end."""
+    """Tell whether an unmount is in progress that a command or a declared Mounting finishes."""
     return any(
         isinstance(seen.resource, Mounting)
         and (mounted_by(seen.resource), seen.resource.spec.state) == (topic, "unmounted")
@@ -607,67 +609,69 @@ def _is_unmounting(topic: Address, situation: Situation) -> bool:
     )
 
 
-def _adopt_new(sides: AddressView, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:
+def _converge_new(
+    sides: AddressView, before: Observed, situation: Situation, decision: Decision, reason: Reason
+) -> None:
     fresh = AddressView(sides.address, sides.wanted, None, before)
-    found = compare(fresh, before, situation)
-    if not _refused(fresh, before, found.changes, situation, decision):
-        decision.actions.append(adopt(fresh, before, found, reason))
-        change(fresh, before, found, situation, decision)
+    differing = compare(fresh, before, situation)
+    if not _refuse_changes(fresh, before, differing.changes, situation, decision):
+        decision.actions.append(adopt(fresh, before, differing, reason))
+        change(fresh, before, differing, situation, decision)
 
 
-def _change(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
-    found = _without_added(sides, compare(sides, before, situation), decision)
-    decision.drift.extend(found.drift)
-    for held, rule in found.held:
+def _converge_known(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
+    differing = _without_added_partitions(sides, compare(sides, before, situation), decision)
+    decision.drift.extend(differing.drift)
+    for held, rule in differing.held:
         message = f"{held.path} is changed in the files, and stays as it is on the cluster: {rule}"
         decision.warn(sides.address, sides.wanted.source, message, "To apply it, take the rule out of ignoreDrift.")
-    if _refused(sides, before, found.changes, situation, decision):
+    if _refuse_changes(sides, before, differing.changes, situation, decision):
         return
-    # What only the record holds is shown as an action of its own, so that nobody misses it beside other changes.
-    if found.record_changes or (found.is_stale and not found.changes):
-        decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
-    change(sides, before, found, situation, decision)
+    # Changes of the record get their own action, so that they are not overlooked among others.
+    if differing.record_changes or (differing.is_stale and not differing.changes):
+        decision.actions.append(adopt(sides, before, differing, Reason.RECORD_ONLY))
+    change(sides, before, differing, situation, decision)
 
 
-def _without_added(sides: AddressView, found: Differences, decision: Decision) -> Differences:
-    """Leave partitions that were added outside of the files: they cannot be taken away, and stop nothing else."""
-    added = next((each for each in found.changes if each.path == PARTITIONS and each.drift), None)
+def _without_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
+    """Leave partitions that were added outside the files: they cannot be removed."""
+    added = next((item for item in differing.changes if item.path == PARTITIONS and item.drift), None)
     if added is None or not isinstance(added.before, int) or not isinstance(added.after, int):
-        return found
+        return differing
     if added.before < added.after:
-        return found
+        return differing
     message = f"it has {added.before} partitions, and the files still say {added.after}: added partitions stay"
     hint = f"Write it into the files: reconciler drift --accept {sides.address}"
     decision.warn(sides.address, sides.wanted.source, message, hint)
-    changes = tuple(each for each in found.changes if each is not added)
-    is_drift = any(each.drift for each in changes)
-    reasons = tuple(reason for reason in found.reasons if is_drift or reason is not Reason.DRIFTED)
-    drift = tuple(replace(each, stays=each.path == PARTITIONS) for each in found.drift)
-    return replace(found, changes=changes, reasons=reasons, drift=drift)
+    changes = tuple(item for item in differing.changes if item is not added)
+    is_drift = any(item.drift for item in changes)
+    reasons = tuple(reason for reason in differing.reasons if is_drift or reason is not Reason.DRIFTED)
+    drift = tuple(replace(item, stays=item.path == PARTITIONS) for item in differing.drift)
+    return replace(differing, changes=changes, reasons=reasons, drift=drift)
 
 
-def _refused(
+def _refuse_changes(
     sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
 ) -> bool:
-    """Tell whether what differs cannot be brought together; say what is on its way by itself."""
+    """Report whether the changes are impossible, with errors; add a transition in progress to `waiting`."""
     if is_disabling(before):
         decision.waiting.append(Waiting(sides.address, before.state or ""))
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
-    found = [*check_changes(changes, capabilities), *problems(sides.address, before, changes, situation)]
-    for message, hint in found:
-        decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_marks(sides, changes))
-    return bool(found)
+    refusals = [*check_changes(changes, capabilities), *problems(sides.address, before, changes, situation)]
+    for message, hint in refusals:
+        decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_link_marks(sides, changes))
+    return bool(refusals)
 
 
-def _marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
-    """Return where the fields of a link are written that never change; of a half, where that was derived from."""
+def _link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
+    """Return the declarations of a link's fixed fields that changed; for a derived half, its marks."""
     if not isinstance(sides.wanted.resource, MirrorLink):
         return ()
     fixed = (change.path for change in changes if change.path in FIXED)
     return sides.wanted.marks or tuple((sides.address, ("spec", path)) for path in fixed)
 
 
-def _is_held(path: str, features: frozenset[str]) -> bool:
+def _is_supported(path: str, features: frozenset[str]) -> bool:
     feature = LINK_FEATURES.get(path.partition(".")[0])
     return feature is None or feature in features
 
@@ -684,11 +688,8 @@ def _is_quota(path: str) -> bool:
     return path.startswith(QUOTAS)
 
 
-# The cluster itself: created where it is ours to make, adopted otherwise, its properties changed in place.
-
-
 def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a cluster that is who it should be."""
+    """Decide about a cluster whose identity was checked."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return
@@ -704,26 +705,28 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
             )
         )
         return
-    # Not every platform says more of itself than who it is.
+    # Some platforms only report the identity.
     seen = sides.before or Observed(cluster)
     before = replace(seen, incarnation=identity.cluster_id)
-    found = compare(sides, before, situation)
-    decision.drift.extend(found.drift)
-    found = replace(found, record_changes=(*found.record_changes, *_learnt(sides, before, found)))
+    differing = compare(sides, before, situation)
+    decision.drift.extend(differing.drift)
+    differing = replace(
+        differing, record_changes=(*differing.record_changes, *_cluster_record_changes(sides, before, differing))
+    )
     if sides.last is None:
-        decision.actions.append(adopt(sides, before, found, Reason.ALREADY_EXISTS))
-    elif found.record_changes or (found.is_stale and not found.changes):
-        decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
-    if found.changes:
-        decision.actions.append(update(sides, before, found))
+        decision.actions.append(adopt(sides, before, differing, Reason.ALREADY_EXISTS))
+    elif differing.record_changes or (differing.is_stale and not differing.changes):
+        decision.actions.append(adopt(sides, before, differing, Reason.RECORD_ONLY))
+    if differing.changes:
+        decision.actions.append(update(sides, before, differing))
 
 
-def _learnt(sides: AddressView, before: Observed, found: Differences) -> Iterator[Change]:
-    """Yield what only the record has to learn of a cluster that is recorded: its id, where its storage is reached."""
+def _cluster_record_changes(sides: AddressView, before: Observed, differing: Differences) -> Iterator[Change]:
+    """Yield changes of a recorded cluster that only the record has to learn: its id and storage location."""
     if sides.last is None:
         return
     if sides.last.incarnation is None:
         yield Change("incarnation", None, before.incarnation)
     was, want = (fields_of(one.resource).get(OBJECT_STORAGE) for one in (sides.last, sides.wanted))
-    if was != want and all(change.path != OBJECT_STORAGE for change in found.changes):
+    if was != want and all(change.path != OBJECT_STORAGE for change in differing.changes):
         yield Change(OBJECT_STORAGE, was, want)

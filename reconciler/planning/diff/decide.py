@@ -1,4 +1,4 @@
-"""Decide for every address what is to be done."""
+"""Decide the actions for every address."""
 
 from __future__ import annotations
 
@@ -57,18 +57,15 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed
 
 
-# What is declared together: one topic named by a Topic, a mounting and a mirror; who of them speaks for it.
+def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> bool:
+    """Tell whether a Topic manifest is skipped because a mirror or mounting of its name decides."""
+    return is_mirror(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
 
 
-def is_spoken_for(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Tell whether a Topic manifest is to be left alone now, because something else of its name comes first."""
-    return is_mirror(sides, situation, decision) or _is_mounting(sides, situation, decision)
-
-
-def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
+def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings.get(sides.address)
     before = sides.before
-    if mounting is not None:  # understood to be detached, or another topic has its name
+    if mounting is not None:  # detached, or another topic has the name
         is_other = before is not None and is_stranger(mounting, before, situation)
         return mounting.spec.state == "unmounted" or is_other
     cluster = sides.address.split("/")[1]
@@ -101,26 +98,26 @@ def _is_mounting(sides: AddressView, situation: Situation, decision: Decision) -
 
 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
-    """Decide about everything that is wanted, except what was refused already."""
+    """Decide about every desired address that was not refused."""
     renamed = readdressed(situation)
-    speaking = _speakers(situation)
+    speaking = _shared_topics(situation)
     for address in sorted(situation.wanted, key=rank):
         if not situation.is_decidable(address):
             continue
         wanted = situation.wanted[address]
         if address in refused:
             if wanted.moved_from is not None:
-                decision.settled.add(wanted.moved_from)  # it moves once that is mended, and is not deleted
+                decision.settled.add(wanted.moved_from)  # it moves once the error is fixed, and is not deleted
             continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
-            continue  # the half of a link that was refused
+            continue  # the other half of a refused link
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_held(before)
         is_simple = is_simple and not (
             before is not None and (before.topic.is_sealed or before.topic.filled is not None)
         )
-        # Equality first: in the common case, nothing changed, this comparison is all that is paid.
+        # Check equality first: for most topics it is the only cost.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
         if is_same and not hiding(situation, wanted, last, before):
             continue
@@ -128,12 +125,12 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         if is_held(before):
             wait_for(sides, situation, decision)
             continue
-        if old is not None and _is_decided_by_name(sides, old, situation, decision):
+        if old is not None and _decide_renamed(sides, old, situation, decision):
             continue
         _decide_one(sides, renamed, speaking, situation, decision)
 
 
-def _is_decided_by_name(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
+def _decide_renamed(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     if isinstance(sides.wanted.resource, Namespace):
         return is_namespace_refused(sides, old, situation, decision)
     if isinstance(sides.wanted.resource, Mounting):
@@ -153,7 +150,7 @@ def _decide_one(
         case Cluster():
             decide_cluster(sides, situation, decision)
         case Topic():
-            if sides.address not in speaking or not is_spoken_for(sides, situation, decision):
+            if sides.address not in speaking or not is_decided_elsewhere(sides, situation, decision):
                 _decide_topic(sides, renamed, speaking, situation, decision)
         case MirrorTopic():
             decide_mirror(sides, situation, decision)
@@ -189,8 +186,8 @@ def _decide_topic(
         replace_topic(sides, topic, before, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
-    elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
-        decide_freed(sides, there, situation, decision)
+    elif sides.address in speaking and (stopped := was_mirror(replace(sides, before=before), situation)) is not None:
+        decide_freed(sides, stopped, situation, decision)
     elif sides.address in situation.request.stored.detached:
         hold_detached(sides, situation, decision)
     elif sides.address in situation.request.stored.mounted_elsewhere:
@@ -202,15 +199,15 @@ def _decide_topic(
 
 
 def _stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
-    """Return the recorded mirror this topic used to be, once its mirroring is over and its entry is gone."""
+    """Return the recorded, undeclared mirror that this topic was until it stopped."""
     mirror = mirror_at(sides.address)
     seen = situation.observed.get(mirror)
     is_left = mirror in situation.recorded and mirror not in situation.wanted
     return mirror if is_left and sides.last is None and seen is not None and seen.state == STOPPED else None
 
 
-def _speakers(situation: Situation) -> frozenset[Address]:
-    """Return the topics that a mounting or a mirror may speak for."""
+def _shared_topics(situation: Situation) -> frozenset[Address]:
+    """Return the topics that a mounting or mirror may decide about."""
     recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
     named = {*situation.mirrors, *situation.entries, *recorded}
     topics = (Address("topic/" + name.partition("/")[2]) for name in named)
@@ -222,15 +219,12 @@ def _speakers(situation: Situation) -> frozenset[Address]:
     return frozenset({*topics, *situation.mountings, *swapped})
 
 
-# What is on the clusters and no file declares: listed, never touched.
-
-
 def unmanaged(situation: Situation) -> tuple[Address, ...]:
-    """Return the observed addresses that are neither declared nor recorded, and that this workspace is for."""
+    """Return observed addresses in this workspace's scope that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
     patterns, moved = situation.request.guards.only, frozenset(situation.moved_away.values())
-    found = (
+    addresses = (
         address
         for address, seen in situation.observed.items()
         if address not in situation.wanted
@@ -239,7 +233,7 @@ def unmanaged(situation: Situation) -> tuple[Address, ...]:
         and _is_strange(address, seen, situation)
     )
     return tuple(
-        sorted((item for item in found if not patterns or any(matches(only, item) for only in patterns)), key=rank)
+        sorted((item for item in addresses if not patterns or any(matches(only, item) for only in patterns)), key=rank)
     )
 
 
@@ -257,31 +251,32 @@ def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
 
 
 def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether a mirror belongs to a link of ours, be it one that its link made by itself."""
+    """Tell whether a mirror belongs to a declared or recorded link."""
     link = link_of(mirror)
     return link in situation.wanted or link in situation.recorded
 
 
 def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether a link that is there makes a mirror by itself: it comes and goes with the link, also by command."""
+    """Tell whether an observed link creates and removes this mirror by itself."""
     seen = situation.observed.get(link_of(mirror))
     making = seen.resource.spec.auto_create if seen is not None and isinstance(seen.resource, MirrorLink) else None
     return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
-# What is recorded here and another workspace owns: taken back where that is allowed.
-
-
 def take_back(situation: Situation, decision: Decision) -> None:
-    """Adopt again what another workspace took over, where nothing else is done about it and it is allowed by name."""
-    allowed = [each for each in allowances(situation.request.guards, situation.request.selection) if each.verb == ADOPT]
+    """Adopt again resources that another workspace took over, if allowed and otherwise unchanged."""
+    allowed = [
+        allowance
+        for allowance in allowances(situation.request.guards, situation.request.selection)
+        if allowance.verb == ADOPT
+    ]
     if not allowed or not situation.others:
         return
     changed = {action.address for action in decision.actions}
     for address, _ in taken_over(situation.recorded, situation.observed, situation.request.me):
         last, seen = situation.recorded[address], situation.observed.get(address)
         is_ours = address in situation.wanted and address not in changed and situation.is_decidable(address)
-        if seen is not None and is_ours and any(each.takes(address) for each in allowed):
+        if seen is not None and is_ours and any(allowance.takes(address) for allowance in allowed):
             decision.actions.append(
                 Adopt(
                     address=address,

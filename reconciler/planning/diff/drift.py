@@ -1,4 +1,4 @@
-"""Reviewed drift, and plans that only bring back drift."""
+"""Ignored drift, and plans that only revert drift."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
-    """Return the test of a field: the reason why it is left as it is observed, or `None`.
+    """Return a function that gives the reason to ignore drift of a field, or `None`.
 
-    A rule that has expired is an error of the plan and excuses nothing any more.
+    Expired rules ignore nothing; they are errors of the plan.
     """
     rules = [rule for rule in guards.ignore_drift if rule.until >= today]
     if not rules:
@@ -56,18 +56,15 @@ def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None
 
 
 def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
-    """Yield a warning for each rule that no resource, or no field of those it matches, can ever need: a slip.
-
-    A rule whose fields have not drifted yet is none: it may be there for what is to come.
-    """
+    """Yield a warning for each rule that can match no resource or field; one without drift yet is fine."""
     situation = review.situation
     request = situation.request
     if request.options.is_destroy:
         return
     for rule in request.guards.ignore_drift:
         if rule.until < request.today:
-            continue  # it has expired, and that is an error
-        addresses = [address for address in _known(situation) if matches(rule.match, address)]
+            continue  # expired, which is an error
+        addresses = [address for address in _known_addresses(situation) if matches(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):
             continue
         name = f"guards.ignoreDrift {rule.match} {rule.field}"
@@ -75,7 +72,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
             yield Finding(
                 None,
                 "reconciler.yaml",
-                f"{name} matches no field of {_named(addresses)}",
+                f"{name} matches no field of {_resources_text(addresses)}",
                 "Correct the field, such as configs.retention.ms or partitions, or remove the rule.",
             )
         else:
@@ -83,7 +80,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
             yield Finding(None, "reconciler.yaml", f"{name} matches nothing that is declared or recorded", hint)
 
 
-def _known(situation: Situation) -> Iterator[Address]:
+def _known_addresses(situation: Situation) -> Iterator[Address]:
     yield from sorted({*situation.wanted, *situation.recorded})
 
 
@@ -91,51 +88,48 @@ def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bo
     sides = (situation.wanted.get(address), situation.recorded.get(address), situation.observed.get(address))
     return any(
         matches(rule.field, path) for side in sides if side is not None for path in fields_of(side.resource)
-    ) or any(matches(rule.field, path) for path in _unset(situation, address))
+    ) or any(matches(rule.field, path) for path in _other_paths(situation, address))
 
 
-def _unset(situation: Situation, address: Address) -> Iterator[str]:
+def _other_paths(situation: Situation, address: Address) -> Iterator[str]:
     wanted = situation.wanted.get(address)
     yield from wanted.origins if wanted is not None else ()
-    yield from ("state",) if address.startswith("mirror/") else ()  # Its pause is compared apart.
+    yield from ("state",) if address.startswith("mirror/") else ()  # A mirror's pause is not among its fields.
 
 
-def _named(addresses: list[Address]) -> str:
+def _resources_text(addresses: list[Address]) -> str:
     return addresses[0] if len(addresses) == 1 else f"the {len(addresses)} resources it matches"
 
 
-# `apply --only-drift`: of all that was decided, what brings back what the clusters moved away from, as last applied.
-#
-# What the files changed since stays undone, also in a topic that drifted beside it, and in the very field that did: the
-# record goes on saying what was applied, so that the next plan sees the change of the files as before.
+# The record keeps what was applied, so the next plan still sees the changes of the files.
 
 
 def only_drift(decision: Decision, situation: Situation) -> None:
-    """Leave of what was decided what sets drift back: fields that moved, and what was recorded and is gone.
+    """Keep only actions that revert drift: changed fields and missing resources.
 
-    Nothing is created that was not there before, nothing is deleted, adopted, forgotten or moved through a lifecycle. A
-    mirror that is made again is copied or paused again, for it is made empty and active. What cannot go back is said.
+    Nothing else is created, deleted, adopted, forgotten or moved through a lifecycle. A mirror that is created again is
+    copied or paused again. Drift that cannot be reverted becomes a warning.
     """
-    kept = list(_kept(decision, situation))
-    made = {action.address for action in kept if isinstance(action, Create)}
-    decision.actions = [action for action in kept if not _comes_with_its_mirror(action) or action.address in made]
-    _warn_of_what_stays(decision, situation, made)
+    reverting = list(_reverting_actions(decision, situation))
+    made = {action.address for action in reverting if isinstance(action, Create)}
+    decision.actions = [action for action in reverting if not _comes_with_its_mirror(action) or action.address in made]
+    _warn_of_kept_drift(decision, situation, made)
 
 
 def _comes_with_its_mirror(action: Action) -> bool:
-    """Tell whether an action is only there because a mirror is made again."""
+    """Tell whether an action only accompanies the creation of a mirror."""
     if isinstance(action, Transition):
         return action.machine == MIRROR.name and not action.changes
     return isinstance(action, RunJob)
 
 
-def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
+def _reverting_actions(decision: Decision, situation: Situation) -> Iterator[Action]:
     for action in decision.actions:
         match action:
             case Update():
-                yield from _back(action, situation, decision)
+                yield from _revert_update(action, situation, decision)
             case Create():
-                yield from _again(action, situation)
+                yield from _recreate(action, situation)
             case RunJob():
                 if Reason.FIRST_COPY in action.reasons:
                     yield action
@@ -143,25 +137,25 @@ def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
                 if action.changes or action.verb == "pause":
                     yield action
             case Transition() if action.changes:
-                yield from _switched_back(action, situation, decision)
+                yield from _revert_tiering(action, situation, decision)
             case Adopt() | Delete() | Forget() | Transition():
                 pass
             case _:
                 assert_never(action)
 
 
-def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[Update]:
-    """Yield an update of what drifted to what is recorded, whatever the files say of it by now.
+def _revert_update(action: Update, situation: Situation, decision: Decision) -> Iterator[Update]:
+    """Yield an update that reverts drift to the recorded values, whatever the files declare now.
 
-    Where they say what the cluster has, nothing was going to change, and nothing is set back.
+    If they declare the observed value, nothing is reverted.
     """
     last = situation.recorded.get(action.address)
-    moved = {found.path: found.recorded for found in decision.drift if found.address == action.address}
+    moved = {finding.path: finding.recorded for finding in decision.drift if finding.address == action.address}
     _warn_of_renamed(action, moved, decision)
     changes = tuple(
-        _backwards(change, moved, last) for change in action.changes if change.path in moved or change == UNSEAL
+        _revert_change(change, moved, last) for change in action.changes if change.path in moved or change == UNSEAL
     )
-    if last is None or not changes or _is_refused(action, changes, situation, decision):
+    if last is None or not changes or _refuse_revert(action, changes, situation, decision):
         return
     yield replace(
         action,
@@ -176,21 +170,21 @@ def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[
 
 
 def _without_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
-    """Return the origins of a record once what a command set is taken away."""
+    """Return the origins of a record after fields set by a command were reset."""
     back = altered_paths(last) & {change.path for change in changes}
     return {path: origin for path, origin in last.origins.items() if path not in back}
 
 
 def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decision) -> None:
-    """Say what drifted under the name that the record has still: it is set back once it is called as the files say."""
+    """Warn of drift under an old name that the files change: it is reverted after the rename."""
     fields = ", ".join(change.path for change in action.changes if change.drift and change.path not in {*moved, SEALED})
     if fields:
         message = f"{fields} moved away under the name it had, and is not set back: the files rename it"
         decision.warn(action.address, action.source, message, "`reconciler apply` does both.")
 
 
-def _switched_back(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
-    """Yield a move of tiering that sets drift back; what the files changed is left alone."""
+def _revert_tiering(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
+    """Yield a tiering change that reverts drift, unless the files change tiering, too."""
     last = situation.recorded.get(action.address)
     drifted = [change for change in action.changes if change.drift]
     if last is not None and len(drifted) == len(action.changes):
@@ -200,15 +194,15 @@ def _switched_back(action: Transition, situation: Situation, decision: Decision)
         decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
 
 
-def _backwards(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:
+def _revert_change(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:
     if change.drift:
         return change
     origin = last.origins.get(change.path) if last is not None else None
     return replace(change, after=moved[change.path], drift=True, origin=origin)
 
 
-def _is_refused(action: Update, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
-    """Tell whether the platform cannot go back, where it could have gone on to what the files say."""
+def _refuse_revert(action: Update, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
+    """Report whether a revert is impossible, with errors."""
     problems = list(check_changes(changes, situation.capabilities(cluster_of(action.address) or "")))
     for message, _ in problems:
         why = message.replace(" are declared:", " were applied last:")
@@ -217,38 +211,38 @@ def _is_refused(action: Update, changes: tuple[Change, ...], situation: Situatio
     return bool(problems)
 
 
-def _warn_of_what_stays(decision: Decision, situation: Situation, made: AbstractSet[Address]) -> None:
+def _warn_of_kept_drift(decision: Decision, situation: Situation, made: AbstractSet[Address]) -> None:
     refused = {finding.address for finding in decision.errors}
-    for found in decision.drift:
-        wanted = situation.wanted.get(found.address)
-        if found.address in made | refused:
+    for drift_finding in decision.drift:
+        wanted = situation.wanted.get(drift_finding.address)
+        if drift_finding.address in made | refused:
             continue
-        if found.path == "incarnation":
+        if drift_finding.path == "incarnation":
             message = "it was deleted and created again outside reconciler: that cannot be set back"
             hint = "`reconciler apply` adopts what is there."
-        elif not found.path:
+        elif not drift_finding.path:
             message = "it is gone, and the files ask for another thing at its place: it is not made again"
             hint = "`reconciler apply` makes what the files say."
         else:
             continue
-        decision.warn(found.address, wanted.source if wanted else None, message, hint)
+        decision.warn(drift_finding.address, wanted.source if wanted else None, message, hint)
 
 
-def _again(action: Create, situation: Situation) -> Iterator[Create]:
-    """Yield the making of what is gone, as it was."""
+def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
+    """Yield the creation of a missing resource as it was recorded."""
     last = situation.recorded.get(action.address)
     if last is None or Reason.MISSING not in action.reasons:
         return
-    after = _as_it_was(action.after, last.resource)
+    after = _resource_to_recreate(action.after, last.resource)
     if after is not None:
         yield replace(action, after=after, origins=last.origins)
 
 
-def _as_it_was(wanted: Resource, last: Resource) -> Resource | None:
-    """Return what is made again; `None` where that would be another thing under the same address."""
+def _resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
+    """Return the resource to create again; `None` if it would be another one at the same address."""
     if not isinstance(wanted, MirrorTopic):
         return last if type(last) is type(wanted) else None
-    # What a mirror is made of comes from its source as it is now; it only keeps its own configs.
+    # A mirror takes everything but its own configs from its source.
     is_same = isinstance(last, MirrorTopic) and (last.link, last.source, last.state) == (
         wanted.link,
         wanted.source,

@@ -1,4 +1,4 @@
-"""Differences between desired, recorded and observed, field by field."""
+"""Differences between desired, recorded and observed resources, field by field."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ if TYPE_CHECKING:
     from reconciler.resources.kafka_configs import ConfigKey
 
 
-KEPT: Final = ("replicationFactor", "partitions")
-"""What has no value to be reset to: no longer naming it leaves it alone."""
+NEVER_RESET: Final = ("replicationFactor", "partitions")
+"""Fields without a default to reset to: removing them from the files changes nothing."""
 
 
-_UNSET: Final = frozenset({DEFAULT, ALTERED})
-"""Origins of fields that are recorded without a value: one that is there has moved."""
+_UNSET_ORIGINS: Final = frozenset({DEFAULT, ALTERED})
+"""Origins of fields that are recorded as unset."""
 
 STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
-"""States of a topic that is not half-way through anything."""
+"""States of a topic without a transition in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What moves on the platform, what drifted, and what only the record has to learn."""
+    """Changes on the platform, drift, and changes of the record."""
 
     changes: tuple[Change, ...] = ()
     drift: tuple[DriftFinding, ...] = ()
     held: tuple[tuple[Change, str], ...] = ()
-    """What the files change, and a reviewed rule leaves as it drifted; with that rule."""
+    """Changes of the files that an ignored drift holds back, with its rule."""
     record_changes: tuple[Change, ...] = ()
     """Fields that only the record holds."""
     is_stale: bool = False
-    """The record says something else than the files, and the platform already has what they say."""
+    """Whether the record differs from the files although the platform does not."""
     reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How fields are compared: the platform's catalog, the rule that ignores a path, the fields left out.
+    """How fields are compared.
 
-    `is_recorded` names those that the platform does not keep: only the record has them, and learns when they change.
+    `ignored` returns the rule that ignores a path. `is_recorded` selects fields that only the record stores.
     """
 
     catalog: Mapping[str, ConfigKey]
@@ -61,11 +61,11 @@ class Comparison:
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
     hiding: tuple[Hiding, ...] = ()
-    """Configs set by hand that hide what is declared above: they are taken away, as if the files had said so."""
+    """Manually set configs that hide declared values; they are reset."""
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
-    """Tell, cheaply and for topics only, that there is nothing to do; `False` may also mean *look closer*."""
+    """Tell cheaply whether a topic is unchanged; `False` means that a full comparison is needed."""
     want, was, seen = wanted.resource, last.resource, before.resource
     if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
         return False
@@ -82,23 +82,25 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
         return False
     if last.incarnation != before.incarnation or DEFAULT in wanted.origins.values():
         return False
-    if not _UNSET.isdisjoint(last.origins.values()):
+    if not _UNSET_ORIGINS.isdisjoint(last.origins.values()):
         return False
-    there = live.configs
-    return there == goal.configs or all(there.get(key) == value for key, value in goal.configs.items())
+    configs = live.configs
+    return configs == goal.configs or all(configs.get(key) == value for key, value in goal.configs.items())
 
 
 def differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
-    """Compare one address. `last` is `None` for what is being adopted: then nothing is drift, and nothing is reset."""
+    """Compare one address. Without `last`, an adoption, nothing is drift and nothing is reset."""
     want, seen = fields_of(wanted.resource), fields_of(before.resource)
     was = fields_of(last.resource) if last else {}
     fields = _Fields(address, want, was, seen, wanted, last, before)
     changes: list[Change] = []
     drift: list[DriftFinding] = []
     held: list[tuple[Change, str]] = []
-    paths = {*want, *was, *unset_paths(wanted.origins), *altered_paths(last)} - {each.path for each in how.hiding}
+    paths = {*want, *was, *unset_paths(wanted.origins), *altered_paths(last)} - {
+        hidden_config.path for hidden_config in how.hiding
+    }
     for path in sorted(paths):
         if not how.is_compared(path) or how.is_recorded(path):
             continue
@@ -107,14 +109,14 @@ def differences(
         if moved:
             drift.append(replace(moved, ignored=rule))
         change = fields.change(path, how.catalog)
-        # What drifted is left, and what is adopted; an edit of the files is no drift.
+        # Ignored are drift and adopted differences, not changes of the files.
         if change and rule and (moved or last is None):
             held += [(change, rule)] if moved and not change.drift else []
         elif change:
             changes.append(change)
     for hidden in how.hiding:
         rule = how.ignored(address, hidden.path)
-        moved = _by_hand(address, hidden, how.catalog) if last is not None else None
+        moved = _hidden_drift(address, hidden, how.catalog) if last is not None else None
         if moved:
             drift.append(replace(moved, ignored=rule))
         if not rule:
@@ -131,8 +133,6 @@ def differences(
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The fields of one address in all three inventories."""
-
     address: Address
     want: Mapping[str, Value]
     was: Mapping[str, Value]
@@ -142,45 +142,45 @@ class _Fields:
     before: Observed
 
     def change(self, path: str, catalog: Mapping[str, ConfigKey]) -> Change | None:
-        """Return how the platform has to move on `path`."""
+        """Return the change of a field on the platform."""
         goal, live = self.want.get(path), self.seen.get(path)
         origin = self.wanted.origins.get(path)
         if goal is None:
-            is_reset = live is not None and path not in KEPT
-            return Change(path, live, None, self._is_foreign(path, None), origin) if is_reset else None
+            is_reset = live is not None and path not in NEVER_RESET
+            return Change(path, live, None, self._is_drift(path, None), origin) if is_reset else None
         if equal(path, goal, live, catalog):
             return None
-        return Change(path, live, goal, self._is_foreign(path, goal), origin)
+        return Change(path, live, goal, self._is_drift(path, goal), origin)
 
     def drift(self, path: str, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-        """Return how the platform moved on `path` since we last applied it."""
-        if self.last is None or not self._was_ours(path):
+        """Return how a field drifted since the last apply."""
+        if self.last is None or not self._was_applied(path):
             return None
         recorded, live = self.was.get(path), self.seen.get(path)
         if equal(path, recorded, live, catalog):
             return None
-        found = drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
+        finding = drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
         origin = self.last.origins.get(path, "")
-        return replace(found, origin=origin) if origin.startswith("namespace/") else found
+        return replace(finding, origin=origin) if origin.startswith("namespace/") else finding
 
     def is_stale(self, how: Comparison) -> bool:
-        """Tell whether the record has to learn something, ignored fields aside."""
+        """Tell whether the record must change, apart from ignored fields."""
         if self.last is None:
             return False
         unset = (unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)) | altered_paths(self.last)
         moved = {path for path in {*self.want, *self.was} if self.want.get(path) != self.was.get(path)}
         return any(
             how.is_compared(path)
-            and not (how.is_recorded(path) or how.ignored(self.address, path) or self._is_kept(path))
+            and not (how.is_recorded(path) or how.ignored(self.address, path) or self._stays_unset(path))
             for path in sorted(unset | moved)
         )
 
     def reasons(self, changes: list[Change]) -> tuple[Reason, ...]:
-        """Say why these fields move."""
+        """Return the reasons for changes."""
         if self.last is None:
             return (Reason.ADOPTED_DIFFERS,)
-        found = {self._reason(change) for change in changes}
-        return tuple(reason for reason in Reason if reason in found)
+        reasons = {self._reason(change) for change in changes}
+        return tuple(reason for reason in Reason if reason in reasons)
 
     def _reason(self, change: Change) -> Reason:
         if change.drift:
@@ -188,17 +188,17 @@ class _Fields:
         is_gone = change.after is None and change.origin is None
         return Reason.NO_LONGER_DECLARED if is_gone else Reason.CHANGED
 
-    def _was_ours(self, path: str) -> bool:
+    def _was_applied(self, path: str) -> bool:
         if path == OBJECT_STORAGE:
-            return False  # bound or not: what lies behind a URL is told by its id, not by what was recorded
-        return path in self.was or (self.last is not None and self.last.origins.get(path) in _UNSET)
+            return False  # objects at a URL are identified by the storage id, not by the record
+        return path in self.was or (self.last is not None and self.last.origins.get(path) in _UNSET_ORIGINS)
 
-    def _is_kept(self, path: str) -> bool:
-        return path in KEPT and path not in self.want
+    def _stays_unset(self, path: str) -> bool:
+        return path in NEVER_RESET and path not in self.want
 
-    def _is_foreign(self, path: str, goal: Value) -> bool:
-        """Tell whether the files ask for what they asked for when we last applied them."""
-        if self.last is None or not self._was_ours(path):
+    def _is_drift(self, path: str, goal: Value) -> bool:
+        """Tell whether the files are unchanged in this field since the last apply."""
+        if self.last is None or not self._was_applied(path):
             return False
         if goal is None and self.last.origins.get(path) == ALTERED:
             return True
@@ -208,21 +208,21 @@ class _Fields:
 
 
 def drifted(address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None) -> DriftFinding:
-    """Return a finding with the fingerprint by which a caller remembers it.
+    """Return a drift finding with its fingerprint.
 
-    `meaning` is what was observed in its one form: a platform that writes a value in another way tells nothing new.
+    `meaning` is the observed value in canonical form: the same value written differently is the same drift.
     """
     mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 
-def _by_hand(address: Address, hidden: Hiding, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-    """Return that a topic no longer inherits; `None` where nothing was applied above, so that nothing moved."""
+def _hidden_drift(address: Address, hidden: Hiding, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
+    """Return that a topic stopped inheriting; `None` if the hidden value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or equal(path, hidden.recorded, value, catalog):
         return None
-    found = drifted(address, path, hidden.recorded, value, meaning=canonical_field(path, value, catalog))
-    return replace(found, origin=hidden.origin)
+    finding = drifted(address, path, hidden.recorded, value, meaning=canonical_field(path, value, catalog))
+    return replace(finding, origin=hidden.origin)
 
 
 def _record_changes(wanted: WantedResource, last: Recorded | None, how: Comparison) -> tuple[Change, ...]:

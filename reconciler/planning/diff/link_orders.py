@@ -1,4 +1,4 @@
-"""Decide orders about links: create one, change its fields, pause or resume it, delete it."""
+"""Decide orders about links: create, alter, pause, resume, delete."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Situation
 
 
-_ENDS: Final = ("source", "mode")
-"""The fields by which two halves belong together."""
-_MAKE: Final = "Correct its location. A cluster that was never created is created by: reconciler apply"
+_PAIRING_FIELDS: Final = ("source", "mode")
+"""Fields that pair the halves of a link."""
+_HINT_LOCATION: Final = "Correct its location. A cluster that was never created is created by: reconciler apply"
 
 
 def ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
-    """Return the links that are ordered, with the other half of each that has two."""
+    """Return the ordered links with their other halves."""
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
         if has_two_halves(order.resource):
@@ -46,13 +46,13 @@ def ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedReso
 
 
 def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> None:
-    """Add the actions of an order about a link, or why it is refused."""
+    """Add the actions of an order about a link, or an error."""
     if isinstance(order, CreateLinkOrder):
         _create_link(order, situation, decision)
         return
     link, seen = order.link, situation.observed.get(order.link)
     if cluster_of(link) not in situation.trusted:
-        decision.refuse(link, None, f"{link}: cluster {cluster_of(link)} does not exist", _MAKE)
+        decision.refuse(link, None, f"{link}: cluster {cluster_of(link)} does not exist", _HINT_LOCATION)
     elif seen is None or not isinstance(resource := seen.resource, MirrorLink):
         near = nearest(link, (address for address in situation.observed if kind_of(address) == "link"))
         hint = did_you_mean(near, otherwise="See the links with: reconciler link list")
@@ -62,7 +62,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
     elif isinstance(order, DeleteLinkOrder):
         _delete_link(order, seen, resource, situation, decision)
     elif resource.spec.paused != order.is_paused:
-        _change(seen, resource, resource.spec.model_copy(update={"paused": order.is_paused}), situation, decision)
+        _update_link(seen, resource, resource.spec.model_copy(update={"paused": order.is_paused}), situation, decision)
     elif order.is_named:
         message = f"{link} is {'paused already' if order.is_paused else 'not paused'}"
         other = "resume" if order.is_paused else "pause"
@@ -70,7 +70,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
-    """Create a link and its other half, as far as an interrupted command has not created them."""
+    """Create a link and its other half, unless an interrupted command created one of them."""
     link = order.resource
     halves = (link.address, half_at(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:
@@ -78,7 +78,7 @@ def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decisio
             decision.errors += [replace(finding, address=link.address) for finding in problems]
         return
     if absent := next((name for name in (link.cluster, link.spec.source) if name not in situation.trusted), None):
-        decision.refuse(link.address, None, f"{link.address}: cluster {absent} does not exist", _MAKE)
+        decision.refuse(link.address, None, f"{link.address}: cluster {absent} does not exist", _HINT_LOCATION)
         return
     new = [at for at in halves if at not in situation.observed]
     for at in halves:
@@ -87,36 +87,38 @@ def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decisio
             decision.refuse(link.address, None, f"{at} exists already", f"Look at it: reconciler link describe {at}")
             return
     planned = {action.address for action in decision.actions}
-    decision.actions += [_creation(situation.wanted[at]) for at in new if at not in planned]
+    decision.actions += [_create_action(situation.wanted[at]) for at in new if at not in planned]
 
 
-def _creation(wanted: WantedResource) -> Create:
+def _create_action(wanted: WantedResource) -> Create:
     return Create(address=wanted.resource.address, after=wanted.resource, reasons=(Reason.BY_COMMAND,))
 
 
 def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:
-    """Tell whether an observed half is the one that is wanted; `whole`: in every field."""
+    """Tell whether an observed half equals the desired one; `whole`: in every field."""
     if seen is None:
         return False
     want, live = fields_of(wanted.resource), fields_of(seen.resource)
-    return all(want.get(path) == live.get(path) for path in ({*want, *live} if whole else _ENDS))
+    return all(want.get(path) == live.get(path) for path in ({*want, *live} if whole else _PAIRING_FIELDS))
 
 
 def _alter_link(
     order: AlterLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    """Change fields of a link; the record keeps what was applied, so the next plan shows the change as drift."""
+    """Change fields of a link; the record stays, so the next plan shows the change as drift."""
     fields = {**link.spec.to_json(), **order.fields}
     try:
         spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
         decision.refuse(order.link, None, f"{order.link}: {refusal(error)}", "See the fields with: reconciler schema")
         return
-    _change(seen, link, spec, situation, decision)
+    _update_link(seen, link, spec, situation, decision)
 
 
-def _change(seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: Situation, decision: Decision) -> None:
-    """Change what differs between a link and what it is to be, or say why that cannot change."""
+def _update_link(
+    seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: Situation, decision: Decision
+) -> None:
+    """Update the differing fields of a link, or refuse."""
     address, limits = link.address, situation.capabilities(link.cluster)
     after = link.model_copy(update={"spec": spec})
     sides = AddressView(address, WantedResource(after, None), Recorded(link, incarnation=seen.incarnation), seen)
@@ -143,7 +145,7 @@ def _change(seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: S
 def _delete_link(
     order: DeleteLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    """Delete a link, whose mirrors are stopped or, if that is forced, are failed over before."""
+    """Delete a link; its mirrors must be stopped, or are failed over first if forced."""
     mirrors = {at: situation.observed[at] for at, mirror in situation.mirrors.items() if link_of(mirror) == order.link}
     live = sorted(at for at, mirror in mirrors.items() if is_live(mirror))
     delete = replace(deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)

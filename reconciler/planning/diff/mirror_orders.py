@@ -1,4 +1,4 @@
-"""Decide orders about mirrors: change a role, create one, delete one."""
+"""Decide orders about mirrors: role changes, creation and deletion."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MirrorOrder: TypeAlias = RoleOrder | CreateMirrorOrder | DeleteMirrorOrder
 
 _M = MirrorStatus
 
-_ROLES: Final[Mapping[str, MirrorState]] = {
+_ROLE_BY_VERB: Final[Mapping[str, MirrorState]] = {
     "pause": "paused",
     "resume": "mirroring",
     "promote": "promoted",
@@ -68,40 +68,37 @@ _ROLES: Final[Mapping[str, MirrorState]] = {
     "truncate-and-restore": "mirroring",
 }
 """The role of a mirror after a verb."""
-_ROLES_OF_ENTRY: Final[Mapping[str, MirrorState]] = {
-    **_ROLES,
+_ROLE_OF_PEER_BY_VERB: Final[Mapping[str, MirrorState]] = {
+    **_ROLE_BY_VERB,
     "pause": "reversed",
     "resume": "reversed",
     "reverse-and-start": "mirroring",
     "reverse-and-pause": "paused",
     "truncate-and-restore": "reversed",
 }
-"""The role of the entry on the other cluster, if the files name the mirror there, and roles are swapped."""
-_END: Final[Mapping[str, MirrorStatus]] = {
+"""The role of the declared mirror on the other cluster, if roles are swapped."""
+_END_BY_VERB: Final[Mapping[str, MirrorStatus]] = {
     "pause": _M.PAUSED,
     "resume": _M.ACTIVE,
     "failover": _M.STOPPED,
     "promote": _M.STOPPED,
 }
 """The state in which a verb has nothing left to do."""
-_TYPED: Final[Mapping[str, str]] = {
+_COMMAND_BY_VERB: Final[Mapping[str, str]] = {
     "reverse-and-start": "mirror reverse",
     "reverse-and-pause": "mirror reverse --pause",
     "truncate-and-restore": "mirror restore",
     "delete": "mirror delete",
 }
-"""The command of a verb whose name is another."""
+"""Commands of verbs with another name."""
 _IN_PROGRESS: Final = "What is in progress continues with: reconciler run --once --only mirror"
-_NAMED: Final = 5
-
-
-# What to observe for an order. The answer to one question names the next: a mirror names its source.
+_MAX_NAMES: Final = 5
 
 
 def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
-    """Yield what has to be observed to decide an order, as far as `observed` shows it.
+    """Yield the addresses to observe for an order, given those in `observed`: a mirror names its source, and so on.
 
-    `clusters`: all that are declared; a restore looks for stopped mirrors on each of them.
+    `clusters`: all declared ones; a restore searches them for stopped mirrors.
     """
     address = order.mirror
     cluster, topic = cluster_of(address) or "", _topic_at(address)
@@ -119,20 +116,20 @@ def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collectio
             for link in _links(observed, cluster):
                 if link.metadata.name == order.link:
                     source = order.source or _source_name(full_name_of(address), link.spec.prefix) or ""
-                    yield from _source_side(address_of("topic", link.spec.source, source))
+                    yield from _source_scope(address_of("topic", link.spec.source, source))
                     levels = tiers_of(split_name(source)[0])
                     yield from (address_of("namespace", link.spec.source, level) for level in levels)
         case RoleOrder() if mirror is not None and order.verb != "pause":
-            yield from _source_side(source_of(mirror))
+            yield from _source_scope(source_of(mirror))
         case RoleOrder() | DeleteMirrorOrder():
             if seen is None and topic not in observed:
-                yield address_of("mirror", cluster, "*")  # to find the nearest name
+                yield address_of("mirror", cluster, "*")  # to suggest similar names
         case _:
             assert_never(order)
 
 
 def needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[str]:
-    """Yield the clusters without which an order cannot be carried out."""
+    """Yield the clusters that an order cannot do without."""
     cluster = cluster_of(order.mirror) or ""
     yield cluster
     seen = observed.get(order.mirror)
@@ -153,7 +150,7 @@ def _goes_both_ways(link: MirrorLinkSpec) -> bool:
     return link.mode == "bidirectional" and not link.prefix
 
 
-def _source_side(source: Address) -> Iterator[Address]:
+def _source_scope(source: Address) -> Iterator[Address]:
     cluster = cluster_of(source) or ""
     yield from (cluster_address(cluster), source, mirror_at(source), _links_on(cluster))
 
@@ -173,7 +170,7 @@ def _links(observed: Inventory, cluster: str) -> Iterator[MirrorLink]:
 
 
 def _mirror_over(link: MirrorLink, source: Address) -> Address | None:
-    """Return the mirror of a topic that a link would have; `None`: it mirrors another cluster."""
+    """Return the mirror that a link would make of a topic; `None` if it mirrors another cluster."""
     if link.spec.source != cluster_of(source):
         return None
     namespace, name = split_name(full_name_of(source))
@@ -181,26 +178,23 @@ def _mirror_over(link: MirrorLink, source: Address) -> Address | None:
 
 
 def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Decision) -> None:
-    """Add the actions of an order about a mirror, or the error that refuses it."""
+    """Add the actions of an order about a mirror, or an error."""
     try:
         match order:
             case RoleOrder():
                 decision.actions += role_actions(order, situation)
             case CreateMirrorOrder():
-                _create(order, situation, decision)
+                _create_mirror(order, situation, decision)
             case DeleteMirrorOrder():
-                decision.actions.append(_delete(order, situation))
+                decision.actions.append(_delete_mirror(order, situation))
             case _:
                 assert_never(order)
     except UserError as error:
         decision.refuse(order.mirror, None, error.message, error.hint)
 
 
-# Roles.
-
-
 def refuse_rivals(decision: Decision) -> None:
-    """Refuse to reverse several mirrors of one source: it can become the mirror of one."""
+    """Refuse to reverse several mirrors of the same source."""
     rivals: dict[Address, list[Address]] = {}
     for action in decision.actions:
         if isinstance(action, Transition) and action.verb in REVERSALS and isinstance(action.after, MirrorTopic):
@@ -218,17 +212,17 @@ def role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
     """Yield the actions that apply a verb to a mirror.
 
     Raises:
-        UserError: The verb is not legal for the mirror, or its source or link does not allow it.
+        UserError: The verb is not legal for the mirror, its source or its link.
     """
     address, verb = order.mirror, order.verb
     _check_platform(order, situation)
     seen = situation.observed.get(address)
     if verb == RESTORE:
-        mirror, status = _restored(order, seen, situation)
+        mirror, status = _mirror_to_restore(order, seen, situation)
         is_suspended = False
     else:
-        mirror, status, is_suspended = _named(order, situation)
-        if not order.is_named and status is _END.get(verb):
+        mirror, status, is_suspended = _ordered_mirror_state(order, situation)
+        if not order.is_named and status is _END_BY_VERB.get(verb):
             return
         _check_legal(order, mirror, status, situation, is_suspended=is_suspended)
     if verb in TWO_SIDED and verb != RESTORE:
@@ -236,14 +230,14 @@ def role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
         sides = (mirror.cluster, mirror.source_cluster)
         why = source_gone(mirror, status, (verb,), situation)
         if why is None and verb in REVERSALS:
-            why = _sides(f"{address} cannot be reversed", mirror.link, sides, situation)
+            why = _check_halves(f"{address} cannot be reversed", mirror.link, sides, situation)
         why = why or source_mirrors(mirror, status, (verb,), situation)
         if why is not None:
             raise UserError(why.message, hint=why.hint)
-    yield from _actions(order, mirror, status, situation, is_suspended=is_suspended)
+    yield from _verb_actions(order, mirror, status, situation, is_suspended=is_suspended)
 
 
-def _actions(
+def _verb_actions(
     order: RoleOrder, mirror: MirrorTopic, status: MirrorStatus, situation: Situation, *, is_suspended: bool
 ) -> Iterator[Action]:
     verb, record = order.verb, situation.recorded
@@ -253,11 +247,11 @@ def _actions(
     ours = (topic_of(mirror), peer, link_of(mirror), link_of(peer_of(mirror)))
     if (why := situation.refused_owner(mirror.address, *ours)) is not None:
         raise UserError(why[0], hint=why[1])
-    role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLES[verb]
-    after = _as_known(mirror, last, before).model_copy(update={"state": role})
+    role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLE_BY_VERB[verb]
+    after = _with_known_configs(mirror, last, before).model_copy(update={"state": role})
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
     step = Step(after, verb, status, ENDS.get(verb, MIRROR.step(status, verb, condition=condition)))
-    of = peer_of(mirror).model_copy(update={"state": _ROLES_OF_ENTRY[verb]}) if entry is not None else after
+    of = peer_of(mirror).model_copy(update={"state": _ROLE_OF_PEER_BY_VERB[verb]}) if entry is not None else after
     view = AddressView(of.address, WantedResource(of, None), last, before)
     catches_up = verb == PROMOTE and is_by_jobs(mirror, situation)
     if catches_up:
@@ -271,19 +265,21 @@ def _actions(
     )
 
 
-def _as_known(mirror: MirrorTopic, last: Recorded | None, before: Observed | None) -> MirrorTopic:
-    """Return a mirror with the configs that are recorded or observed; a restored topic may follow another one now."""
-    known = next((each.resource for each in (last, before) if each and isinstance(each.resource, MirrorTopic)), mirror)
+def _with_known_configs(mirror: MirrorTopic, last: Recorded | None, before: Observed | None) -> MirrorTopic:
+    """Return a mirror with recorded or observed configs, and the source of `mirror`."""
+    known = next((item.resource for item in (last, before) if item and isinstance(item.resource, MirrorTopic)), mirror)
     follows = {"link": mirror.link, "source_cluster": mirror.source_cluster, "source": mirror.source}
     return known.model_copy(update=follows)
 
 
-def _named(order: RoleOrder | DeleteMirrorOrder, situation: Situation) -> tuple[MirrorTopic, MirrorStatus, bool]:
-    """Return the mirror of an order, its state, and whether a reversal of it is suspended."""
+def _ordered_mirror_state(
+    order: RoleOrder | DeleteMirrorOrder, situation: Situation
+) -> tuple[MirrorTopic, MirrorStatus, bool]:
+    """Return the mirror of an order, its state, and whether its reversal is suspended."""
     address, observed = order.mirror, situation.observed
     seen = observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
-        raise _no_mirror(address, situation)
+        raise _no_mirror_error(address, situation)
     status = status_of(seen)
     if status is None:
         raise UserError(f"{address} is {seen.state}, which this version does not know", hint="Upgrade reconciler.")
@@ -292,7 +288,7 @@ def _named(order: RoleOrder | DeleteMirrorOrder, situation: Situation) -> tuple[
     return seen.resource, status, is_suspended
 
 
-def _no_mirror(address: Address, situation: Situation) -> UserError:
+def _no_mirror_error(address: Address, situation: Situation) -> UserError:
     for at in (address, _topic_at(address)):
         if (hidden := situation.request.hidden.get(at)) is not None:
             return UserError(hidden.message, hint=hidden.hint)
@@ -332,7 +328,7 @@ def _check_step(
     except UserError as error:
         cluster = cluster_of(address) or ""
         roles = situation.capabilities(cluster).mirrors.roles
-        legal = legal_words(status, legal_verbs(status, roles, _spec(link, cluster, situation)))
+        legal = legal_words(status, legal_verbs(status, roles, _link_spec_of(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
@@ -342,20 +338,20 @@ def _check_step(
 
 
 def legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
-    """Return the verbs that are legal in a state, for a mirror that can have these roles over its link."""
+    """Return the legal verbs of a state, for a mirror with these roles and link."""
     can_swap = "reversed" in roles and (link is None or _goes_both_ways(link))
     lacking = () if can_swap else TWO_SIDED - {PROMOTE}
     return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
 
 
 def legal_words(status: MirrorStatus, verbs: Iterable[str]) -> str:
-    """Return the verbs that are legal in a state, each with its command; empty if there are none."""
-    typed = {**_TYPED, "delete": "topic delete"} if status is _M.STOPPED else _TYPED
+    """Return verbs with their commands; empty without verbs."""
+    typed = {**_COMMAND_BY_VERB, "delete": "topic delete"} if status is _M.STOPPED else _COMMAND_BY_VERB
     return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)
 
 
 def _check_source(address: Address, verb: str, source: str, situation: Situation) -> None:
-    """Refuse what needs both clusters if the other one was not read."""
+    """Refuse a verb that needs both clusters if the other was not read."""
     if source in situation.trusted:
         return
     way = "Try again then." if verb == RESTORE else "Fail over: reconciler mirror failover works without it."
@@ -365,24 +361,23 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
     raise UserError(message, hint=hint)
 
 
-def _sides(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> Refused | None:
-    here, there = ((name, _spec(link, name, situation)) for name in clusters)
-    return check_sides(what, link, here, there)
+def _check_halves(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> Refused | None:
+    side, other_side = ((name, _link_spec_of(link, name, situation)) for name in clusters)
+    return check_sides(what, link, side, other_side)
 
 
-def _spec(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:
+def _link_spec_of(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:
     seen = situation.observed.get(address_of("link", cluster, link))
     return seen.resource.spec if seen is not None and isinstance(seen.resource, MirrorLink) else None
 
 
-# Restores: the stopped mirrors that a topic was the source of.
-
-
-def _restored(order: RoleOrder, own: Observed | None, situation: Situation) -> tuple[MirrorTopic, MirrorStatus]:
-    """Return the mirror that an original source becomes, and its state now."""
+def _mirror_to_restore(
+    order: RoleOrder, own: Observed | None, situation: Situation
+) -> tuple[MirrorTopic, MirrorStatus]:
+    """Return the mirror that an original source becomes, and its current state."""
     address = order.mirror
     if own is None and _topic_at(address) not in situation.observed:
-        raise _no_mirror(address, situation)
+        raise _no_mirror_error(address, situation)
     was = own.resource if own is not None and isinstance(own.resource, MirrorTopic) else None
     status = _M.REGULAR if own is None else status_of(own) or _M.REGULAR
     try:
@@ -399,11 +394,11 @@ def _restored(order: RoleOrder, own: Observed | None, situation: Situation) -> t
     ):
         message = f"{address}: --keep-diverged is for Kafka clusters: an embedded one cuts its log"
         raise UserError(message, hint="Copy what is shown to be cut off elsewhere first: reconciler topic consume.")
-    return _peer(order, was, situation), status
+    return _find_restorable(order, was, situation), status
 
 
-def _peer(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> MirrorTopic:
-    """Return the mirror of the one stopped mirror that a topic can be restored from."""
+def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> MirrorTopic:
+    """Return the mirror that a topic becomes: the reverse of its only restorable stopped mirror."""
     address = order.mirror
     cluster, topic = cluster_of(address) or "", _topic_at(address)
     stopped = [
@@ -414,20 +409,23 @@ def _peer(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> Mi
         and (not order.links or mirror.link in order.links)
     ]
     what = f"{address} cannot be restored"
-    wrong = {each.address: _sides(what, each.link, (cluster, each.cluster), situation) for each in stopped}
-    fitting = [each for each in stopped if wrong[each.address] is None]
+    wrong = {
+        stopped_mirror.address: _check_halves(what, stopped_mirror.link, (cluster, stopped_mirror.cluster), situation)
+        for stopped_mirror in stopped
+    }
+    fitting = [stopped_mirror for stopped_mirror in stopped if wrong[stopped_mirror.address] is None]
     if not fitting:
         for link in _links(situation.observed, cluster):
             is_named = not order.links or link.metadata.name in order.links
             if is_named and _goes_both_ways(link.spec):
                 _check_source(address, RESTORE, link.spec.source, situation)
         if was is not None and not stopped:
-            wrong[was.address] = _sides(what, was.link, (cluster, was.source_cluster), situation)
+            wrong[was.address] = _check_halves(what, was.link, (cluster, was.source_cluster), situation)
         for why in wrong.values():
             if why is not None:
                 raise UserError(why.message, hint=why.hint)
-        raise _none_stopped(order, was)
-    steps = [restore_step(peer_of(each), _M.REGULAR, situation) for each in fitting]
+        raise _no_stopped_error(order, was)
+    steps = [restore_step(peer_of(stopped_mirror), _M.REGULAR, situation) for stopped_mirror in fitting]
     able = [step.mirror for step in steps if isinstance(step, Step)]
     match able, steps[0]:
         case [mirror], _:
@@ -436,34 +434,31 @@ def _peer(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> Mi
             more = f"Declare {topic_of(fitting[0])} with `partitions: {partitions_of(topic, situation)}`"
             raise UserError(message, hint=f"{more}, and apply that first.")
         case _:
-            raise _several(address, [peer_of(mirror) for mirror in able])
+            raise _ambiguous_error(address, [peer_of(mirror) for mirror in able])
 
 
-def _none_stopped(order: RoleOrder, was: MirrorTopic | None) -> UserError:
-    over = f" over link {first_few(order.links, _NAMED, grouping='')}" if order.links else ""
+def _no_stopped_error(order: RoleOrder, was: MirrorTopic | None) -> UserError:
+    via_links = f" over link {first_few(order.links, _MAX_NAMES, grouping='')}" if order.links else ""
     what = f"topic {full_name_of(order.mirror)} of cluster {cluster_of(order.mirror)} cannot be restored"
     hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
     if was is not None:
         other = mirror_at(source_of(was))
         hint = f"{hint} {order.mirror} is the mirror that stopped: reconciler mirror restore {other}"
-    return UserError(f"{what}: no stopped mirror of it is known{over}", hint=hint)
+    return UserError(f"{what}: no stopped mirror of it is known{via_links}", hint=hint)
 
 
-def _several(address: Address, stopped: list[MirrorTopic]) -> UserError:
-    links = [link_of(each) for each in stopped]
+def _ambiguous_error(address: Address, stopped: list[MirrorTopic]) -> UserError:
+    links = [link_of(stopped_mirror) for stopped_mirror in stopped]
     message = (
         f"topic {full_name_of(address)} of cluster {cluster_of(address)} can be restored from each of {len(stopped)} "
-        f"stopped mirrors: {first_few([each.address for each in stopped], _NAMED, grouping='')}"
+        f"stopped mirrors: {first_few([stopped_mirror.address for stopped_mirror in stopped], _MAX_NAMES, grouping='')}"
     )
     choose = f"Choose one by its link: reconciler mirror restore {address} --link {links[0]}"
-    return UserError(message, hint=f"{choose}. The others: {first_few(links[1:], _NAMED, grouping='')}.")
+    return UserError(message, hint=f"{choose}. The others: {first_few(links[1:], _MAX_NAMES, grouping='')}.")
 
 
-# Creating and deleting.
-
-
-def _create(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
-    """Create a mirror over a link; the record marks that no file names it."""
+def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
+    """Create a mirror over a link; the record marks it as undeclared."""
     mirror = _ordered_mirror(order, situation)
     if order.mirror in situation.observed:
         return
@@ -489,7 +484,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
     if seen is None and any(at in observed or at in situation.request.hidden for at in (address, _topic_at(address))):
         hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
-    source = _checked_source(order, spec.prefix)
+    source = _check_source_name(order, spec.prefix)
     synced = SYNCED_BY_DEFAULT if spec.topic_config_sync is None else spec.topic_config_sync.include
     for key in sorted(order.configs.keys() & set(synced)):
         message = f"{address}: Cannot set configuration {key} for mirror topic: it is synced from the source"
@@ -500,7 +495,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         source_cluster=spec.source,
         source=source,
         name=name,
-        configs=_checked_configs(order, situation),
+        configs=_canonical_configs(order, situation),
     )
     if seen is not None:
         _check_same(mirror, seen)
@@ -518,7 +513,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
 
 
 def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
-    """Refuse to create a mirror where another one, or one that has stopped, has its name."""
+    """Refuse to create a mirror over another or stopped one."""
     own = seen.resource
     if not isinstance(own, MirrorTopic):
         return
@@ -530,12 +525,12 @@ def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
 
 
 def _source_name(full_name: str, prefix: str) -> str | None:
-    """Return the full name of the source of a mirror; `None`: its name lacks the prefix (F-C-006, F-C-007)."""
+    """Return the full name of a mirror's source; `None` if its name lacks the prefix (F-C-006, F-C-007)."""
     namespace, own = split_name(full_name)
     return join_name(namespace, own.removeprefix(prefix)) if own.startswith(prefix) and own != prefix else None
 
 
-def _checked_source(order: CreateMirrorOrder, prefix: str) -> str:
+def _check_source_name(order: CreateMirrorOrder, prefix: str) -> str:
     name = full_name_of(order.mirror)
     expected = _source_name(name, prefix)
     if expected is not None and order.source in {None, expected}:
@@ -548,7 +543,7 @@ def _checked_source(order: CreateMirrorOrder, prefix: str) -> str:
     raise UserError(message, hint=f"That of {source_name} is called {called}.")
 
 
-def _checked_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:
+def _canonical_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:
     capabilities = situation.capabilities(cluster_of(order.mirror) or "")
     for message, hint in check_configs(order.configs, capabilities):
         raise UserError(f"{order.mirror}: {message}", hint=hint)
@@ -562,10 +557,10 @@ def _checked_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str
     return configs
 
 
-def _delete(order: DeleteMirrorOrder, situation: Situation) -> Delete:
-    """Delete a mirror; the record stays, so the next plan shows that it is missing."""
+def _delete_mirror(order: DeleteMirrorOrder, situation: Situation) -> Delete:
+    """Delete a mirror; its record stays, so the next plan reports it missing."""
     address, seen = order.mirror, situation.observed.get(order.mirror)
-    mirror, status, _ = _named(order, situation)
+    mirror, status, _ = _ordered_mirror_state(order, situation)
     if status is _M.STOPPED:
         hint = f"Delete the topic: reconciler topic delete {_topic_at(address)}"
         raise UserError(f"{address} is {status}, and an ordinary topic", hint=hint)

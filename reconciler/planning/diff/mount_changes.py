@@ -1,4 +1,4 @@
-"""Decide for mountings and for topics made from object storage."""
+"""Decide about mountings, and about topics created from object storage."""
 
 from __future__ import annotations
 
@@ -45,30 +45,30 @@ from reconciler.resources.tiering_policy import Configs, switches_in, targets_in
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import counted, first_few
 
-_LONGER: Final = (
+_HINT_LONGER_RETENTION: Final = (
     "If it is to stay, raise retention.ms in the Topic's manifest, or retention in its TieringPolicy, before you apply."
 )
 DETACHED_AT: Final = "detached at "
 MOUNTED_AS: Final = "mounted as "
-"""How `Held.now` begins for a topic that is gone from its cluster."""
+"""Prefixes of `Held.now` for a topic that is gone from its cluster."""
 
 
 def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    """Decide what of a topic changes once it is mounted; without a mount, or while one is under way, nothing does."""
+    """Decide the changes of a topic after its mount; none without a mount or during one."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
         return
     if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
-        return  # what it will be is compared when it is there
-    there = _as_mounted(sides, source, situation)
-    if there is None:
+        return  # compared once it exists
+    mounted = _topic_once_mounted(sides, source, situation)
+    if mounted is None:
         return
-    found = Decision()
-    converge(replace(sides, before=there), situation, found)
-    decision.actions += not_there_yet(found.actions)
-    decision.errors += found.errors
-    decision.warnings += found.warnings
+    after_mount = Decision()
+    converge(replace(sides, before=mounted), situation, after_mount)
+    decision.actions += not_there_yet(after_mount.actions)
+    decision.errors += after_mount.errors
+    decision.warnings += after_mount.warnings
 
 
 def hold_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
@@ -83,11 +83,11 @@ def hold_detached(sides: AddressView, situation: Situation, decision: Decision) 
         f"{sides.address}",
         f"{DETACHED_AT}{location}",
     )
-    _remember_held(sides, decision)
+    _adopt_held(sides, decision)
 
 
 def named_now(sides: AddressView) -> tuple[str, str]:
-    """Return a prefix that names another topic under this name, and what forgetting the record leads to."""
+    """Return a prefix for messages if another topic has the name, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
     return "another topic has its name: ", "To keep the topic that has its name now"
@@ -95,21 +95,21 @@ def named_now(sides: AddressView) -> tuple[str, str]:
 
 def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command mounted under another name or on another cluster."""
-    there = situation.request.stored.mounted_elsewhere[sides.address]
-    back = mount_back(sides.address, there)
-    keep = "" if there.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
+    new_place = situation.request.stored.mounted_elsewhere[sides.address]
+    back = mount_back(sides.address, new_place)
+    keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
     other, new = named_now(sides)
     decision.hold(
         sides,
-        f"{other}it is mounted with its records as {there}, and no Mounting says so",
+        f"{other}it is mounted with its records as {new_place}, and no Mounting says so",
         f"{back} {keep}{new}: reconciler state rm {sides.address}",
-        f"{MOUNTED_AS}{there}",
+        f"{MOUNTED_AS}{new_place}",
     )
-    _remember_held(sides, decision)
+    _adopt_held(sides, decision)
 
 
-def _remember_held(sides: AddressView, decision: Decision) -> None:
-    """Record a topic that is held and that the state has lost: what is recorded is never made again."""
+def _adopt_held(sides: AddressView, decision: Decision) -> None:
+    """Record a held topic that the state lost: recorded topics are never created again."""
     if sides.last is None:
         topic = sides.wanted.resource
         reasons = (Reason.ALREADY_EXISTS,)
@@ -118,20 +118,20 @@ def _remember_held(sides: AddressView, decision: Decision) -> None:
         )
 
 
-def mount_back(address: Address, there: MountedElsewhere) -> str:
-    """Return what to type to have a topic under its name again."""
+def mount_back(address: Address, current: MountedElsewhere) -> str:
+    """Return the commands that mount a topic under its old name again."""
     cluster = cluster_of(address)
-    away = "unmount it there" if there.topic is None else f"reconciler topic unmount {there.topic}"
-    return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{there.location}."
+    away = "unmount it there" if current.topic is None else f"reconciler topic unmount {current.topic}"
+    return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{current.location}."
 
 
 def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:
-    """Yield what is done to a topic that was not there when it was decided: nothing of it can have drifted."""
+    """Yield actions on a topic that does not exist yet, without drift and preconditions."""
     for action in actions:
         match action:
             case Update() | Transition():
                 changes = tuple(replace(change, drift=False) for change in action.changes)
-                reasons = (Reason.CHANGED if each is Reason.DRIFTED else each for each in action.reasons)
+                reasons = (Reason.CHANGED if reason is Reason.DRIFTED else reason for reason in action.reasons)
                 yield replace(action, changes=changes, reasons=tuple(dict.fromkeys(reasons)), precondition="")
             case Adopt():
                 yield replace(action, precondition="")
@@ -141,17 +141,17 @@ def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:
                 assert_never(action)
 
 
-def _as_mounted(sides: AddressView, source: MountSource, situation: Situation) -> Observed | None:
-    """Return a topic as it will be; `None`: what is known of it was not looked at."""
+def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situation) -> Observed | None:
+    """Return a topic as it will be mounted; `None` if unknown."""
     topic = sides.wanted.resource
     if not isinstance(topic, Topic):
         return None
     if source.found is not None:
-        found = source.found
-        partitions, factor, initial = found.partitions, found.replication_factor, found.initial
-        own, all_set = found.own, found.configs
+        stored = source.found
+        partitions, factor, initial = stored.partitions, stored.replication_factor, stored.initial
+        own, all_set = stored.own, stored.configs
     else:
-        seen = _leaving(source, situation)
+        seen = _topic_to_detach(source, situation)
         if seen is None or not isinstance(seen.resource, Topic):
             return None
         spec = seen.resource.spec
@@ -164,12 +164,12 @@ def _as_mounted(sides: AddressView, source: MountSource, situation: Situation) -
         replication_factor=factor,
         configs=configs_once_mounted(own, all_set, above, catalog),
     )
-    there = topic.model_copy(update={"spec": spec})
+    mounted_topic = topic.model_copy(update={"spec": spec})
     log = LiveTopic(initial, RemoteLegacy(source.location, is_deleted=False))
-    return Observed(there, state=TieringState.ENABLED.value, topic=log)
+    return Observed(mounted_topic, state=TieringState.ENABLED.value, topic=log)
 
 
-def _leaving(source: MountSource, situation: Situation) -> Observed | None:
+def _topic_to_detach(source: MountSource, situation: Situation) -> Observed | None:
     """Return the topic that this plan detaches first."""
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     if detaching is None or not isinstance(detaching.resource, Mounting):
@@ -177,11 +177,8 @@ def _leaving(source: MountSource, situation: Situation) -> Observed | None:
     return situation.observed.get(mounted_by(detaching.resource))
 
 
-# Mountings: whether a topic is attached here; mounted, unmounted, waited for, or only remembered as it should be.
-
-
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
-    """Decide about one mounting; `old` is the address at which it is recorded still, if it was called otherwise."""
+    """Decide about one mounting; `old` is the address of its record, if it was renamed."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return
@@ -189,11 +186,11 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
     seen = situation.observed.get(topic)
     is_other = seen is not None and is_stranger(mounting, seen, situation)
     if old is not None:
-        decision.settled.add(old)  # also while it waits: what it knows of its topic follows once that is done
-    if _is_on_its_way(sides, mounting, seen, situation, decision):
+        decision.settled.add(old)  # also while it waits: its record follows later
+    if _decide_migration(sides, mounting, seen, situation, decision):
         return
     if old is not None:
-        _follow(sides, old, decision)
+        _follow_rename(sides, old, decision)
     if (now := held_place(mounting, situation)) is not None:
         message = f"it was {now} by a command, and the files still say {mounting.spec.state}"
         back = f"reconciler topic {UNMOUNT.name if now == 'mounted' else MOUNT.name} {topic}"
@@ -201,20 +198,20 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         decision.hold(sides, message, hint, now)
         return
     if is_other and is_away(mounting, situation):
-        seen = None  # The topic that has its name is another; a warning says so.
+        seen = None  # Another topic has its name; a warning reports that.
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
-        if old is None and not (is_same and not _learns_place(sides, situation)):
-            decision.actions.append(_remembered(sides, mounting, seen, situation))
+        if old is None and not (is_same and not _learns_location(sides, situation)):
+            decision.actions.append(_adopt_mounting(sides, mounting, seen, situation))
     elif seen is not None:
-        unmount = _unmount(sides, mounting, seen, situation, decision)
+        unmount = _plan_unmount(sides, mounting, seen, situation, decision)
         decision.actions.append(replace(unmount, reasons=(*unmount.reasons, Reason.RECREATED)) if is_other else unmount)
-    elif not _comes(topic, situation):
-        _mount(sides, mounting, situation, decision)
+    elif not _is_moved_here(topic, situation):
+        _plan_mount(sides, mounting, situation, decision)
 
 
-def _learns_place(sides: AddressView, situation: Situation) -> bool:
-    """Tell whether object storage says where an unmounted topic lies and the record does not."""
+def _learns_location(sides: AddressView, situation: Situation) -> bool:
+    """Tell whether object storage has the location of an unmounted topic that the record lacks."""
     is_unknown = is_unmounted(sides.last) and sides.last is not None and sides.last.physical_name is None
     return is_unknown and isinstance(situation.request.stored.mounts.get(sides.address), MountSource)
 
@@ -224,44 +221,50 @@ def is_migrating(seen: Observed | None) -> bool:
     return seen is not None and seen.state == MIGRATING
 
 
-def _is_on_its_way(
+def _decide_migration(
     sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation, decision: Decision
 ) -> bool:
-    """Wait for a migration that is under way, or go on with it where jobs do it; refuse to turn it round."""
+    """Wait for a migration in progress, or continue one by jobs; refuse to reverse it."""
     running = sides.before.state if sides.before is not None else None
     is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
     if not is_under_way(running):
         if is_migrating(seen):
             decision.waiting.append(Waiting(sides.address, MIGRATING))
         return is_migrating(seen)
-    there = sides.before.resource if sides.before is not None else None
-    if isinstance(there, Mounting) and there.spec.state != mounting.spec.state and running in set(MigrationState):
-        machine = MOUNT if there.spec.state == "mounted" else UNMOUNT
+    migration = sides.before.resource if sides.before is not None else None
+    if (
+        isinstance(migration, Mounting)
+        and migration.spec.state != mounting.spec.state
+        and running in set(MigrationState)
+    ):
+        machine = MOUNT if migration.spec.state == "mounted" else UNMOUNT
         legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
         ends = "Wait until it is done, and plan again (`reconciler run` goes on with it)"
         if sides.before is not None and sides.before.is_by_hand:
-            ends = f"To let it end: reconciler topic {machine.name} --finish {mounted_by(there)}"
+            ends = f"To let it end: reconciler topic {machine.name} --finish {mounted_by(migration)}"
         elif is_by_jobs:
-            ends = f"To let it end: `state: {there.spec.state}` in the Mounting, and reconciler apply"
+            ends = f"To let it end: `state: {migration.spec.state}` in the Mounting, and reconciler apply"
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"a migration is under way by which it is {there.spec.state} ({running}), "
+            f"a migration is under way by which it is {migration.spec.state} ({running}), "
             f"and {mounting.spec.state} is wanted",
             f"{ends}. Legal from {running}: {legal}; see: reconciler mount status",
         )
-    elif is_by_jobs and isinstance(there, Mounting):
-        decision.actions.append(_gone_on(sides, mounting, there, running or "", situation))
+    elif is_by_jobs and isinstance(migration, Mounting):
+        decision.actions.append(_continue_migration(sides, mounting, migration, running or "", situation))
     else:
         decision.waiting.append(Waiting(sides.address, running or ""))
     return True
 
 
-def _gone_on(sides: AddressView, mounting: Mounting, there: Mounting, running: str, situation: Situation) -> Transition:
-    """Return the move that a job had begun: nobody but an apply goes on with it."""
+def _continue_migration(
+    sides: AddressView, mounting: Mounting, migration: Mounting, running: str, situation: Situation
+) -> Transition:
+    """Return the transition that continues a migration by jobs; only an apply does that."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
-    parameters: dict[str, Value] = {"source": there.spec.source or mounting.metadata.name, "by": BY_JOBS}
+    parameters: dict[str, Value] = {"source": migration.spec.source or mounting.metadata.name, "by": BY_JOBS}
     return Transition(
         address=sides.address,
         machine=machine.name,
@@ -269,47 +272,47 @@ def _gone_on(sides: AddressView, mounting: Mounting, there: Mounting, running: s
         from_state=running,
         to_state=mounting.spec.state,
         after=mounting,
-        parameters={**parameters, **(_retention(mounting, situation) if is_mount else {})},
+        parameters={**parameters, **(_declared_retention(mounting, situation) if is_mount else {})},
         risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
     )
 
 
-def _retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """Return how long the manifest of a topic keeps its records, which counts from the moment it is whole."""
+def _declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+    """Return the declared retention of a topic, which applies once the topic is complete."""
     wanted = situation.wanted.get(mounted_by(mounting))
     configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
-    said = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
-    return {"retention": said} if said else {}
+    retention = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
+    return {"retention": retention} if retention else {}
 
 
-def _comes(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic takes its name by this plan: it is called otherwise still."""
+def _is_moved_here(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic gets its name by a move in this plan."""
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
     return old is not None and situation.is_there(old) and situation.is_decidable(topic)
 
 
-def _mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     source = situation.request.stored.mounts.get(sides.address)
     if not isinstance(source, MountSource):
-        return  # said by the checks
+        return  # reported by the checks
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
     if leaving is not None and is_under_way(leaving.state):
         decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
         return
-    decision.actions.append(_transition(sides, mounting, None, source.location, situation))
+    decision.actions.append(_mount_transition(sides, mounting, None, source.location, situation))
     wanted = situation.wanted.get(mounted_by(mounting))
     if source.found is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
         configs = {key: (value, "") for key, value in {**source.found.configs, **own}.items()}
         message = expiring_text(configs, source.found, situation.request.now_ms)
         if message is not None:
-            decision.warn(sides.address, sides.wanted.source, message, _LONGER)
+            decision.warn(sides.address, sides.wanted.source, message, _HINT_LONGER_RETENTION)
 
 
-def _unmount(
+def _plan_unmount(
     sides: AddressView, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision
 ) -> Transition:
     location = seen.topic.legacy.location if seen.topic.legacy is not None else mounting.metadata.name
@@ -321,17 +324,17 @@ def _unmount(
             "Stop them first, or let them find its records elsewhere. It is deleted only once all of it was compared. "
             "Where that fails they are let in again.",
         )
-    return _transition(sides, mounting, seen, location, situation)
+    return _mount_transition(sides, mounting, seen, location, situation)
 
 
-def _transition(
+def _mount_transition(
     sides: AddressView,
     mounting: Mounting,
     topic: Observed | None,
     location: str,
     situation: Situation,
 ) -> Transition:
-    """Return the move of a topic to where its mounting names it."""
+    """Return the mount or unmount of a topic."""
     machine = MOUNT if topic is None else UNMOUNT
     parameters: dict[str, Value] = {"source": location}
     if mounting.spec.as_ is not None:
@@ -339,7 +342,7 @@ def _transition(
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
     if situation.capabilities(mounting.cluster).mountings_by_jobs:
-        more = _retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
+        more = _declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
         parameters |= {"by": BY_JOBS, **more}
     return Transition(
         address=sides.address,
@@ -356,8 +359,8 @@ def _transition(
     )
 
 
-def _remembered(sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
-    """Return the action by which the record learns of a mounting that is as it should be, and where its topic lies."""
+def _adopt_mounting(sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
+    """Return the adoption of a mounting whose topic is already in place."""
     source = situation.request.stored.mounts.get(sides.address)
     location = source.location if isinstance(source, MountSource) else None
     if seen is not None:
@@ -373,8 +376,8 @@ def _remembered(sides: AddressView, mounting: Mounting, seen: Observed | None, s
     )
 
 
-def _follow(sides: AddressView, old: Address, decision: Decision) -> None:
-    """Let the record of a mounting go where it is called now; nothing is called."""
+def _follow_rename(sides: AddressView, old: Address, decision: Decision) -> None:
+    """Move the record of a mounting to its new address."""
     mounting = sides.wanted.resource
     moved = Adopt(
         address=sides.address,
@@ -388,7 +391,7 @@ def _follow(sides: AddressView, old: Address, decision: Decision) -> None:
 
 
 def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Decide about a mounting that says what it was called before; `False`: that name means nothing any more."""
+    """Decide about a renamed mounting; `False` if its old name has no meaning."""
     last = situation.recorded.get(old)
     mounting, source = sides.wanted.resource, sides.wanted.source
     if old == sides.address or last is None or not isinstance(mounting, Mounting):
@@ -400,7 +403,7 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
     elif sides.last is not None:
         hint = f"Remove movedFrom: {old} is forgotten then, and its topic stays as it is."
         decision.refuse(sides.address, source, f"{old}, which it was moved from, is recorded too", hint)
-    elif isinstance(before, Mounting) and _is_left_behind(before, mounting, situation):
+    elif isinstance(before, Mounting) and _keeps_old_name(before, mounting, situation):
         is_near = before.metadata.namespace == mounting.metadata.namespace
         message = f"its topic is called {before.topic_name} here, and would be {mounting.topic_name}"
         keep = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let" if is_near else "Let"
@@ -412,30 +415,27 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
     return True
 
 
-def _is_left_behind(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether a topic keeps a name that its mounting does not have any more."""
+def _keeps_old_name(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether a topic keeps a name that its mounting no longer has."""
     old, new = mounted_by(before), mounted_by(mounting)
     is_there = old != new and has_own_topic(before, situation) and new not in situation.observed
     wanted = situation.wanted.get(new)
     return is_there and (wanted is None or wanted.moved_from != old)
 
 
-# Topics made from object storage: created from where the plan found them; while that goes on they are left alone.
-
-
 RECOVERING: Final = "RECOVERING"
-"""What a cluster says of a topic whose objects are still being copied."""
-_HELD: Final = frozenset({RECOVERING, MIGRATING})
+"""Cluster state of a topic whose objects are still being copied."""
+_HELD_STATES: Final = frozenset({RECOVERING, MIGRATING})
 _BYTES_A_SECOND: Final = 50 * 2**20
 
 
 def is_held(before: Observed | None) -> bool:
-    """Tell whether a topic is in other hands: still being made, mounted or unmounted."""
-    return before is not None and before.state in _HELD
+    """Tell whether a topic is still being recovered, mounted or unmounted."""
+    return before is not None and before.state in _HELD_STATES
 
 
 def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Leave a topic alone that is in other hands; what its Mounting does is waited for, anything else is refused."""
+    """Skip a topic in transition; refuse changes unless its Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
         return
@@ -451,57 +451,59 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
 
 
 def recover(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
-    """Make a topic from what the plan found of it."""
-    found = situation.request.stored.recoveries.get(sides.address)
-    if not isinstance(found, Recoverable):
-        return  # said by the checks
-    partitions = topic.spec.partitions or found.partitions
-    create(sides, decision, {"recoverFrom": found.location, "partitions": partitions})
+    """Create a topic from its recovered objects."""
+    stored = situation.request.stored.recoveries.get(sides.address)
+    if not isinstance(stored, Recoverable):
+        return  # reported by the checks
+    partitions = topic.spec.partitions or stored.partitions
+    create(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
     made = decision.actions[-1]
     if isinstance(made, Create):
-        seconds = 1 + found.bytes // _BYTES_A_SECOND
-        estimate = Estimate(found.bytes, found.records, seconds)
+        seconds = 1 + stored.bytes // _BYTES_A_SECOND
+        estimate = Estimate(stored.bytes, stored.records, seconds)
         decision.actions[-1] = replace(made, reasons=(*made.reasons, Reason.RECOVERED), estimate=estimate)
-    configs = {key: (value, "") for key, value in {**found.configs, **topic.spec.configs}.items()}
+    configs = {key: (value, "") for key, value in {**stored.configs, **topic.spec.configs}.items()}
     _warn_of_switches(sides, configs, decision)
-    _warn_of_age(sides, configs, found, situation.request.now_ms, decision)
-    _warn_of_groups(sides, found, decision)
+    _warn_of_age(sides, configs, stored, situation.request.now_ms, decision)
+    _warn_of_groups(sides, stored, decision)
 
 
-def _warn_of_groups(sides: AddressView, found: Recoverable, decision: Decision) -> None:
-    """Say which committed offsets do not come along as they were."""
-    if found.groups_lost is not None:
-        message = f"the offsets of its consumer groups do not come along: {found.groups_lost.message}"
-        decision.warn(sides.address, sides.wanted.source, message, found.groups_lost.hint)
-    clamped = found.clamped()
+def _warn_of_groups(sides: AddressView, stored: Recoverable, decision: Decision) -> None:
+    """Warn of committed offsets that are lost or set back."""
+    if stored.groups_lost is not None:
+        message = f"the offsets of its consumer groups do not come along: {stored.groups_lost.message}"
+        decision.warn(sides.address, sides.wanted.source, message, stored.groups_lost.hint)
+    clamped = stored.clamped()
     if clamped:
-        named = [f"{each.group}, partition {each.partition}: {each.committed} → {each.offset}" for each in clamped]
+        named = [
+            f"{offset.group}, partition {offset.partition}: {offset.committed} → {offset.offset}" for offset in clamped
+        ]
         count = counted(len(clamped), "committed offset")
         message = f"{count} beyond what was uploaded will be set back to its end: {first_few(named)}"
         hint = "Those groups read on from there. What they had read beyond is lost with the cluster."
         decision.warn(sides.address, sides.wanted.source, message, hint)
 
 
-def _warn_of_age(sides: AddressView, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:
-    message = expiring_text(configs, found, now_ms)
+def _warn_of_age(sides: AddressView, configs: Configs, stored: Recoverable, now_ms: int, decision: Decision) -> None:
+    message = expiring_text(configs, stored, now_ms)
     if message is not None:
         decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
 
 
-def expiring_text(configs: Configs, found: Recoverable, now_ms: int) -> str | None:
-    """Return what of it `run` will delete soon: time went on while nobody kept it; `None`: nothing."""
+def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | None:
+    """Return which records `run` would delete soon because they aged in object storage; `None` if none."""
     kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
-    expiring = sum(stored for newest_ms, stored in found.ages if newest_ms < now_ms - kept_ms)
+    expiring = sum(stored for newest_ms, stored in topic.ages if newest_ms < now_ms - kept_ms)
     if not expiring:
         return None
-    share = "all" if expiring == found.bytes else f"about {format_size(expiring)}"
+    share = "all" if expiring == topic.bytes else f"about {format_size(expiring)}"
     return f"{share} of it is older than retention.ms ({format_duration(kept_ms)}), and expires with the next run"
 
 
 def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) -> None:
-    """Say what the new topic's own words on tiering make of what is recovered."""
+    """Warn if the tiering configs limit the use of recovered records."""
     switches = switches_in(configs)
     if switches.write and not switches.read:
         message = "it is write-only: what is recovered cannot be read as long as remote.read is off"
@@ -512,27 +514,24 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
         decision.warn(sides.address, sides.wanted.source, message, hint)
 
 
-# Read replicas: topics that follow what lies at a location. What a topic is never changes in place.
-
-
 def is_replaced(topic: Topic, before: Observed) -> bool:
-    """Tell whether what is there is a replica and is to be none, or the reverse, or follows another location."""
-    there = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
-    return not equal(READ_REPLICA, topic.spec.read_replica_of, there, {})
+    """Tell whether a topic becomes or ceases to be a replica, or gets another source: it must be replaced."""
+    source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
+    return not equal(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
 
 def follow(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Make a read replica of what the plan found."""
-    found = situation.request.stored.recoveries.get(sides.address)
-    if isinstance(found, Recoverable):  # else the checks say why
-        create(sides, decision, {READ_REPLICA: found.location, "partitions": found.partitions})
+    """Create a read replica."""
+    stored = situation.request.stored.recoveries.get(sides.address)
+    if isinstance(stored, Recoverable):  # else the checks report why
+        create(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})
 
 
 def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation: Situation, decision: Decision) -> None:
-    """Delete what is there and make what is wanted: a guard holds the delete until it is allowed."""
-    there = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
+    """Delete the observed topic and create the desired one; a guard blocks the delete until it is allowed."""
+    source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     if sides.last is None or is_another(sides.last, before):
-        what = "an ordinary topic" if there is None else f"a read replica of {there}"
+        what = "an ordinary topic" if source is None else f"a read replica of {source}"
         message = f"{what} of its name is there, which this workspace did not make, and readReplicaOf says otherwise"
         decision.refuse(sides.address, sides.wanted.source, message, "Delete it by hand, or choose another name.")
         return
@@ -545,12 +544,12 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
     else:
         create(fresh, made)
     if not made.actions:
-        return  # said by the checks
+        return  # reported by the checks
     decision.actions.append(deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
     decision.warnings += made.warnings
     decision.actions += (
-        replace(each, reasons=(Reason.REPLACED, *each.reasons[1:])) if isinstance(each, Create) else each
-        for each in made.actions
+        replace(action, reasons=(Reason.REPLACED, *action.reasons[1:])) if isinstance(action, Create) else action
+        for action in made.actions
     )
 
 
@@ -583,19 +582,16 @@ def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterat
             pass
 
 
-# Topics that are to be made from object storage: whether what they name is there, and can be had.
-
-
 RECOVERY: Final = "remote.recovery"
 
 
 def is_recovery(topic: Topic) -> bool:
-    """Tell whether a topic, where it is new, is made from object storage: by location, or by its name."""
+    """Tell whether a new topic is created from object storage, by location or name."""
     return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
 
 
 def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a new topic cannot be made from what it names."""
+    """Yield why a new topic cannot be recovered."""
     if not (is_recovery(topic) and situation.capabilities(topic.cluster).recovery):
         return
     cluster = situation.clusters.get(topic.cluster)

@@ -1,4 +1,4 @@
-"""Decide orders about mounts: which topics may be mounted or unmounted, and which of them together."""
+"""Decide orders about mounts, and join them into migrations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    """Mount or unmount a topic; the record does not change, so the next plan shows what files say otherwise."""
-    refusal = None if order.phase == "finish" else _refusal(order, situation)
+    """Mount or unmount a topic; the record stays, so the next plan shows the difference."""
+    refusal = None if order.phase == "finish" else _refuse_migration(order, situation)
     if refusal is not None:
         decision.refuse(order.topic, None, *refusal)
         return
@@ -45,17 +45,17 @@ def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -
             estimate=_estimate(order, situation),
         )
     )
-    _warn(order, situation, decision)
+    _warn_of_effects(order, situation, decision)
 
 
-def joined(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Return the actions, with one for all topics that a cluster mounts or unmounts as one migration."""
+def join_migrations(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Join the mounts or unmounts of a cluster into one migration."""
     migrations: dict[tuple[str | None, str], RunJob] = {}
     others: list[Action] = []
     for action in actions:
         if isinstance(action, RunJob) and _can_join(action):
             key = (action.cluster, action.job)
-            migrations[key] = _together(migrations[key], action) if key in migrations else action
+            migrations[key] = _join(migrations[key], action) if key in migrations else action
         else:
             others.append(action)
     return (*others, *migrations.values())
@@ -65,7 +65,7 @@ def _can_join(action: RunJob) -> bool:
     return action.is_migration and action.blocked is None and action.parameters.get("by") != BY_JOBS
 
 
-def _together(first: RunJob, other: RunJob) -> RunJob:
+def _join(first: RunJob, other: RunJob) -> RunJob:
     topics = {**_topics_of(first), **_topics_of(other)}
     one, two = first.estimate, other.estimate
     unknown = one.groups is None or two.groups is None
@@ -90,8 +90,8 @@ def _topics_of(action: RunJob) -> Mapping[str, object]:
     return topics if isinstance(topics, Mapping) else {}
 
 
-def _refusal(order: MountOrder, situation: Situation) -> tuple[str, str] | None:
-    """Return why a topic may not be mounted or unmounted, with a hint; `None`: it may."""
+def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str] | None:
+    """Return why a topic may not be mounted or unmounted, with a hint; `None` if it may."""
     topic, mirror = order.topic, mirror_at(order.topic)
     seen = situation.observed.get(topic)
     if order.direction == "inbound":
@@ -114,19 +114,18 @@ def _refusal(order: MountOrder, situation: Situation) -> tuple[str, str] | None:
 
 
 def _estimate(order: MountOrder, situation: Situation) -> Estimate:
-    """Return what is known of a topic without measuring it."""
-    seen, lying = situation.observed.get(order.topic), order.source.found
-    if lying is not None:
-        return Estimate(lying.bytes, lying.records, location=order.source.location, partitions=lying.partitions)
+    seen, stored = situation.observed.get(order.topic), order.source.found
+    if stored is not None:
+        return Estimate(stored.bytes, stored.records, location=order.source.location, partitions=stored.partitions)
     partitions = seen.resource.spec.partitions if seen is not None and isinstance(seen.resource, Topic) else 0
     return Estimate(location=order.source.location or None, partitions=partitions or 0)
 
 
-def _warn(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    lying = order.source.found
-    if lying is not None and order.phase != "finish":
-        configs = {key: (value, "") for key, value in lying.configs.items()}
-        message = expiring_text(configs, lying, situation.request.now_ms)
+def _warn_of_effects(order: MountOrder, situation: Situation, decision: Decision) -> None:
+    stored = order.source.found
+    if stored is not None and order.phase != "finish":
+        configs = {key: (value, "") for key, value in stored.configs.items()}
+        message = expiring_text(configs, stored, situation.request.now_ms)
         if message is not None:
             hint = (
                 "If it is to stay, apply a longer retention.ms of the topic before that; a Mounting and a Topic in the "

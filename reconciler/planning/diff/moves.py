@@ -43,22 +43,21 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# A topic that moves where none can be renamed: made under its new name, filled, its groups switched, the old deleted.
-#
-# Every step is an action of its own, and the last one is blocked until it is allowed by name. What was begun is kept in
-# the record of the new topic, so that a run that ended between goes on, and what merely has both names is told from it.
+# On platforms without renames a moved topic is created, filled, its groups switched, and the old topic deleted. Each
+# step is an action; the delete is blocked until it is allowed. The new topic's record stores the old one, so that an
+# interrupted move continues, and is not mistaken for two topics of these names.
 
 
 MOVE: Final = "move"
 SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
-"""The jobs of a move, in this order; both have the old topic as their source, and the new one as their sink."""
-_BEGUN: Final = "movedFrom"
-"""The path under which the origins of the new topic keep which one is copied into it."""
+"""Jobs of a move, in order, from the old topic to the new one."""
+_COPIED_FROM: Final = "movedFrom"
+"""Path in the origins of the new topic for the topic that is copied into it."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan a move from its first step on."""
+    """Plan a move by copying from its first step."""
     last = situation.recorded.get(old)
     if last is None:
         decision.refuse(
@@ -67,7 +66,7 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
             f"{old}, which it is moved from, cannot be deleted: reconciler never applied or adopted it",
             "Declare it under the name it has and apply, which adopts it; then move it.",
         )
-    elif not _is_refused(sides, old, seen, situation, decision):
+    elif not _refuse_copy(sides, old, seen, situation, decision):
         wanted = sides.wanted
         decision.actions.append(
             Create(
@@ -75,21 +74,21 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
                 after=wanted.resource,
                 reasons=(Reason.MOVED,),
                 source=wanted.source,
-                origins={**wanted.origins, _BEGUN: _mark(old, last)},
+                origins={**wanted.origins, _COPIED_FROM: _copy_mark(old, last)},
             )
         )
-        _copy(sides, old, seen, situation, decision)
+        _plan_copy(sides, old, seen, situation, decision)
 
 
 def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
-    """Tell whether an earlier run began to copy this very topic to its new name."""
+    """Tell whether an earlier run began to copy this topic to its new name."""
     last = situation.recorded.get(old)
-    begun = sides.last.origins.get(_BEGUN) if sides.last is not None else None
-    return last is not None and begun == _mark(old, last)
+    begun = sides.last.origins.get(_COPIED_FROM) if sides.last is not None else None
+    return last is not None and begun == _copy_mark(old, last)
 
 
 def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan what is left of a move: all of its jobs, which find what was copied, and the delete."""
+    """Plan the rest of a move: its jobs, which continue from copied records, and the delete."""
     last = situation.recorded[old]
     if sides.last is not None and sides.before is not None and is_another(sides.last, sides.before):
         decision.refuse(
@@ -98,15 +97,15 @@ def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation
             f"it was deleted and created again outside reconciler while {old} was copied to it",
             "Delete the topic that has its name, then apply: the copy begins again.",
         )
-    elif not _is_refused(sides, old, seen, situation, decision):
-        origins = {**sides.wanted.origins, _BEGUN: _mark(old, last)}
-        begun = replace(sides, wanted=replace(sides.wanted, origins=origins), before=_whole(sides.before))
+    elif not _refuse_copy(sides, old, seen, situation, decision):
+        origins = {**sides.wanted.origins, _COPIED_FROM: _copy_mark(old, last)}
+        begun = replace(sides, wanted=replace(sides.wanted, origins=origins), before=_as_filled(sides.before))
         converge(begun, situation, decision)
-        _copy(sides, old, seen, situation, decision)
+        _plan_copy(sides, old, seen, situation, decision)
 
 
-def _whole(before: Observed | None) -> Observed | None:
-    """Return a topic as it is once it is filled: meanwhile it has configs by which nothing in it expires."""
+def _as_filled(before: Observed | None) -> Observed | None:
+    """Return a topic as it is after the copy: until then its configs prevent expiry."""
     if before is None or before.topic.filled is None or not isinstance(before.resource, Topic):
         return before
     spec = before.resource.spec.model_copy(update={"configs": dict(before.topic.filled)})
@@ -114,21 +113,21 @@ def _whole(before: Observed | None) -> Observed | None:
     return replace(before, resource=whole, topic=replace(before.topic, filled=None))
 
 
-def _is_refused(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:
-    found: tuple[str, str] | None = None
+def _refuse_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:
+    refusal: tuple[str, str] | None = None
     if seen.state == GOING:
-        found = f"{old}, which it is moved from, is being deleted", "Remove movedFrom: there is nothing left to copy."
+        refusal = f"{old}, which it is moved from, is being deleted", "Remove movedFrom: there is nothing left to copy."
     elif mirrors := situation.mirrored.get(old):
-        found = (
+        refusal = (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
             "Promote or remove the mirror first, then move the topic and mirror it again.",
         )
-    if found is not None:
-        decision.refuse(sides.address, sides.wanted.source, *found)
-    return found is not None
+    if refusal is not None:
+        decision.refuse(sides.address, sides.wanted.source, *refusal)
+    return refusal is not None
 
 
-def _copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     _warn_of_expiry(sides, old, seen, situation, decision)
     parameters = {"incarnation": seen.incarnation, "partitioning": _partitioning(sides, seen)}
     if parameters["partitioning"] == "by-key":
@@ -160,7 +159,7 @@ def _copy(sides: AddressView, old: Address, seen: Observed, situation: Situation
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Say that copies keep their timestamps: what is too old for the new topic expires as soon as it is there."""
+    """Warn of records that are too old for the new topic: copies keep their timestamps and expire at once."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
@@ -177,18 +176,18 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
 
 
 def _partitioning(sides: AddressView, seen: Observed) -> str:
-    """Return how records find their partition: as they lie, or, where there is another number of them, by their key."""
+    """Return how records are partitioned: the same, or by key if the partition count differs."""
     new, old = sides.wanted.resource, seen.resource
     is_same = isinstance(new, Topic) and isinstance(old, Topic) and new.spec.partitions == old.spec.partitions
     return "same" if is_same else "by-key"
 
 
-def _mark(old: Address, last: Recorded) -> str:
+def _copy_mark(old: Address, last: Recorded) -> str:
     return f"{old} {last.incarnation}" if last.incarnation else old
 
 
 def decide_moved(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Decide about something that says what it was called before; `False`: that name means nothing any more."""
+    """Decide about a resource with `movedFrom`; `False` if its old name has no meaning."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
     source = sides.wanted.source
     if old == sides.address:
@@ -212,8 +211,8 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
     elif old in decision.settled:
         decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
     elif old_seen is not None and situation.is_there(old):
-        _leave(sides, old, old_seen, situation, decision)
-    elif _lies_detached(sides, old, situation, decision):
+        _decide_old_name(sides, old, old_seen, situation, decision)
+    elif _refuse_detached(sides, old, situation, decision):
         decision.settled.add(old)
     elif old_seen is not None and _needs_source(sides, old, situation):
         decision.settled.add(old)
@@ -224,26 +223,28 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
             f"{old}, which it is moved from, was deleted and created again outside reconciler",
             f"Remove movedFrom: {what}. To move the topic that has the name now, apply it under its old name first.",
         )
-    elif sides.before is None or sides.last is not None or _is_anothers(old_last, sides.before):
-        return False  # what we moved from is gone; we are made anew, have a record already, or are another's topic
+    elif sides.before is None or sides.last is not None or _is_unrelated(old_last, sides.before):
+        return False  # the old topic is gone, and this one is new, recorded already, or unrelated
     else:
-        _follow(sides, old, Reason.MOVED, situation, decision)
+        _follow_record(sides, old, Reason.MOVED, situation, decision)
     return True
 
 
 def _needs_source(sides: AddressView, old: Address, situation: Situation) -> bool:
-    """Tell whether a topic would be created empty, or is half copied, were it not for the topic that it moves from."""
+    """Tell whether a topic would be created empty or stay partly copied without the topic it moves from."""
     is_new = sides.before is None and sides.address not in situation.mountings
     return is_new or (sides.before is not None and is_begun(sides, old, situation))
 
 
-def _is_anothers(last: Recorded | None, there: Observed) -> bool:
-    """Tell whether a topic under a new name is not the one that had the old name: somebody else made it."""
-    return last is not None and isinstance(there.resource, Topic) and is_another(last, there)
+def _is_unrelated(last: Recorded | None, observed: Observed) -> bool:
+    """Tell whether the topic under the new name was created by another process."""
+    return last is not None and isinstance(observed.resource, Topic) and is_another(last, observed)
 
 
-def _leave(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Decide about something that is there under its old name still."""
+def _decide_old_name(
+    sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision
+) -> None:
+    """Decide about a resource that still exists under its old name."""
     is_both = sides.before is not None
     if is_both and not is_begun(sides, old, situation):
         message = f"{old}, which it was moved from, is there too"
@@ -252,35 +253,38 @@ def _leave(sides: AddressView, old: Address, seen: Observed, situation: Situatio
     decision.settled.add(old)
     if is_both:
         go_on(sides, old, seen, situation, decision)
-    elif _is_copied(sides, situation):
+    elif _must_copy(sides, situation):
         begin_copy(sides, old, seen, situation, decision)
     else:
-        _move(sides, old, seen, situation, decision)
+        _plan_rename(sides, old, seen, situation, decision)
 
 
-def _is_copied(sides: AddressView, situation: Situation) -> bool:
+def _must_copy(sides: AddressView, situation: Situation) -> bool:
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_topic = isinstance(sides.wanted.resource, Topic)
     return is_topic and capabilities.copy_move and not capabilities.topic_move
 
 
 def moved_from(action: Action) -> Address | None:
-    """Return the address a topic leaves by this action, if it is a move between namespaces."""
+    """Return the old address if an action moves a topic between namespaces."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
 
 
-def _lies_detached(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Refuse to make a topic empty whose records lie where somebody unmounted them, under its old name."""
-    location, there = situation.request.stored.detached.get(old), situation.request.stored.mounted_elsewhere.get(old)
+def _refuse_detached(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Refuse to create an empty topic whose records were unmounted under its old name."""
+    location, new_place = (
+        situation.request.stored.detached.get(old),
+        situation.request.stored.mounted_elsewhere.get(old),
+    )
     if sides.before is not None or sides.address in situation.mountings:
         return False
-    if there is not None:
+    if new_place is not None:
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"{old}, which it is moved from, is mounted with its records as {there}, and no Mounting says so",
-            f"{mount_back(old, there)} To make a new and empty one: reconciler state rm {old}",
+            f"{old}, which it is moved from, is mounted with its records as {new_place}, and no Mounting says so",
+            f"{mount_back(old, new_place)} To make a new and empty one: reconciler state rm {old}",
         )
         return True
     if location is None:
@@ -295,13 +299,13 @@ def _lies_detached(sides: AddressView, old: Address, situation: Situation, decis
     return True
 
 
-def _move(sides: AddressView, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
+def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
     moved = AddressView(sides.address, sides.wanted, situation.recorded.get(old), before)
     reasons = [*_obstacles(sides, old, situation)]
-    found = Differences() if reasons else compare(moved, before, situation)
-    reasons += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
+    differing = Differences() if reasons else compare(moved, before, situation)
+    reasons += check_changes(differing.changes, situation.capabilities(cluster_of(sides.address) or ""))
     inherited = tuple(changes_by_move(sides.address, before, situation))
-    reasons += problems(sides.address, before, (*found.changes, *inherited), situation)
+    reasons += problems(sides.address, before, (*differing.changes, *inherited), situation)
     for message, hint in reasons:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
     if reasons:
@@ -313,21 +317,21 @@ def _move(sides: AddressView, old: Address, before: Observed, situation: Situati
             verb="move",
             from_state=full_name_of(old),
             to_state=full_name_of(sides.address),
-            after=as_observed(sides.wanted, before) if found.changes else sides.wanted.resource,
+            after=as_observed(sides.wanted, before) if differing.changes else sides.wanted.resource,
             parameters={"from": old},
             changes=inherited,
             risk=Risk.DISRUPTIVE,
             reasons=(Reason.MOVED,),
             source=sides.wanted.source,
-            origins=observed_origins(sides.wanted.origins) if found.changes else sides.wanted.origins,
+            origins=observed_origins(sides.wanted.origins) if differing.changes else sides.wanted.origins,
             precondition=state_precondition(old, before),
         )
     )
-    change(moved, before, found, situation, decision)
+    change(moved, before, differing, situation, decision)
 
 
 def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why something cannot be moved at all."""
+    """Yield why a resource cannot be moved."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     if isinstance(sides.wanted.resource, MirrorLink):
         name = full_name_of(old)
@@ -345,27 +349,27 @@ def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterat
         )
 
 
-def _follow(sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
-    """Let the record follow to the new address; nothing is called."""
+def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
+    """Move the record to the new address without calling the platform."""
     before = sides.before
     if before is None:
         return
     decision.settled.add(old)
     moved = AddressView(sides.address, sides.wanted, situation.recorded[old], before)
     is_same_kind = type(before.resource) is type(sides.wanted.resource)
-    found = compare(moved, before, situation) if is_same_kind else Differences()
-    decision.actions.append(adopt(moved, before, found, reason, moved_from=old))
+    differing = compare(moved, before, situation) if is_same_kind else Differences()
+    decision.actions.append(adopt(moved, before, differing, reason, moved_from=old))
     decision.actions.append(Forget(address=old, reasons=(reason,)))
-    change(moved, before, found, situation, decision)
+    change(moved, before, differing, situation, decision)
 
 
 def hand_over(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
-    """Let the record of `old` become that of a wanted address: the same thing on the platform, under another name."""
-    _follow(sides, old, Reason.READDRESSED, situation, decision)
+    """Move the record of `old` to a desired address: the same resource under another address."""
+    _follow_record(sides, old, Reason.READDRESSED, situation, decision)
 
 
 def readdressed(situation: Situation) -> Mapping[Address, Address]:
-    """Return, by arriving address, the leaving one of the same physical name (flat names only)."""
+    """Return new address → old address of the same physical name (flat names only)."""
     leaving: dict[tuple[str, str], Address] = {}
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         last = situation.recorded[address]
@@ -384,68 +388,62 @@ def readdressed(situation: Situation) -> Mapping[Address, Address]:
     return arriving
 
 
-# A topic that was moved without the files: by `namespace move`, or by another client of its cluster.
-
-
 MOVED_TO: Final = "moved to "
 
 
 def hold_moved(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command moved: no empty topic takes its old name."""
-    there = situation.moved_away[sides.address]
+    new_address = situation.moved_away[sides.address]
     decision.hold(
         sides,
-        f"it was moved to {there}, and no file says so",
-        f"To leave it there: reconciler drift --accept {sides.address}. {_move_back(sides, there)}"
-        f"To have a new and empty one next to it declare {there}, too.",
-        f"{MOVED_TO}{there}",
+        f"it was moved to {new_address}, and no file says so",
+        f"To leave it there: reconciler drift --accept {sides.address}. {_hint_to_move_back(sides, new_address)}"
+        f"To have a new and empty one next to it declare {new_address}, too.",
+        f"{MOVED_TO}{new_address}",
     )
 
 
-def _move_back(sides: AddressView, there: Address) -> str:
-    """Return what to type; what was moved without the state goes back without it, and another name has no command."""
-    (target, name), (source, now) = split_name(full_name_of(sides.address)), split_name(full_name_of(there))
+def _hint_to_move_back(sides: AddressView, current: Address) -> str:
+    """Return the command that moves a topic back, if its name is unchanged; without state if it was moved without."""
+    (target, name), (source, now) = split_name(full_name_of(sides.address)), split_name(full_name_of(current))
     if name != now:
         return ""
-    cluster, unknown = cluster_of(there) or "", ("--no-state",) if sides.last is not None else ()
+    cluster, unknown = cluster_of(current) or "", ("--no-state",) if sides.last is not None else ()
     command = shlex.join(("reconciler", "namespace", "move", cluster, source, target, "--topic", name, *unknown))
     return f"To have it back: {command}. "
 
 
-# A namespace that was called otherwise: what is declared in it moves there, each topic by an action of its own.
-#
-# The namespace is made under its new name first, and the old one goes last, when nothing is left in it. Nothing that is
-# not declared is renamed. Mountings follow by their record.
+# A moved namespace is created first and its old one deleted last. Only declared resources move, by their own actions.
 
 
 def with_implied_moves(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Return what is wanted, where what is declared in a moved namespace says what it was called there before."""
-    said = {
+    """Add `moved_from` to resources declared in a moved namespace."""
+    declared = {
         address: item.moved_from
         for address, item in wanted.items()
         if item.moved_from is not None and isinstance(item.resource, Namespace)
     }
-    if not said:
+    if not declared:
         return wanted
-    moved = renamed_namespaces(said, recorded, observed)
-    found = dict(wanted)
+    moved = renamed_namespaces(declared, recorded, observed)
+    resolved = dict(wanted)
     for address, item in wanted.items():
         if item.moved_from in wanted:
             continue
         names = [name for name in names_before(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
-            # Where both names are there, and only the new one is recorded, the old one has been used anew since.
+            # If both exist and only the new one is recorded, the old name has been reused.
             old = next((name for name in names if name in observed), None)
         if old is not None:
-            found[address] = replace(item, moved_from=old)
-    return found
+            resolved[address] = replace(item, moved_from=old)
+    return resolved
 
 
 def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Refuse to move a namespace whose old name is declared as well; say whether it was, or that there is none."""
+    """Refuse to move a namespace whose old name is also declared; warn if it does not exist."""
     source = sides.wanted.source
     if old == sides.address:
         return False
@@ -459,17 +457,14 @@ def is_namespace_refused(sides: AddressView, old: Address, situation: Situation,
     return False
 
 
-# What mounting has to wait for, and what waits for it: names are freed first, readers go first, changes come after.
-
-
-_NAMED: Final = frozenset({"topic", "mirror"})
-"""Kinds that share their names on a cluster."""
+_NAMED_KINDS: Final = frozenset({"topic", "mirror"})
+"""Kinds that share names on a cluster."""
 
 
 class MountOrder:
-    """The edges of a plan's graph at which one end is a mount or an unmount.
+    """Dependencies of and on mounts and unmounts.
 
-    Where a plan frees a name and gives it to another topic, what changes a topic of that name is about the new one.
+    If a plan frees a name for another topic, updates of that name belong to the new topic.
     """
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
@@ -480,30 +475,30 @@ class MountOrder:
         for action in actions:
             if isinstance(action, Transition) and isinstance(action.after, Mounting):
                 is_unmount = unmounted_by(action) is not None
-                found = self._unmounts if is_unmount else self._mounts
-                found.setdefault(mounted_by(action.after), []).append(action.id)
+                ids_by_topic = self._unmounts if is_unmount else self._mounts
+                ids_by_topic.setdefault(mounted_by(action.after), []).append(action.id)
                 if is_unmount:
                     self._of_mounting.setdefault(action.address, []).append(action.id)
         self._new = {action.address for action in actions if isinstance(action, Create)}
         self._at: dict[Address, list[Action]] = {}
         self._readers: dict[Address, list[Action]] = {}
         for action in actions if self._mounts or self._unmounts else ():
-            if kind_of(action.address) in _NAMED:
-                self._at.setdefault(_topic_at(action.address), []).append(action)
+            if kind_of(action.address) in _NAMED_KINDS:
+                self._at.setdefault(_topic_address(action.address), []).append(action)
             if (left := moved_from(action)) is not None:
                 self._at.setdefault(left, []).append(action)
             if (source := self._source(action)) is not None:
                 self._readers.setdefault(source, []).append(action)
 
     def before(self, action: Action) -> Iterator[str]:
-        """Yield the ids of what comes before an action."""
+        """Yield the ids of actions that precede an action."""
         if not (self._mounts or self._unmounts):
             return
         if isinstance(action, Transition) and isinstance(action.after, Mounting):
             yield from self._before_mounting(action, mounted_by(action.after))
             return
-        topic = _topic_at(action.address)
-        if _makes(action):
+        topic = _topic_address(action.address)
+        if _makes_topic(action):
             yield from self._unmounts.get(topic, ())
         elif kind_of(action.address) == "topic" and isinstance(action, Update | Adopt | Transition):
             yield from self._mounts.get(topic, ())
@@ -522,15 +517,15 @@ class MountOrder:
             yield from (other.id for other in others if isinstance(other, Delete) or moved_from(other) == topic)
             return
         if topic not in self._mounts:
-            yield from (other.id for other in others if _changes(other))
+            yield from (other.id for other in others if _changes_topic(other))
         yield from (other.id for other in self._readers.get(topic, ()) if self._reads_old(other, topic))
 
     def _reads_old(self, action: Action, source: Address) -> bool:
-        """Tell whether a mirror reads what has a name now, and not what will have it after the plan."""
+        """Tell whether a mirror reads the topic that has the name before the plan, not after it."""
         return source in self._unmounts and action.address not in self._new
 
     def _source(self, action: Action) -> Address | None:
-        """Return the topic that the mirror of an action reads."""
+        """Return the source of an action's mirror."""
         if kind_of(action.address) != "mirror":
             return None
         if isinstance(action, RunJob):
@@ -551,25 +546,25 @@ class MountOrder:
                 assert_never(action)
 
 
-def _topic_at(address: Address) -> Address:
-    """Return an address as one of a topic: mirrors, mountings and topics share their names."""
+def _topic_address(address: Address) -> Address:
+    """Return the topic address of a mirror or mounting, which share its name."""
     return Address("topic/" + address.partition("/")[2])
 
 
-def _makes(action: Action) -> bool:
-    """Tell whether there is a topic under an address only after an action."""
-    return kind_of(action.address) in _NAMED and (isinstance(action, Create) or moved_from(action) is not None)
+def _makes_topic(action: Action) -> bool:
+    """Tell whether an action makes a topic appear at its address."""
+    return kind_of(action.address) in _NAMED_KINDS and (isinstance(action, Create) or moved_from(action) is not None)
 
 
-def _changes(action: Action) -> bool:
-    """Tell whether an action is about a topic that is there, and stays there."""
-    if kind_of(action.address) != "topic" or _makes(action):
+def _changes_topic(action: Action) -> bool:
+    """Tell whether an action changes an existing topic that stays."""
+    if kind_of(action.address) != "topic" or _makes_topic(action):
         return False
     return isinstance(action, Update | Adopt | Transition)
 
 
 def unmounted_by(action: Action) -> Address | None:
-    """Return the topic that an action takes off its cluster by unmounting it."""
+    """Return the topic that an action unmounts."""
     if isinstance(action, Transition) and action.machine == UNMOUNT.name and isinstance(action.after, Mounting):
         return mounted_by(action.after)
     return None

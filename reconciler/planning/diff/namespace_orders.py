@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 
 def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Create a namespace and each level above it that does not exist; no record says that they are ours."""
+    """Create a namespace and its missing parents, without owning them."""
     capabilities = situation.capabilities(order.cluster)
     if capabilities.namespaces_are_rules:
-        message = f"{_only_a_prefix(order.cluster, capabilities)}: there is nothing to create"
-        decision.refuse(_namespace(order.cluster, order.name), None, message, _DECLARE_IT)
+        message = f"{_prefix_text(order.cluster, capabilities)}: there is nothing to create"
+        decision.refuse(_namespace_address(order.cluster, order.name), None, message, _HINT_DECLARE)
         return
     for level in tiers_of(order.name):
         address = address_of("namespace", order.cluster, level)
@@ -62,26 +62,26 @@ def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision
         decision.actions.append(Create(address=address, after=after, reasons=(Reason.BY_COMMAND,)))
 
 
-_DECLARE_IT: Final = (
+_HINT_DECLARE: Final = (
     "Declare the Namespace in a manifest, then apply: its configs are written to each topic in it, and its acls become "
     "rules on the prefix."
 )
 
 
-def _only_a_prefix(cluster: str, capabilities: Capabilities) -> str:
+def _prefix_text(cluster: str, capabilities: Capabilities) -> str:
     return f"on cluster {cluster} of platform {capabilities.platform} a namespace is a prefix of names"
 
 
 def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Change configs and access rules of a namespace."""
-    address = _namespace(order.cluster, order.name)
+    address = _namespace_address(order.cluster, order.name)
     before, capabilities = situation.observed.get(address), situation.capabilities(order.cluster)
     if before is None or not isinstance(before.resource, Namespace):
-        decision.refuse(address, None, *_unknown(order.name, order.cluster))
+        decision.refuse(address, None, *_unknown_namespace(order.name, order.cluster))
         return
     if order.configs and capabilities.namespaces_are_rules:
-        message = f"{_only_a_prefix(order.cluster, capabilities)}, which keeps no configs"
-        decision.refuse(address, None, message, _DECLARE_IT)
+        message = f"{_prefix_text(order.cluster, capabilities)}, which keeps no configs"
+        decision.refuse(address, None, message, _HINT_DECLARE)
         return
     spec = before.resource.spec
     merged: dict[str, str | None] = {**spec.configs, **order.configs}
@@ -102,20 +102,20 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
     alter(address, changes, after, refusals, situation, decision)
 
 
-def _unknown(name: str, cluster: str) -> tuple[str, str]:
+def _unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
     message = f"namespace {name!r} does not exist on cluster {cluster}" if name else "the default namespace '' stays"
     return message, f"List what does with: reconciler namespace list {cluster}"
 
 
 def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a namespace with all that is in it; what is in a namespace goes before the namespace."""
-    itself = _namespace(order.cluster, order.name)
+    """Delete a namespace and its content, content first."""
+    itself = _namespace_address(order.cluster, order.name)
     inside = {at for at in situation.observed if itself in holders_of(at)}
     hidden = [
         error for at, error in sorted(situation.request.hidden.items()) if at == itself or itself in holders_of(at)
     ]
     if hidden or itself not in situation.observed:
-        why = (hidden[0].message, hidden[0].hint) if hidden else _unknown(order.name, order.cluster)
+        why = (hidden[0].message, hidden[0].hint) if hidden else _unknown_namespace(order.name, order.cluster)
         decision.refuse(itself, None, *why)
         return
     nested = [] if order.is_recursive else [full_name_of(at) for at in sorted(inside) if kind_of(at) == "namespace"]
@@ -133,17 +133,19 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
-    """Move topics to another namespace; each that cannot move is an error."""
+    """Move topics to another namespace; each topic that cannot move is an error."""
     capabilities = situation.capabilities(order.cluster)
-    itself = _namespace(order.cluster, order.source)
+    itself = _namespace_address(order.cluster, order.source)
     if not capabilities.topic_move:
-        message = f"{_only_a_prefix(order.cluster, capabilities)}, and topics cannot be renamed"
-        decision.refuse(itself, None, message, _moved_by_files(order))
+        message = f"{_prefix_text(order.cluster, capabilities)}, and topics cannot be renamed"
+        decision.refuse(itself, None, message, _hint_to_move(order))
         return
     namespaces = (name for name in (order.source, order.target) if name)
-    unknown = next((name for name in namespaces if _namespace(order.cluster, name) not in situation.observed), None)
+    unknown = next(
+        (name for name in namespaces if _namespace_address(order.cluster, name) not in situation.observed), None
+    )
     if unknown is not None:
-        decision.refuse(itself, None, *_unknown(unknown, order.cluster))
+        decision.refuse(itself, None, *_unknown_namespace(unknown, order.cluster))
         return
     is_below = bool(order.source) and order.target.startswith(f"{order.source}:")
     if order.target == order.source or (is_below and not order.topics):
@@ -152,29 +154,31 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         decision.refuse(itself, None, f"namespace {order.target!r} {where}", hint)
         return
     homes: list[str] = []
-    for old in _chosen(order, situation, decision):
+    for old in _topics_to_move(order, situation, decision):
         name = _name_after(old, order)
-        why = _refusal(old, name, situation)
+        why = _refuse_move(old, name, situation)
         if why is not None:
             decision.refuse(old, None, *why)
             continue
-        move = _move(old, name, situation)
+        move = _move_action(old, name, situation)
         decision.actions.append(move)
         homes.append(split_name(name)[0])
         for message, hint in problems(move.address, situation.observed[old], move.changes, situation):
             decision.refuse(old, None, f"{old}: {message}", hint)
-    missing = sorted({home for home in homes if home and _namespace(order.cluster, home) not in situation.observed})
+    missing = sorted(
+        {home for home in homes if home and _namespace_address(order.cluster, home) not in situation.observed}
+    )
     if missing:
         message = f"namespaces that do not exist on cluster {order.cluster}: {first_few(missing, 5, grouping='')}"
         hint = f"Create them first; none is made implicitly: reconciler namespace create {order.cluster} {missing[0]}"
-        decision.refuse(_namespace(order.cluster, missing[0]), None, message, hint)
+        decision.refuse(_namespace_address(order.cluster, missing[0]), None, message, hint)
 
 
-def _namespace(cluster: str, name: str) -> Address:
+def _namespace_address(cluster: str, name: str) -> Address:
     return address_of("namespace", cluster, name)
 
 
-def _moved_by_files(order: MoveTopicsOrder) -> str:
+def _hint_to_move(order: MoveTopicsOrder) -> str:
     name = order.topics[0] if order.topics else "TOPIC"
     moved = f"movedFrom: {json.dumps(_name_in(order.source, name))}"
     written = (
@@ -188,7 +192,7 @@ def _moved_by_files(order: MoveTopicsOrder) -> str:
     )
 
 
-def _chosen(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
+def _topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
     """Return the topics to move, sorted."""
     named = [address_of("topic", order.cluster, _name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)]
     if named:
@@ -205,12 +209,12 @@ def _chosen(order: MoveTopicsOrder, situation: Situation, decision: Decision) ->
         and cluster_of(address) == order.cluster
         and full_name_of(address).startswith(prefix)
     )
-    # Of the default namespace only its own topics move: every other namespace is below it.
+    # The root contains every namespace: only its own topics move.
     return sorted(address for address in topics if order.source or ":" not in full_name_of(address))
 
 
 def _name_in(namespace: str, topic: str) -> str:
-    """Return the full name of a topic that may be written with or without its namespace."""
+    """Return the full name of a topic that may be written with its namespace."""
     return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
 
 
@@ -219,8 +223,8 @@ def _name_after(old: Address, order: MoveTopicsOrder) -> str:
     return join_name(order.target, name[len(order.source) + 1 :] if order.source else name)
 
 
-def _refusal(old: Address, name: str, situation: Situation) -> tuple[str, str] | None:
-    """Return why a topic cannot move, with a hint; `None`: it can."""
+def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, str] | None:
+    """Return why a topic cannot move, with a hint; `None` if it can."""
     cluster, observed = old.split("/")[1], situation.observed
     try:
         check_full_name(name)
@@ -238,11 +242,11 @@ def _refusal(old: Address, name: str, situation: Situation) -> tuple[str, str] |
     return situation.refused_owner(old)
 
 
-def _move(old: Address, name: str, situation: Situation) -> Transition:
+def _move_action(old: Address, name: str, situation: Situation) -> Transition:
     before = situation.observed[old]
     address = address_of("topic", old.split("/")[1], name)
     last = situation.recorded.get(old)
-    topic = last.resource if last is not None and isinstance(last.resource, Topic) else _topic(before)
+    topic = last.resource if last is not None and isinstance(last.resource, Topic) else _require_topic(before)
     namespace, own = split_name(name)
     metadata = topic.metadata.model_copy(update={"name": own, "namespace": namespace})
     return Transition(
@@ -261,7 +265,7 @@ def _move(old: Address, name: str, situation: Situation) -> Transition:
     )
 
 
-def _topic(seen: Observed) -> Topic:
+def _require_topic(seen: Observed) -> Topic:
     if not isinstance(seen.resource, Topic):
         message = f"{seen.resource.address} is no topic"
         raise TypeError(message)
@@ -269,7 +273,7 @@ def _topic(seen: Observed) -> Topic:
 
 
 def _origins_after(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
-    """Return the origins of a moved topic: the address in the files is kept until they say another."""
+    """Return the origins of a moved topic, with its declared address until that equals the new one."""
     declared = origins.get(MOVED_BY_COMMAND, old)
     rest = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}
     return rest if declared == new else {**rest, MOVED_BY_COMMAND: declared}

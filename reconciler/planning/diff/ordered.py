@@ -1,4 +1,4 @@
-"""Decide what orders ask for: the actions of each, or why it is refused."""
+"""Decide orders: their actions, or why they are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def decide_ordered(situation: Situation, decision: Decision) -> None:
-    """Add the actions of every order, and an error for each order that is refused."""
+    """Add the actions of every order, or its errors."""
     forgotten: dict[Address, None] = {}
     for order in situation.request.orders:
         match order:
@@ -84,7 +84,7 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     refuse_rivals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
-        for address in sorted(forgotten, key=rank, reverse=True)  # what is in a namespace before the namespace
+        for address in sorted(forgotten, key=rank, reverse=True)  # contents of a namespace before the namespace
     ]
 
 
@@ -105,7 +105,7 @@ def _decide_topic(
 
 
 def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
-    """Return what orders want that does not exist yet, for the checks that files pass too."""
+    """Return the resources that orders create, to run the checks of files on them."""
     topics = {order.topic: ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)}
     return {
         **{address: wanted for address, wanted in topics.items() if wanted is not None},
@@ -113,14 +113,11 @@ def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Addre
     }
 
 
-# Orders that change the record alone.
-
-
 _MOVABLE: Final = ("topic", "namespace", "mounting")
 
 
 def hint_for_unknown(address: str, record: Iterable[str]) -> str:
-    """Return a hint for an address that is not recorded: the nearest recorded one."""
+    """Return the nearest recorded address as a hint."""
     return did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
 
 
@@ -148,7 +145,7 @@ def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> Non
     if old not in record:
         decision.refuse(old, None, f"{old} is not recorded", hint_for_unknown(old, record))
         return
-    moves = dict(_moves(record, old, new))
+    moves = dict(_address_changes(record, old, new))
     taken = next((address for address in moves.values() if address in record), None)
     if taken is not None:
         hint = f"Forget it first: reconciler state rm {taken}"
@@ -156,7 +153,7 @@ def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> Non
         return
     for source, address in moves.items():
         try:
-            decision.actions.append(_readdressed(source, moves, record))
+            decision.actions.append(_adopt_readdressed(source, moves, record))
         except ValidationError as error:
             why = error.errors(include_url=False, include_context=False)[0]["msg"].removeprefix("Value error, ")
             message = f"{address} is not an address: {why}"
@@ -165,7 +162,7 @@ def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> Non
 
 
 def forbids_move(old: Address, new: Address) -> tuple[str, str] | None:
-    """Return why one address can never become another, with a hint; `None`: nothing forbids it."""
+    """Return why an address can never become another, with a hint; `None` if it can."""
     if kind_of(old) not in _MOVABLE:
         hint = "Forget it with `state rm`, declare it under its new name, and the next apply adopts it."
         return f"a {kind_of(old)} keeps its address", hint
@@ -179,8 +176,8 @@ def forbids_move(old: Address, new: Address) -> tuple[str, str] | None:
     return None
 
 
-def _moves(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
-    """Yield every address that moves with its new one, a namespace before what is in it."""
+def _address_changes(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
+    """Yield old and new addresses, a namespace before its content."""
     yield old, new
     length = len(full_name_of(old))
     for address in sorted(record, key=rank):
@@ -189,13 +186,13 @@ def _moves(record: Record, old: Address, new: Address) -> Iterator[tuple[Address
             yield address, Address(f"{kind_of(address)}/{cluster_of(old)}/{name}")
 
 
-def _readdressed(old: Address, moves: Mapping[Address, Address], record: Record) -> Adopt:
+def _adopt_readdressed(old: Address, moves: Mapping[Address, Address], record: Record) -> Adopt:
     last = record[old]
     origins = {path: moves.get(Address(origin), origin) for path, origin in last.origins.items()}
     return Adopt(
         address=moves[old],
         observed=last.resource,
-        after=_renamed(last.resource, moves[old]),
+        after=_with_address(last.resource, moves[old]),
         incarnation=last.incarnation,
         physical_name=last.physical_name,
         moved_from=old,
@@ -204,11 +201,11 @@ def _readdressed(old: Address, moves: Mapping[Address, Address], record: Record)
     )
 
 
-def _renamed(resource: Resource, address: Address) -> Resource:
+def _with_address(resource: Resource, address: Address) -> Resource:
     """Return a resource under another name.
 
     Raises:
-        ValidationError: That is no name for it.
+        ValidationError: The name is not valid.
     """
     full_name = full_name_of(address)
     namespace, name = split_name(full_name)
@@ -221,7 +218,7 @@ def _renamed(resource: Resource, address: Address) -> Resource:
         case MirrorTopic():
             plain["name"] = full_name
         case Cluster() | MirrorLink() | TieringPolicy():
-            return resource  # they keep their addresses
+            return resource  # these keep their addresses
         case _:
             assert_never(resource)
     return RESOURCE.validate_python(plain)

@@ -1,4 +1,4 @@
-"""What has left the files: delete, forget, or keep; and what is hidden from the planner."""
+"""Resources missing in the files: delete, forget or keep; and resources hidden from the planner."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
 
 
-# What whoever plans may not see: an error, for it would look missing and be made again.
+# Hidden resources are errors: they would look missing and be created again.
 
 
 _NOT_ALL: Final = "the principal of reconciler is not shown every topic there"
 
 
 def check_hidden(situation: Situation) -> Iterator[Finding]:
-    """Yield every wanted or recorded address that is there and hidden, or that may be."""
+    """Yield desired or recorded resources that are, or may be, hidden."""
     hidden = situation.request.hidden
     if hidden:
         for address in sorted({*situation.wanted, *situation.recorded}, key=rank):
@@ -68,13 +68,13 @@ def check_hidden(situation: Situation) -> Iterator[Finding]:
             if why is not None and situation.is_decidable(address):
                 wanted = situation.wanted.get(address)
                 yield Finding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
-    yield from _unproven(situation)
+    yield from _possibly_hidden(situation)
 
 
 def may_be_hidden(address: Address, situation: Situation) -> bool:
-    """Tell whether something of ours is not observed, on a cluster where that does not prove that it is gone.
+    """Tell whether a missing recorded resource may only be hidden.
 
-    What was unmounted, or is there under the name it has now, is accounted for.
+    Unmounted resources and those observed under another name are not.
     """
     cluster = cluster_of(address)
     if cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
@@ -87,7 +87,7 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
     return address not in situation.unmounted and address not in situation.left_names
 
 
-def _unproven(situation: Situation) -> Iterator[Finding]:
+def _possibly_hidden(situation: Situation) -> Iterator[Finding]:
     if not any(situation.capabilities(cluster).may_hide for cluster in situation.trusted):
         return
     for address in sorted(situation.recorded, key=rank):
@@ -107,7 +107,7 @@ def _unproven(situation: Situation) -> Iterator[Finding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Decide about every recorded address that is no longer wanted; leaves before what they lean on."""
+    """Decide about recorded addresses that are not desired, contained resources before their containers."""
     leaving = (
         situation.recorded.keys() - situation.wanted.keys() - decision.settled - set(situation.moved_away.values())
     )
@@ -118,19 +118,19 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
             continue
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
-            undeclared[cluster or ""] += kind_of(address) in _LEFT_THERE
+            undeclared[cluster or ""] += kind_of(address) in _LEFT_KINDS
         elif cluster in situation.trusted and not (address in situation.observed and is_left(address, situation)):
-            _leave(address, situation.recorded[address], situation, decision)
+            _remove(address, situation.recorded[address], situation, decision)
     if situation.request.options.is_destroy:
         for cluster, count in sorted(undeclared.items()):
-            _warn_of_left(cluster, count, decision)
+            _warn_of_undeclared_cluster(cluster, count, decision)
 
 
-_LEFT_THERE: Final = frozenset({"namespace", "topic", "mirror", "link"})
+_LEFT_KINDS: Final = frozenset({"namespace", "topic", "mirror", "link"})
 
 
-def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
-    """Say that destroying deletes nothing on a cluster no file declares: how to reach it is not known any more."""
+def _warn_of_undeclared_cluster(cluster: str, count: int, decision: Decision) -> None:
+    """Warn that a destroy deletes nothing on an undeclared cluster."""
     if count:
         decision.warn(
             cluster_address(cluster),
@@ -140,25 +140,25 @@ def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
         )
 
 
-def _leave(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+def _remove(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
     before = situation.observed.get(address)
     if kind_of(address) == "topic" and before is None:
         if say_kept(address, situation, decision):
             return
         before = destroyed_as_mirror(address, last, situation)
     reason = Reason.DESTROYED if situation.request.options.is_destroy else Reason.NO_LONGER_DECLARED
-    kept = Estimate(location=situation.unmounted.get(address))
+    estimate = Estimate(location=situation.unmounted.get(address))
     if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
-        _say_under_way(address, before, before.resource, decision)
+        _warn_of_migration(address, before, before.resource, decision)
     elif _is_only_forgotten(address, last, before, situation):
-        decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
+        decision.actions.append(Forget(address=address, reasons=(reason,), estimate=estimate))
         say_rules_stay(address, last, situation, decision)
     elif before is None:
-        decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
+        decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
         say_own_rules_stay(address, last, situation, decision)
     elif is_another(last, before):
-        # What is there now under its name was made by another process: it is not ours to delete.
-        decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=kept))
+        # Another process created it again: it is not ours to delete.
+        decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         leave_to_link(address, before, situation, decision)
     elif is_on_its_way(before):
@@ -179,8 +179,8 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
             say_what_stays(gone, situation, decision)
 
 
-def _say_under_way(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
-    """Keep a mounting that a job is about: forgotten, it would stand half-done, and nobody would be told."""
+def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
+    """Keep a mounting with a migration in progress: forgotten, it would stay half-done."""
     decision.waiting.append(Waiting(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
     message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
@@ -191,7 +191,7 @@ def _say_under_way(address: Address, before: Observed, mounting: Mounting, decis
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
     kind = kind_of(address)
     if kind in {"cluster", "mounting", "policy"}:
-        return True  # a cluster is never deleted, and forgetting a mounting neither mounts nor unmounts
+        return True  # clusters are never deleted, and forgetting a mounting does nothing
     if (
         situation.request.options.is_destroy
         and last.ownership == "adopted"
@@ -201,16 +201,13 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     if kind == "mirror":
         return before is not None and before.state == STOPPED
     if kind == "topic" and (address in situation.mountings or belongs_to_entry(address, situation)):
-        return True  # a mounted topic belongs to its Mounting, and one that was mirrored to its link's entry
-    # A tier that was there before us, and that only our namespaces below needed, is not ours to delete.
+        return True  # a mounted topic belongs to its Mounting, a mirrored one to its link
+    # A tier that existed before, and was only needed by namespaces below, is not ours to delete.
     return IMPLIED in last.origins and last.ownership == "adopted"
 
 
-# What holds others goes only with them: namespaces with their topics, links with their mirrors, sources last.
-
-
 class Holding:
-    """Judges deletes of what holds other things, after those have been judged themselves."""
+    """Judges deletes of containers after the deletes of their content."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._actions = actions
@@ -227,14 +224,14 @@ class Holding:
         self.warnings: list[Finding] = []
 
     def judged(self) -> tuple[Action, ...]:
-        """Return the actions; holders that have to stay are blocked, or forgotten where they were only implied.
+        """Return the actions; containers that must stay are blocked, or forgotten if they were only implied.
 
-        Links whose mirrors go on are refused: they lose their delete and are found in `errors`. So do namespaces that a
-        destroy of a part leaves with what is ours, or a move of a part; and these are found in `warnings`.
+        Deletes of links with live mirrors are removed, with `errors`. Deletes of namespaces that a partial destroy or
+        move leaves are removed, with `warnings`.
         """
         if not self._deletes:
             return tuple(self._actions)
-        inside = self._inside()
+        inside = self._content_that_stays()
         judged = tuple(self._judge(action, inside.get(action.address, ())) for action in self._actions)
         refused = {finding.address for finding in (*self.errors, *self.warnings)}
         return tuple(action for action in judged if not (isinstance(action, Delete) and action.address in refused))
@@ -244,15 +241,17 @@ class Holding:
             return action
         kind = kind_of(action.address)
         staying = [address for address in inside if address not in self._deletes]
-        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # Nobody is told to allow what stays refused.
+        is_for_good = kind in {"topic", "mirror"} and bool(
+            staying
+        )  # Do not suggest an allowance for what stays refused.
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
-        if kind == "namespace" and (left := self._left_behind(action.address, staying)):
+        if kind == "namespace" and (left := self._unselected_content(action.address, staying)):
             message = f"it stays: it holds {first_few(left, grouping='')}, which this plan leaves out"
             self.warnings.append(Finding(action.address, action.source, message, "It goes with the last of them."))
             return action
-        if kind == "namespace" and staying and self._may_stay(action.address):
-            ours = [each for each in staying if each in self._situation.recorded and each not in self._forgotten]
+        if kind == "namespace" and staying and self._can_forget(action.address):
+            ours = [owned for owned in staying if owned in self._situation.recorded and owned not in self._forgotten]
             if ours and self._situation.request.options.is_destroy:
                 message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
                 self.warnings.append(Finding(action.address, action.source, message, "Destroy that too, or before it."))
@@ -268,19 +267,21 @@ class Holding:
             message = f"it holds {first_few(staying, grouping='')}, which stays"
             return replace(action, blocked=Block("not_empty", message, None))
         message = f"it holds {first_few(inside, grouping='')}, whose delete is blocked"
-        return replace(action, blocked=Block("not_empty", message, None, self._instead(inside)))
+        return replace(action, blocked=Block("not_empty", message, None, self._advice_from(inside)))
 
-    def _left_behind(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
-        """Return what is ours, and was not selected, in a namespace that moves or was only implied: it goes later."""
+    def _unselected_content(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
+        """Return owned, unselected resources in a moved or implied namespace, which is deleted later."""
         is_implied = (
             IMPLIED in self._situation.recorded[namespace].origins and not self._situation.request.options.is_destroy
         )
         if not is_implied and namespace not in self._moved_namespaces:
             return []
-        return [each for each in staying if each in self._situation.recorded and not self._situation.is_chosen(each)]
+        return [
+            place for place in staying if place in self._situation.recorded and not self._situation.is_chosen(place)
+        ]
 
-    def _instead(self, inside: Sequence[Address]) -> str | None:
-        """Return what to declare for the first of what it holds that can be kept."""
+    def _advice_from(self, inside: Sequence[Address]) -> str | None:
+        """Return the document to declare for the first contained resource that can be kept."""
         blocks = (self._deletes[address].blocked for address in inside)
         return next((block.instead for block in blocks if block is not None and block.instead), None)
 
@@ -298,34 +299,34 @@ class Holding:
             )
         self.errors.append(Finding(action.address, action.source, message, hint))
 
-    def _may_stay(self, address: Address) -> bool:
-        """Tell whether nobody asked for this namespace to go: it was only implied, or all that is ours goes."""
+    def _can_forget(self, address: Address) -> bool:
+        """Tell whether a namespace may stay: it was only implied, or this is a destroy."""
         return IMPLIED in self._situation.recorded[address].origins or self._situation.request.options.is_destroy
 
-    def _inside(self) -> dict[Address, list[Address]]:
-        """Return, by what is to be deleted, what in it stays: not deleted, or only blocked."""
-        found: dict[Address, list[Address]] = {}
-        # What is to be made in it keeps a namespace as much as what is there.
+    def _content_that_stays(self) -> dict[Address, list[Address]]:
+        """Return, by container to delete, its content that stays or whose delete is blocked."""
+        content: dict[Address, list[Address]] = {}
+        # Planned resources keep a namespace, too.
         for address in sorted({*self._situation.observed, *self._situation.wanted}):
-            if self._goes(address):
+            if self._is_removed(address):
                 continue
             seen = self._situation.observed.get(address)
             is_stopped = seen is not None and not is_live(seen) and kind_of(address) == "mirror"
-            for holder in self._holders(address):
+            for holder in self._containers(address):
                 if not self._is_kept_by(holder, address) or (is_stopped and kind_of(holder) == "link"):
                     continue
                 if holder in self._deletes:
-                    found.setdefault(holder, []).append(address)
+                    content.setdefault(holder, []).append(address)
         for source, mirrors in self._situation.mirrored.items():
-            staying = [mirror for mirror in mirrors if not self._goes(mirror)]
-            # A mirror that is mirrored on is a source, too.
+            staying = [mirror for mirror in mirrors if not self._is_removed(mirror)]
+            # A mirror may be a source, too.
             for deleted in (source, mirror_at(source)):
                 if deleted in self._deletes and staying:
-                    found[deleted] = staying
-        return found
+                    content[deleted] = staying
+        return content
 
     def _is_kept_by(self, holder: Address, address: Address) -> bool:
-        """Tell whether something that stays keeps what it lies in: rules on a prefix are kept by what is ours alone."""
+        """Tell whether a container must stay for an address; rules on a prefix stay for owned resources only."""
         capabilities = self._situation.request.capabilities.get(cluster_of(holder) or "")
         if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
             return True
@@ -334,7 +335,7 @@ class Holding:
         is_ours = address in self._situation.recorded and address not in self._forgotten
         return is_ours or address in self._situation.wanted
 
-    def _goes(self, address: Address) -> bool:
+    def _is_removed(self, address: Address) -> bool:
         delete = self._deletes.get(address)
         if delete is None and kind_of(address) == "mirror":
             twin = self._deletes.get(Address("topic/" + address.partition("/")[2]))
@@ -343,12 +344,12 @@ class Holding:
         return is_taken or (delete is not None and delete.blocked is None)
 
     def _is_unmounted(self, address: Address) -> bool:
-        """Tell whether it is a mounting whose topic is not to be here: that needs no namespace to lie in."""
+        """Tell whether it is an unmounted Mounting, which needs no namespace."""
         wanted = self._situation.wanted.get(address)
         resource = wanted.resource if wanted is not None else None
         return isinstance(resource, Mounting) and resource.spec.state == "unmounted"
 
-    def _holders(self, address: Address) -> Iterator[Address]:
+    def _containers(self, address: Address) -> Iterator[Address]:
         kind, cluster = kind_of(address), cluster_of(address)
         if cluster is None or kind in {"cluster", "link"}:
             return
@@ -359,10 +360,10 @@ class Holding:
         resource = item.resource
         if isinstance(resource, MirrorTopic):
             yield address_of("link", cluster, resource.link)
-            yield from self._half_of(resource)
+            yield from self._other_half(resource)
 
-    def _half_of(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """Yield the half of a mirror's link on the other cluster: neither goes without the other."""
+    def _other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
+        """Yield the other half of a mirror's link: neither is deleted without the other."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

@@ -1,4 +1,4 @@
-"""Which records a change of retention or cleanup would remove."""
+"""Records that a change of retention or cleanup would delete."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _LOCAL: Final = ("retention.local.target.ms", "local.retention.ms")
 _SWITCHES: Final = ("remote.write", "remote.read", "remote.storage.enable")
 
 KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP, *_LOCAL, *_SWITCHES)
-"""The configs by which a platform removes records on its own: on a tiered topic, what is kept locally is one."""
+"""Configs that delete records; on a tiered topic that includes local retention."""
 
 
 class Side(NamedTuple):
-    """The configs of a topic before or after a change: a function gives the value of each, `None` where none is set."""
+    """Config lookups of a topic before or after a change; `None` if unset."""
 
     acting: Callable[[str], str | None]
-    """With what the properties of the cluster say."""
+    """Includes properties of the cluster."""
     own: Callable[[str], str | None]
-    """What the topic and its namespaces say."""
+    """Only the topic and its namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long and how much a topic keeps, and whether it deletes or compacts at all; -1 is without limit."""
+    """Retention and cleanup of a topic; limits are infinite for -1."""
 
     ms: float
     bytes: float
     deletes: bool
     compacts: bool
     unknown: frozenset[str] = frozenset()
-    """The configs of these that nobody set and whose default is not known; the platform's usual one stands for it."""
+    """Unset configs with an unknown default; the platform's usual one is assumed."""
 
     @classmethod
     def of_sides(
@@ -58,21 +58,21 @@ class Keeping:
         defaults: Mapping[str, str] = NO_DEFAULTS,
         defaults_after: Mapping[str, str] | None = None,
     ) -> tuple[Keeping, Keeping]:
-        """Read what is kept before and after a change.
+        """Return the retention before and after a change.
 
-        A tiered topic keeps as long in total as it is said to keep locally (F-R-027), and does so when tiering is off
-        again. That cannot be told from its configs: where neither side is tiered, only `before` is taken to be longer.
+        A tiered topic keeps in total at least its local retention (F-R-027), even after tiering is disabled. Configs do
+        not show that: if neither side is tiered, only `before` is raised.
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
         if _LOCAL[0] not in catalog:
             return was, will
-        raised = _raised(will, after)
+        raised = _raise_to_local(will, after)
         if raised != will and not any(
             side.acting(switch) == "true" for side in (before, after) for switch in _SWITCHES
         ):
             raised = will
-        return _raised(was, before), raised
+        return _raise_to_local(was, before), raised
 
     @classmethod
     def read(
@@ -81,57 +81,57 @@ class Keeping:
         catalog: Mapping[str, ConfigKey],
         defaults: Mapping[str, str] = NO_DEFAULTS,
     ) -> Keeping:
-        """Read it from effective configs; what is not set has the cluster's default, else the platform's."""
+        """Return the retention from effective configs, with defaults of the cluster, else the platform."""
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
-        def said(key: str) -> str | None:
-            own, known = look_up(key), catalog.get(key)  # an empty cleanup.policy is one: nothing is removed
+        def configured_value(key: str) -> str | None:
+            own, known = look_up(key), catalog.get(key)  # an empty cleanup.policy is a value: nothing is deleted
             return own if own is not None else defaults.get(key, known.default if known is not None else None)
 
         def value(key: str, fallback: str) -> str:
-            found = said(key)
-            return fallback if found is None else found
+            configured = configured_value(key)
+            return fallback if configured is None else configured
 
         policies = value(CLEANUP, "delete").split(",")
         return cls(
-            ms=_limit(value(RETENTION_MS, "604800000")),
-            bytes=_limit(value(RETENTION_BYTES, "-1")),
+            ms=_parse_limit(value(RETENTION_MS, "604800000")),
+            bytes=_parse_limit(value(RETENTION_BYTES, "-1")),
             deletes="delete" in policies,
             compacts="compact" in policies,
-            unknown=frozenset(key for key in keys if key in catalog and said(key) is None),
+            unknown=frozenset(key for key in keys if key in catalog and configured_value(key) is None),
         )
 
     def is_stricter_than(self, other: Keeping) -> bool:
-        """Tell whether this may remove what the other keeps."""
+        """Tell whether this may delete records that the other keeps."""
         return self.expires_before(other) or self.begins_to_compact(other)
 
     def expires_before(self, other: Keeping) -> bool:
-        """Tell whether records may expire that do not in the other."""
+        """Tell whether records may expire that the other keeps."""
         if self.unknown != other.unknown:
             return not self.keeps_all
         return self.deletes and (not other.deletes or self.ms < other.ms or self.bytes < other.bytes)
 
     def expired_before(self, now_ms: int) -> int | None:
-        """Return the time in ms before which records are expired; `None`: none expires by its age."""
+        """Return the timestamp in ms before which records expire; `None` if none expire by age."""
         return None if self.ms == _FOREVER or not self.deletes else max(0, now_ms - int(self.ms))
 
     @property
     def keeps_all(self) -> bool:
-        """Whether no record expires, whatever a default is that is not known."""
+        """Whether no record expires, whatever the unknown defaults are."""
         if not self.deletes and CLEANUP not in self.unknown:
             return True
         return self.ms == self.bytes == _FOREVER and not self.unknown
 
     def begins_to_compact(self, other: Keeping) -> bool:
-        """Tell whether records go that later ones of their keys supersede, and the other keeps them."""
+        """Tell whether compaction deletes records that the other keeps."""
         return self.compacts and not other.compacts
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a change would remove now. `is_known` is false where nobody measured.
+    """Bytes that a change would delete now; not `is_known` without a measurement.
 
-    `is_compacted`: compaction removes records that later ones supersede. How many is not measured.
+    `is_compacted`: compaction deletes superseded records, an unknown number.
     """
 
     bytes: int = 0
@@ -139,28 +139,28 @@ class Loss:
     is_compacted: bool = False
 
     def __add__(self, other: Loss) -> Loss:
-        """Add what two topics lose."""
+        """Add the losses of two topics."""
         compacted = self.is_compacted or other.is_compacted
         return Loss(self.bytes + other.bytes, self.is_known and other.is_known, compacted)
 
     def __or__(self, other: Loss) -> Loss:
-        """Return the worse of what one topic may lose in one of two ways."""
+        """Return the greater loss of one topic by two changes."""
         compacted = self.is_compacted or other.is_compacted
         return Loss(max(self.bytes, other.bytes), self.is_known and other.is_known, compacted)
 
     @property
     def expires(self) -> bool:
-        """Whether records expire, as far as we can tell."""
+        """Whether records expire or may expire."""
         return bool(self.bytes) or not self.is_known
 
     @property
     def risk(self) -> Risk:
-        """Data loss where records go, or where we cannot tell."""
+        """Data loss if records are, or may be, deleted."""
         return Risk.DATA_LOSS if self.expires or self.is_compacted else Risk.NONE
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """What else is to be said of it than which config does it."""
+        """Additional reasons, besides the changed configs."""
         compacted = (Reason.COMPACT_ADDED,) if self.is_compacted else ()
         return compacted if self.is_known else (*compacted, Reason.UNMEASURED)
 
@@ -174,7 +174,7 @@ NO_LOSS: Final = Loss()
 
 
 def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: int, now_ms: int) -> Loss:
-    """Return what goes when one topic's `before` becomes `after`."""
+    """Return the loss of a topic whose retention changes from `before` to `after`."""
     if not after.is_stricter_than(before):
         return Loss()
     is_compacted = after.begins_to_compact(before)
@@ -186,7 +186,7 @@ def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: i
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
     expired = 0 if until is None else measure.older_than(until)
-    # Bytes are limited per partition; how full each one is was not measured, so any may be beyond its share.
+    # The limit is per partition, but partitions were not measured: any may exceed its share.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes
     is_known = expired is not None and not (is_beyond and not excess)
@@ -194,14 +194,14 @@ def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: i
 
 
 def config_at(path: str) -> str:
-    """Return the config a field says: its own, or the one a property of the cluster is the default of."""
+    """Return the config of a field, or the config that a cluster property sets the default of."""
     if path.startswith(PROPERTIES):
         return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
     return path.removeprefix(CONFIGS)
 
 
 def reason_of(change: Change) -> Reason | None:
-    """Return why a change of retention lets records expire."""
+    """Return the reason for which a change of retention expires records."""
     key = config_at(change.path)
     if key == CLEANUP:
         after = "delete" if change.after is None else str(change.after)
@@ -209,12 +209,12 @@ def reason_of(change: Change) -> Reason | None:
     return Reason.RETENTION_LOWERED if key in {RETENTION_MS, RETENTION_BYTES, *_LOCAL} else None
 
 
-def _raised(keeping: Keeping, side: Side) -> Keeping:
+def _raise_to_local(keeping: Keeping, side: Side) -> Keeping:
     local = next((value for value in map(side.own, _LOCAL) if value is not None), "-1")
-    return keeping if _limit(local) == _FOREVER else replace(keeping, ms=max(keeping.ms, _limit(local)))
+    return keeping if _parse_limit(local) == _FOREVER else replace(keeping, ms=max(keeping.ms, _parse_limit(local)))
 
 
-def _limit(value: str) -> float:
+def _parse_limit(value: str) -> float:
     try:
         number = int(value)
     except ValueError:

@@ -36,7 +36,7 @@ ENABLED: Final = TieringState.ENABLED
 
 
 def ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
-    """Return the topic that is ordered; `None`: no manifest could declare it, which is an error of the plan."""
+    """Return the ordered topic; `None` with an error if no manifest could declare it."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
         return WantedResource(
@@ -57,7 +57,7 @@ def ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource
 
 
 def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Create a topic where no other has its name."""
+    """Create a topic unless its name is taken."""
     wanted = situation.wanted.get(order.topic)
     if wanted is None or any(finding.address == order.topic for finding in decision.errors):
         return
@@ -72,7 +72,7 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
 
 
 def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> None:
-    """Warn that a name is taken which an unmounted topic had."""
+    """Warn that an unmounted topic has the same name."""
     location = situation.request.stored.detached.get(topic)
     if location is not None:
         message = f"a topic of that name is unmounted, with its records: it is in object storage at {location}"
@@ -81,21 +81,21 @@ def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> 
 
 
 def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Change configs of a topic, or those of a mirror that do not follow its source, and add partitions of a topic."""
+    """Change configs of a topic, or unsynced ones of a mirror, and add partitions of a topic."""
     observed = situation.observed
     address = next((at for at in (order.topic, mirror_at(order.topic)) if at in observed), None)
     if address is None:
-        decision.refuse(order.topic, None, *_unknown(order.topic, situation))
+        decision.refuse(order.topic, None, *_unknown_topic(order.topic, situation))
         return
     before = observed[address]
-    refusal = _follows(before, order, situation) or _turns_off(address, order.configs, situation)
+    refusal = _refuse_synced(before, order, situation) or _refuse_disabling(address, order.configs, situation)
     values: dict[str, Value] = {CONFIGS + key: value for key, value in order.configs.items()}
     if order.partitions is not None:
         values["partitions"] = order.partitions
     changes = changes_to(before, values)
     limits = check_partitions(order.partitions, situation.capabilities(cluster_of(address) or ""))
     refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
-    after = _altered(before.resource, order.configs, order.partitions)
+    after = _with_values(before.resource, order.configs, order.partitions)
     is_altered = alter(address, changes, after, refusals, situation, decision)
     if is_altered and any(change.path == "partitions" for change in changes):
         message = "records of a key go to other partitions from now on: their order holds before and after, not across"
@@ -103,7 +103,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
 
 
 def changes_to(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
-    """Return the changes that give fields of a resource values; `None` resets one."""
+    """Return the changes that set fields of a resource; `None` resets one."""
     own = fields_of(before.resource)
     moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
     return tuple(Change(path, old, new) for path, old, new in moved if old != new)
@@ -117,10 +117,9 @@ def alter(
     situation: Situation,
     decision: Decision,
 ) -> bool:
-    """Change a resource, if nothing speaks against it; return whether it is changed.
+    """Update a resource unless something refuses it; return whether it is updated.
 
-    The record keeps what was applied, so the next plan shows the change as drift. It does not learn of a resource that
-    is not recorded, which becomes `after`.
+    The record stays, so the next plan shows the change as drift. `after` is the result for an unrecorded resource.
     """
     before, last = situation.observed[address], situation.recorded.get(address)
     limits = check_changes(changes, situation.capabilities(cluster_of(address) or ""))
@@ -138,14 +137,14 @@ def alter(
             after=after if last is None else last.resource,
             changes=changes,
             reasons=(Reason.CHANGED, Reason.BY_COMMAND) if last is None else (Reason.CHANGED,),
-            origins={} if last is None else _marked(last, changes),
+            origins={} if last is None else _mark_altered(last, changes),
             precondition=precondition(address, before, [change.path for change in changes]),
         )
     )
     return True
 
 
-def _altered(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
+def _with_values(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
     merged: dict[str, str | None] = {**configs_of(resource), **configs}
     own = {key: value for key, value in sorted(merged.items()) if value is not None}
     if not isinstance(resource, Topic):
@@ -154,8 +153,8 @@ def _altered(resource: Resource, configs: Mapping[str, str | None], partitions: 
     return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
 
 
-def _marked(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
-    """Return the origins of a record: a field that nothing recorded is marked as set by a command."""
+def _mark_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
+    """Return the origins of a record, with marks on fields that a command set first."""
     origins, applied = dict(last.origins), fields_of(last.resource)
     for change in changes:
         if change.after is None and origins.get(change.path) == ALTERED:
@@ -165,8 +164,8 @@ def _marked(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
     return origins
 
 
-def _follows(before: Observed, order: AlterTopicOrder, situation: Situation) -> tuple[str, str] | None:
-    """Return why configs or partitions of a mirror cannot change: its link copies them from the source."""
+def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situation) -> tuple[str, str] | None:
+    """Return why configs or partitions of a mirror cannot change: its link copies them."""
     mirror = before.resource
     if not isinstance(mirror, MirrorTopic):
         return None
@@ -183,12 +182,14 @@ def _follows(before: Observed, order: AlterTopicOrder, situation: Situation) -> 
     return f"mirror {mirror.name} follows its source in {', '.join(following)}", "Change it on the source."
 
 
-def _turns_off(address: Address, configs: Mapping[str, str | None], situation: Situation) -> tuple[str, str] | None:
-    """Return why a change is left to a plan of files: it turns tiering off and deletes remote data (KIP-950)."""
+def _refuse_disabling(
+    address: Address, configs: Mapping[str, str | None], situation: Situation
+) -> tuple[str, str] | None:
+    """Return why a change needs a plan of files: it disables tiering and deletes remote data (KIP-950)."""
     before = situation.observed[address]
-    now = _acting(address, before, situation)
-    then = _acting(address, replace(before, resource=_altered(before.resource, configs, None)), situation)
-    is_mirror = isinstance(before.resource, MirrorTopic)  # its state is the mirror's
+    now = _acting_configs(address, before, situation)
+    then = _acting_configs(address, replace(before, resource=_with_values(before.resource, configs, None)), situation)
+    is_mirror = isinstance(before.resource, MirrorTopic)  # a mirror's state is not its tiering state
     is_on = before.topic.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not switches_in(then).is_off or disable_policy_in(then) == RETAIN:
         return None
@@ -197,7 +198,7 @@ def _turns_off(address: Address, configs: Mapping[str, str | None], situation: S
     return message, hint
 
 
-def _acting(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
+def _acting_configs(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
     acting = ActingConfigs(situation).above(
         cluster_of(address) or "", split_name(full_name_of(address))[0], seen.topic.initial
     )
@@ -206,11 +207,11 @@ def _acting(address: Address, seen: Observed, situation: Situation) -> Mapping[s
 
 
 def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a topic; the record stays, so the next plan shows that it is missing."""
+    """Delete a topic; its record stays, so the next plan reports it missing."""
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
-        decision.refuse(topic, None, *_unknown(topic, situation))
+        decision.refuse(topic, None, *_unknown_topic(topic, situation))
     elif seen.is_internal:
         message = f"{topic} is internal: its cluster, or the links and mounts on it, need it"
         decision.refuse(topic, None, message, "Leave it. What it keeps goes with the links and mounts that it is for.")
@@ -226,7 +227,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
 
 
 def warn_of_followers(topic: Address, situation: Situation, decision: Decision) -> None:
-    """Warn of the mirrors that a deleted topic is the source of."""
+    """Warn of the mirrors of a deleted topic."""
     mirrors = followers(topic, situation)
     if mirrors:
         message = f"{first_few(mirrors, 3, grouping='')} follows it, and stops when its source is gone"
@@ -235,7 +236,7 @@ def warn_of_followers(topic: Address, situation: Situation, decision: Decision) 
 
 
 def followers(topic: Address, situation: Situation) -> list[Address]:
-    """Return the mirrors that copy a topic: those that are observed, and recorded ones that could not be read."""
+    """Return the mirrors of a topic, including recorded ones that could not be read."""
     recorded = (
         address
         for address, last in situation.recorded.items()
@@ -247,7 +248,7 @@ def followers(topic: Address, situation: Situation) -> list[Address]:
     return sorted({*situation.mirrored.get(topic, ()), *recorded})
 
 
-def _unknown(topic: Address, situation: Situation) -> tuple[str, str]:
+def _unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
     observed, hidden = situation.observed, situation.request.hidden.get(topic)
     if hidden is not None:
         return hidden.message, hidden.hint
