@@ -29,11 +29,11 @@ from reconciler.runtime.text import ended_sentence, first_few
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
-    Closed,
     Entry,
     Intent,
     Journal,
-    Unfinished,
+    RunClosed,
+    UnfinishedRun,
     read_open_run,
     run_key,
     take_over,
@@ -177,7 +177,7 @@ _SLICE_S: Final = 0.5
 class Settled:
     """An open run, settled: everything that is known of it is in the record."""
 
-    run: Unfinished
+    run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)
     doubtful: frozenset[Address] = frozenset()
     """The addresses that were in doubt when it was found."""
@@ -226,7 +226,7 @@ class Recovery:
         before = found.folded(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
-            await journal.append([*_not_happened(verdicts), Closed(status="superseded")])
+            await journal.append([*_not_happened(verdicts), RunClosed(status="superseded")])
         after = found.folded(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
@@ -316,7 +316,7 @@ class Recovery:
         catalog = provider.capabilities.configs
         return {action.id: whole(action, settle(action, observed, catalog)) for action in actions}
 
-    def _open_run(self) -> Unfinished | None:
+    def _open_run(self) -> UnfinishedRun | None:
         """Return the open run; what is kept here of runs that ended elsewhere is of no use any more."""
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
         found = read_open_run(store, lockfile)
@@ -326,7 +326,7 @@ class Recovery:
                 spool.forget(run)
         return found
 
-    async def _unspool(self, found: Unfinished, journal: Journal) -> list[Entry]:
+    async def _unspool(self, found: UnfinishedRun, journal: Journal) -> list[Entry]:
         """Write what the dead run could not: ends of actions whose intent is there."""
         doubtful = {action.id for action in found.folded().in_doubt}
         kept = await self._setting.effects.call(lambda: self._setting.spool.kept(found.file.run))

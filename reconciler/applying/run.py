@@ -22,12 +22,12 @@ from reconciler.runtime.text import ended_sentence, first_few
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
-    Closed,
     Entry,
     Journal,
     ResultFile,
+    RunClosed,
     RunFile,
-    detached,
+    detached_entries,
     write_result,
 )
 from reconciler.state.lease import Claim, Lease, Notice, Patience, acquire, tell_nobody
@@ -135,10 +135,10 @@ class Ending:
         keeps_run = result.unknown is not None
         if result.not_started:
             self.setting.report(Detached(result.not_started))
-            await self.journal.append(detached(result.not_started))
+            await self.journal.append(detached_entries(result.not_started))
             keeps_run = True
         elif not keeps_run:
-            await self.journal.append([Closed(status="partial" if is_partial(result) else "done")])
+            await self.journal.append([RunClosed(status="partial" if is_partial(result) else "done")])
         if keeps_lease and not keeps_run:
             return await self.lease.end_run(record)
         return await self.lease.close(record, keeps_run=keeps_run)

@@ -1,4 +1,4 @@
-"""Diagnose a state: read what there is, and say what is wrong with it."""
+"""Diagnose a state: read all its files and find what is wrong with them."""
 
 from __future__ import annotations
 
@@ -23,78 +23,77 @@ R = TypeVar("R")
 
 _PART: Final = re.compile(rf"{RUNS_PREFIX}([^/]+)/(?:(run|result)|journal/(\d{{6,}}))\.json")
 _EPOCH: Final = re.compile(rb'"epoch"\s*:\s*(\d{1,15})\b')
-_NAMED: Final = re.compile(rb"state/(\d{12})-[0-9a-f]{12}\.json\.gz")
+_STATE_NAME: Final = re.compile(rb"state/(\d{12})-[0-9a-f]{12}\.json\.gz")
 _LENGTH: Final = 4096
-"""Bytes of a file in which its epoch stands: at the head of a journal's page, near the end of `run.json`."""
+"""Bytes of a file that hold its epoch: at the start of a journal page, near the end of `run.json`."""
 
 
 class AtOnce(Protocol):
-    """Calls a function with many things, side by side where it can; like `map`."""
+    """A `map` that may call the function in parallel."""
 
     def __call__(self, function: Callable[[T], R], things: Iterable[T], /) -> Iterable[R]:
-        """Yield the results in the order of the things."""
+        """Yield the results in the order of `things`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunTrace:
-    """What lies in the folder of one run."""
+    """Files in one run's folder."""
 
     run: str
     file_bytes: int | None
-    """Of its `run.json`; `None` where that is gone."""
+    """Size of `run.json`; `None` if it is gone."""
     last_page: int
-    """Its journal's last object; 0 where it wrote none."""
+    """Number of the last journal page; 0 without one."""
     epoch: int = 0
-    """The one it last wrote under; 0 where it does not say."""
+    """Epoch of its last write; 0 if unknown."""
     has_result: bool = False
-    """Whether it left word of its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """Everything a repair looks at."""
+    """Files from which a state can be repaired."""
 
     stored: Stored | None
-    """The lockfile, as it is."""
+    """The lockfile as stored."""
     snapshots: tuple[SnapshotRow, ...]
     """Newest first."""
     runs: tuple[RunTrace, ...]
-    """The latest first."""
+    """Latest first."""
 
     @property
     def is_nothing(self) -> bool:
-        """Tell whether nothing was ever written here."""
+        """Whether nothing was ever written."""
         return self.stored is None and not self.snapshots and not self.runs
 
     @property
     def epoch(self) -> int:
-        """The highest in anything that is left; 0 where nothing says one."""
+        """Highest epoch in the lockfile or any run; 0 if none."""
         left = _epochs_in(self.stored.body) if self.stored is not None else [0]
         return max(*left, self.run_epoch)
 
     @property
     def run_epoch(self) -> int:
-        """The highest of any run."""
+        """Highest epoch of any run."""
         return self.runs[0].epoch if self.runs else 0
 
     @property
     def named(self) -> int:
-        """The serial of the snapshot that the lockfile names, damaged or not; 0 where it names none."""
-        found = _NAMED.search(self.stored.body) if self.stored is not None else None
-        return int(found[1]) if found else 0
+        """Serial of the snapshot in the lockfile, damaged or not; 0 if none."""
+        match = _STATE_NAME.search(self.stored.body) if self.stored is not None else None
+        return int(match[1]) if match else 0
 
     @property
     def top(self) -> int:
-        """The highest serial there is, damaged or not."""
+        """Highest serial of any snapshot, damaged or not."""
         return self.snapshots[0].serial if self.snapshots else 0
 
 
 def look_at(store: ObjectStore, at_once: AtOnce = map) -> Remains:
-    """Return what there is: two LISTs, and a piece of one file for each run.
+    """Read the files: two LISTs, and a part of one file per run.
 
     Raises:
-        RetryableError: The lockfile changed meanwhile: whoever writes it is well.
+        RetryableError: The lockfile changed while it was read: its writer is alive.
     """
     stored = store.get(KEY)
     snapshots = history(store)
@@ -113,23 +112,23 @@ def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
     pages: dict[str, int] = {}
     ended: set[str] = set()
     for listed in store.list(RUNS_PREFIX):
-        found = _PART.fullmatch(listed.key)
-        if found is None:
+        match = _PART.fullmatch(listed.key)
+        if match is None:
             continue
-        pages.setdefault(found[1], 0)
-        if found[2] == "run":
-            sizes[found[1]] = listed.size
-        elif found[2]:
-            ended.add(found[1])
+        pages.setdefault(match[1], 0)
+        if match[2] == "run":
+            sizes[match[1]] = listed.size
+        elif match[2]:
+            ended.add(match[1])
         else:
-            pages[found[1]] = max(pages[found[1]], int(found[3]))
+            pages[match[1]] = max(pages[match[1]], int(match[3]))
     return tuple(RunTrace(run, sizes.get(run), last, has_result=run in ended) for run, last in pages.items())
 
 
 def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
-    """Return the epoch a run last wrote under; 0 where it does not say. Plans may be large: few files are read whole.
+    """Return the epoch of a run's last write; 0 if unknown. Plans may be large, so few files are read whole.
 
-    A last page may be cut off, where its writer was killed: then the one before it tells, or the run's file.
+    The last page may be truncated; then the page before it or the run's file is read.
     """
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
@@ -139,34 +138,31 @@ def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
     size = trace.file_bytes or 0
     tail = store.get_range(run_key(trace.run), max(0, size - _LENGTH), _LENGTH) if size else b""
     epoch = _epochs_in(tail)[-1]
-    if not epoch and size > _LENGTH:  # so much was typed that it stands before that
+    if not epoch and size > _LENGTH:  # a long command line pushes the epoch before the tail
         file = read_run(store, trace.run)
         epoch = 0 if file is None else file.epoch
     return epoch
 
 
 def _epochs_in(body: bytes) -> list[int]:
-    return [int(found[1]) for found in _EPOCH.finditer(body)] or [0]
-
-
-# What is wrong with a lockfile, or with what it names: found by reading, and nothing is changed.
+    return [int(match[1]) for match in _EPOCH.finditer(body)] or [0]
 
 
 @dataclass(frozen=True, slots=True)
 class Symptoms:
-    """What is wrong, each in a sentence; nothing where all is well."""
+    """Problems of a state, one sentence each; empty if there are none."""
 
     problems: tuple[str, ...] = ()
     lockfile: Lockfile | None = None
-    """As it is, where it can be read."""
+    """`None` if it cannot be read."""
     is_current: bool = False
-    """Whether what it says of the lease is so: it is no old copy."""
+    """Whether its lease is valid: the lockfile is no old copy."""
 
     def check_unheld(self) -> None:
-        """Go on where no process holds the lease.
+        """Require that no process holds the lease.
 
         Raises:
-            LeaseError: Somebody does, and the lockfile is no old copy.
+            LeaseError: A process holds it, and the lockfile is no old copy.
         """
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
@@ -177,10 +173,10 @@ class Symptoms:
 
 
 def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptoms:
-    """Return what is wrong with a state.
+    """Return the problems of a state.
 
     Raises:
-        UserError: It is another's, or of a newer version.
+        UserError: It belongs to another workspace, or was written by a newer version.
     """
     if remains.is_nothing:
         return Symptoms()
@@ -193,14 +189,14 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
     except UserError as error:
         return Symptoms((error.message,))
     check_owner(Owner(lockfile.workspace, lockfile.environment), owner, store.url)
-    old = _age_of(store, lockfile, remains)
+    old = _proof_of_age(store, lockfile, remains)
     if old is not None:
         return Symptoms((f"{store.url}/{KEY} is an old copy: {old}",), lockfile)
-    return Symptoms(_broken(store, lockfile), lockfile, is_current=True)
+    return Symptoms(_find_broken_files(store, lockfile), lockfile, is_current=True)
 
 
-def _age_of(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
-    """Return what proves that a lockfile is one that was put back."""
+def _proof_of_age(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
+    """Return the proof that a lockfile was restored from an old copy, or `None`."""
     why = why_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
@@ -209,8 +205,7 @@ def _age_of(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | N
     return None
 
 
-def _broken(store: ObjectStore, lockfile: Lockfile) -> tuple[str, ...]:
-    """Return what is wrong with what a lockfile names."""
+def _find_broken_files(store: ObjectStore, lockfile: Lockfile) -> tuple[str, ...]:
     problems: list[str] = []
     for look in (snapshot_of, read_open_run):
         try:
@@ -222,33 +217,30 @@ def _broken(store: ObjectStore, lockfile: Lockfile) -> tuple[str, ...]:
     return tuple(problems)
 
 
-# Of which state a lockfile is, where it and its snapshots disagree.
-
-
 _LINEAGE: Final = re.compile(rb'"lineage":"([^"\\]+)"')
-"""Bytes of a snapshot that are read: its keys are sorted, so the lineage stands near the beginning."""
+"""Bytes read of a snapshot; its keys are sorted, so the lineage is near the start."""
 _GZIP: Final = 31
 
 
 def lineage_to_keep(store: ObjectStore, remains: Remains, lockfile: Lockfile) -> str:
-    """Return the lineage that a lockfile says, or the one of every snapshot, where it names one of them.
+    """Return the lockfile's lineage, or that of all snapshots if the lockfile names one of them.
 
-    A lockfile that names no snapshot of these, beside others' lineage, is another state's: nothing is to be guessed.
+    A lockfile that names none of the snapshots belongs to another state: nothing is guessed.
     """
     rows = remains.snapshots
     if lockfile.state is None or lockfile.state.key not in {row.key for row in rows}:
         return lockfile.lineage
     if _lineage_of(store, rows[0]) == lockfile.lineage:
         return lockfile.lineage
-    said = {found for row in rows if (found := _lineage_of(store, row)) is not None}
-    return said.pop() if len(said) == 1 else lockfile.lineage
+    lineages = {lineage for row in rows if (lineage := _lineage_of(store, row)) is not None}
+    return lineages.pop() if len(lineages) == 1 else lockfile.lineage
 
 
 def _lineage_of(store: ObjectStore, row: SnapshotRow) -> str | None:
-    """Return which state a snapshot says it is of, by its first bytes; `None` where they cannot be read."""
+    """Return a snapshot's lineage from its first bytes; `None` if unreadable."""
     try:
         head = zlib.decompressobj(_GZIP).decompress(store.get_range(row.key, 0, _LENGTH), _LENGTH)
     except zlib.error:
         return None
-    found = _LINEAGE.search(head)
-    return found[1].decode() if found else None
+    match = _LINEAGE.search(head)
+    return match[1].decode() if match else None

@@ -1,10 +1,7 @@
-"""The journal of a run: its entries, the run's files, and the fold of what is done.
+"""The journal of a run: entries, the run's files, and the fold of finished actions.
 
-An entry counts when the object that holds it is there, whole. Where a store keeps what is left of one whose writer was
-killed, the last slot holds nothing, or ends in the middle: it counts as free, and whoever writes next replaces it by
-compare-and-swap, so that of two one wins, as in a slot that is not there.
-
-What waits while one object is being written goes into the next one together: ten thousand intents cost what one does.
+An entry counts once its object is stored whole. A truncated last object counts as a free slot, which the next writer
+replaces by compare-and-swap. Entries that arrive while an object is written go into the next one together.
 """
 
 from __future__ import annotations
@@ -39,24 +36,21 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Record, Recorded
 
 
-# A write of the state where nobody answers: tried again for as long as the lease stands.
-
-
 T = TypeVar("T")
 
 _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 
 
 async def insist(effects: Effects, write: Callable[[], T]) -> T:
-    """Call `write` until it gets through; what is refused is refused at once.
+    """Retry `write` until the store answers; errors that a retry cannot mend are raised at once.
 
-    `write` may have landed unanswered, so it finds its own work when called again; and it looks at the lease first,
-    whose loss ends this.
+    `write` may have landed unanswered, so it must recognize its own work; it checks the lease first, whose loss ends
+    the retries.
 
     Raises:
-        LeaseError: It was lost meanwhile.
-        StoppedError: Somebody asked for the end.
-        ReconcilerError: Trying again is of no use.
+        LeaseError: The lease was lost.
+        StoppedError: The run was asked to stop.
+        ReconcilerError: A retry would not help.
     """
     failed = 0
     while True:
@@ -69,21 +63,18 @@ async def insist(effects: Effects, write: Callable[[], T]) -> T:
             await effects.sleep(_BACKOFF.after(failed))
 
 
-# The entries of a journal: a closed union. What a run is about to do, what became of it, who took it over.
-
-
-_LEFT_AT_MOST: Final = 500
-"""Names in one entry: so many of the longest are far from a mebibyte."""
+_MAX_IDS_PER_ENTRY: Final = 500
+"""Limit of ids in one entry; the longest are far below a mebibyte."""
 
 
 class _Entry(BaseModel):
-    """Frozen, closed, and read as strictly as it was written. `id` is that of an action of the run."""
+    """Base of entries. `id` is that of an action of the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
-class TakenOver(_Entry):
-    """Another run writes from here on: whoever wrote before finds this slot taken, and stops."""
+class RunTakenOver(_Entry):
+    """Another run writes from this slot on; the former writer finds the slot taken and stops."""
 
     type: Literal["takeover"] = "takeover"
     run: str
@@ -91,25 +82,25 @@ class TakenOver(_Entry):
 
 
 class Intent(_Entry):
-    """The action is about to be done: from here until its end it is in doubt."""
+    """The action begins; until its end it is in doubt."""
 
     type: Literal["intent"] = "intent"
     id: str
 
 
 class ActionEnded(_Entry):
-    """The action is complete and durable; what the platform said of it. It is the `Finished` of planning.recording."""
+    """The action is complete and durable. Implements `Finished` of planning.recording."""
 
     type: Literal["done"] = "done"
     id: str
     incarnation: str | None = None
     physical_name: str | None = None
     is_settled: bool = False
-    """Found done by the process that came after, not told by the platform."""
+    """A later run found it done; the platform did not report it."""
 
 
 class ActionRefused(_Entry):
-    """The action was refused; nothing of it is recorded, but for what `is_made`: all except its access rules."""
+    """The action failed and is not recorded, unless `is_made`: then all but its access rules was done."""
 
     type: Literal["failed"] = "failed"
     id: str
@@ -121,44 +112,46 @@ class ActionRefused(_Entry):
 
 
 class ActionSkipped(_Entry):
-    """The action was not tried: what it leans on failed."""
+    """The action was not tried because the action it depends on failed."""
 
     type: Literal["skipped"] = "skipped"
     id: str
     because: str
 
 
-class Detached(_Entry):
-    """The run was stopped, or told to leave these actions to another."""
+class RunDetached(_Entry):
+    """The run was stopped, or told to leave these actions to another run."""
 
     type: Literal["detached"] = "detached"
     left: tuple[str, ...]
 
 
-class Closed(_Entry):
-    """Nothing follows. `status` is `done`, `partial`, or `superseded` by the run that settled it."""
+class RunClosed(_Entry):
+    """The last entry. `superseded`: another run settled this one."""
 
     type: Literal["closed"] = "closed"
     status: Literal["done", "partial", "superseded"]
 
 
-Entry: TypeAlias = TakenOver | Intent | ActionEnded | ActionRefused | ActionSkipped | Detached | Closed
+Entry: TypeAlias = RunTakenOver | Intent | ActionEnded | ActionRefused | ActionSkipped | RunDetached | RunClosed
 
 AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
 
 
-def detached(left: Sequence[str]) -> list[Detached]:
-    """Return the entries that say what is left; each of them fits into one object of a journal."""
-    return [Detached(left=tuple(left[at : at + _LEFT_AT_MOST])) for at in range(0, len(left), _LEFT_AT_MOST)]
+def detached_entries(left: Sequence[str]) -> list[RunDetached]:
+    """Return the entries for the actions left, split to fit into journal objects."""
+    return [
+        RunDetached(left=tuple(left[at : at + _MAX_IDS_PER_ENTRY])) for at in range(0, len(left), _MAX_IDS_PER_ENTRY)
+    ]
 
 
 FORMAT: Final = "reconciler.journal/1"
 _NAME: Final = re.compile(r"(\d{6,})\.json")
 _LOGGER: Final = logging.getLogger("reconciler.journal")
-_MOST_BYTES: Final = (1 << 20) - (1 << 10)
-"""Of the entries of one object; what stands around them takes less than the rest of a mebibyte."""
+_MAX_ENTRIES_BYTES: Final = (1 << 20) - (1 << 10)
+"""Limit of the entries of one object, below a mebibyte with its frame."""
 _ATTEMPTS: Final = 2
-"""Of one call: an answer that was lost is found at once; a store that is away is waited for by who calls."""
+"""Tries per call, enough to find the own write of a lost answer; callers retry longer."""
 
 
 class Page(BaseModel):
@@ -179,42 +172,42 @@ class Page(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a journal holds, in the order in which it was written."""
+class JournalContents:
+    """The pages of a journal in order."""
 
     run: str
     pages: tuple[Page, ...] = ()
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Everything that counts."""
+        """All entries in order."""
         return tuple(entry for page in self.pages for entry in page.entries)
 
     @property
     def next_seq(self) -> int:
-        """The slot of the next object."""
+        """Slot of the next object."""
         return len(self.pages) + 1
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether nothing follows."""
-        return any(isinstance(entry, Closed) for entry in self.entries)
+        """Whether the journal is complete."""
+        return any(isinstance(entry, RunClosed) for entry in self.entries)
 
 
 def journal_key(run: str, seq: int) -> str:
-    """Return where an object of a run's journal is."""
+    """Return the key of an object of a run's journal."""
     return f"{_prefix(run)}{seq:06}.json"
 
 
-def read_journal(store: ObjectStore, run: str) -> Written:
-    """Return what a run has written: one LIST, and one GET for each object.
+def read_journal(store: ObjectStore, run: str) -> JournalContents:
+    """Read a run's journal: one LIST, and one GET per object.
 
     Raises:
-        UserError: It has a hole, is damaged, or was written by a newer version.
+        UserError: It has a gap, is damaged, or was written by a newer version.
     """
     prefix = _prefix(run)
-    found = (_NAME.fullmatch(listed.key[len(prefix) :]) for listed in store.list(prefix))
-    seqs = sorted(int(name[1]) for name in found if name)
+    matches = (_NAME.fullmatch(listed.key[len(prefix) :]) for listed in store.list(prefix))
+    seqs = sorted(int(name[1]) for name in matches if name)
     for position, seq in enumerate(seqs, start=1):
         if seq != position:
             raise UserError(
@@ -224,17 +217,17 @@ def read_journal(store: ObjectStore, run: str) -> Written:
             )
     pages = [_read_page(store, run, seq) for seq in seqs[:-1]]
     last = _last_page(store, run, seqs[-1]) if seqs else None
-    return Written(run, (*pages, *([] if last is None else [last])))
+    return JournalContents(run, (*pages, *([] if last is None else [last])))
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Write that nothing follows into the next free slot of a run that is given up; who still writes it is stopped.
+    """Close the journal of an abandoned run; a writer still alive finds its slot taken.
 
     Raises:
         UserError: The journal cannot be read.
     """
     while not (written := read_journal(store, run)).is_closed:
-        entries = (Closed(status="superseded"),)
+        entries = (RunClosed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
         with suppress(LostRaceError):
             create(store, journal_key(page.run, page.seq), page.to_bytes())
@@ -249,42 +242,42 @@ class Holder(Protocol):
 
     @property
     def lockfile(self) -> Lockfile:
-        """The lockfile as the holder wrote it last."""
+        """The lockfile as the holder last wrote it."""
 
     @property
     def run(self) -> str:
-        """The id of the run."""
+        """The run's id."""
 
     def check(self) -> None:
-        """Refuse to go on where the lease may be lost."""
+        """Raise `LeaseError` if the lease may be lost."""
 
 
-async def take_over(lease: Holder, effects: Effects, run: str) -> Written:
-    """Write into the next free slot that the lease's run takes over, and return the journal up to there.
+async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
+    """Write a takeover entry into the next free slot; return the journal up to it.
 
     Raises:
-        LeaseError: The lease was lost on the way.
+        LeaseError: The lease was lost.
         UserError: The journal cannot be read.
     """
     written = await effects.call(lambda: read_journal(lease.store, run))
     if written.is_closed:
         return written
     lockfile = lease.lockfile
-    entry = TakenOver(run=lease.run, who=lockfile.lease.who or "")
+    entry = RunTakenOver(run=lease.run, who=lockfile.lease.who or "")
     pages = list(written.pages)
     while True:
         page = Page(run=run, seq=len(pages) + 1, epoch=lockfile.lease.epoch, nonce=nonce(), entries=(entry,))
-        there = await insist(effects, partial(_create, lease.store, page, lease.check))
-        pages.append(there)
-        if there.nonce == page.nonce:
-            return Written(run, tuple(pages))
+        stored_page = await insist(effects, partial(_create, lease.store, page, lease.check))
+        pages.append(stored_page)
+        if stored_page.nonce == page.nonce:
+            return JournalContents(run, tuple(pages))
 
 
 class Journal:
-    """The one who writes a run's journal, under its lease."""
+    """The writer of a run's journal, under its lease."""
 
     def __init__(self, lease: Holder, effects: Effects, run: str, *, next_seq: int = 1) -> None:
-        """Go on at `next_seq`: what is before it was read, or there is nothing."""
+        """Continue at slot `next_seq`."""
         self._lease = lease
         self._effects = effects
         self.run = run
@@ -297,8 +290,8 @@ class Journal:
         """Return once `entries` are durable.
 
         Raises:
-            LeaseError: Another run took over: nothing may be done any more.
-            ReconcilerError: They could not be written; nothing else will be, by this journal.
+            LeaseError: Another run took over: stop.
+            ReconcilerError: The write failed; this journal writes nothing more.
         """
         if self._broken is not None:
             raise self._broken
@@ -318,7 +311,7 @@ class Journal:
                 taken, self._waiting = self._waiting, []
                 if self._broken is None:
                     try:
-                        for part in _parts(entry for entries, _ in taken for entry in entries):
+                        for part in _split_by_size(entry for entries, _ in taken for entry in entries):
                             await self._write(part)
                     except Exception as error:  # noqa: BLE001 - raised where it is waited for
                         self._broken = error
@@ -335,11 +328,11 @@ class Journal:
             nonce=nonce(),
             entries=entries,
         )
-        there = await insist(self._effects, lambda: self._create(page))
-        if there.nonce != page.nonce:
-            note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=there.epoch)
+        stored_page = await insist(self._effects, lambda: self._create(page))
+        if stored_page.nonce != page.nonce:
+            note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=stored_page.epoch)
             raise LeaseError(
-                f"another run has taken over: it wrote entry {page.seq} of our journal (epoch {there.epoch})",
+                f"another run has taken over: it wrote entry {page.seq} of our journal (epoch {stored_page.epoch})",
                 hint="Nothing more was written. Look at their run, then run the command again.",
             )
         note(_LOGGER, "written", run=self.run, seq=page.seq, entries=len(entries))
@@ -350,7 +343,7 @@ class Journal:
 
 
 def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
-    """Write a page into its slot; return what is in that slot then: it, or what another process wrote there."""
+    """Write a page into its slot; return the slot's content: the page, or another process's."""
     key = journal_key(page.run, page.seq)
     for attempt in range(_ATTEMPTS):
         check()
@@ -359,7 +352,7 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
         except LostRaceError:
             pass
         except RetryableError:
-            # Its answer may be lost, or it may land yet: the next attempt finds it, or writes the same once.
+            # The write may have landed or land later: the next try finds it.
             if attempt == _ATTEMPTS - 1 and not _is_filled(store, key):
                 raise
         else:
@@ -370,15 +363,15 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
 
 
 def _is_filled(store: ObjectStore, key: str) -> bool:
-    """Tell whether a slot holds more than what was cut off, which counts as nothing."""
-    there = store.get(key)
-    return there is not None and not is_cut_off(there.body)
+    """Return whether a slot holds a whole page."""
+    stored = store.get(key)
+    return stored is not None and not is_cut_off(stored.body)
 
 
 def _last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
-    """Return the page of the last slot; `None` where it was never written whole."""
-    there = store.get(journal_key(run, seq))
-    return None if there is not None and is_cut_off(there.body) else _read_page(store, run, seq)
+    """Return the page of the last slot; `None` if it is truncated."""
+    stored = store.get(journal_key(run, seq))
+    return None if stored is not None and is_cut_off(stored.body) else _read_page(store, run, seq)
 
 
 def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
@@ -388,9 +381,9 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
         raise UserError(f"{store.url}/{key} is missing", hint="Restore it from a backup or the bucket's versions.")
     try:
         body = orjson.loads(stored.body)
-        found = body.get("format") if isinstance(body, dict) else None
-        if isinstance(found, str) and found != FORMAT and found.startswith("reconciler.journal/"):
-            message = f"{store.url}/{key} was written by a newer version of reconciler ({found})"
+        format_name = body.get("format") if isinstance(body, dict) else None
+        if isinstance(format_name, str) and format_name != FORMAT and format_name.startswith("reconciler.journal/"):
+            message = f"{store.url}/{key} was written by a newer version of reconciler ({format_name})"
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         page = Page.model_validate_json(stored.body)
     except orjson.JSONDecodeError as error:
@@ -410,13 +403,13 @@ def _damaged(store: ObjectStore, key: str, why: str) -> UserError:
     )
 
 
-def _parts(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
-    """Cut entries into what one object may hold."""
+def _split_by_size(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
+    """Split entries by the size limit of an object."""
     part: list[Entry] = []
     size = 0
     for entry in entries:
         length = len(entry.model_dump_json().encode()) + len(",")
-        if part and size + length > _MOST_BYTES:
+        if part and size + length > _MAX_ENTRIES_BYTES:
             yield tuple(part)
             part, size = [], 0
         part.append(entry)
@@ -429,50 +422,47 @@ def _prefix(run: str) -> str:
     return f"{RUNS_PREFIX}{run}/journal/"
 
 
-# What a run leaves beside the state: `runs/<run>/run.json` when it begins, `result.json` when it has ended.
-
-
 RUN_FORMAT: Final = "reconciler.run/1"
 RESULT_FORMAT: Final = "reconciler.result/1"
 _RESULT_ATTEMPTS: Final = 3
-_AT_ONCE: Final = 8
-"""Files of runs that are read side by side."""
+_PARALLEL_READS: Final = 8
+"""Run files read in parallel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """What a run set out to do; written once, before anything is done."""
+    """Plan of a run (`run.json`), written once before its first action."""
 
     run: str
     command: str
     plan_digest: str
     actions: tuple[Mapping[str, Any], ...]
-    """Each whole, in the order of the plan, so that any machine can settle or finish it; `id` names it."""
+    """Complete actions in plan order, so that any machine can settle or finish them."""
     workspace: str
     environment: str | None
     base_serial: int
     base_sha256: str
     epoch: int
     options: Mapping[str, Any] | None = None
-    """What was typed, where the actions come from a plan of files."""
+    """Options of the command, if it planned from files."""
     resumes: str | None = None
-    """The run that this one finishes."""
+    """The run that this run finishes."""
     git_commit: str | None = None
     tool: str = ""
     who: str | None = None
     ci_url: str | None = None
     approved_digest: str | None = None
-    """Of the plan that was approved; what was left of it may be less."""
+    """Digest of the approved plan; the run may do less."""
     approved_by: tuple[str, ...] = ()
-    """Who is said to have approved it."""
+    """Reported approvers."""
     pull_request: str | None = None
     started: str = ""
-    """Wall-clock time, for people."""
+    """Wall-clock time, informational."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
-    """How a run ended; written once, after its last commit."""
+    """Result of a run (`result.json`), written once after its last commit."""
 
     run: str
     status: str
@@ -481,130 +471,126 @@ class ResultFile:
     failed: tuple[dict[str, str], ...]
     """`{"id", "error", "hint"}`."""
     skipped: tuple[dict[str, str], ...]
-    """`{"id", "because"}`: the failed action it leans on."""
+    """`{"id", "because"}`: the failed action it depends on."""
     not_started: tuple[str, ...]
     in_doubt: tuple[str, ...] = ()
-    """Among the failed: nobody knows whether they happen. The run stays open."""
+    """Failed actions with unknown outcome, which keep the run open."""
     ended: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """What of a `result.json` counts for who goes on after it: it is written after the last commit."""
+    """Parts of a `result.json` that later runs use."""
 
     status: str
     serial: int
-    """Of the state when it ended."""
+    """Serial of the state at its end."""
     done: tuple[str, ...]
     is_whole: bool
-    """Nothing of the run is left."""
+    """Whether the run is complete."""
 
 
 def run_key(run: str) -> str:
-    """Return where a run's `run.json` is."""
+    """Return the key of a run's `run.json`."""
     return f"{RUNS_PREFIX}{run}/run.json"
 
 
 def result_key(run: str) -> str:
-    """Return where a run's `result.json` is."""
+    """Return the key of a run's `result.json`."""
     return f"{RUNS_PREFIX}{run}/result.json"
 
 
 def write_run(store: ObjectStore, run: RunFile) -> None:
-    """Write `run.json`; an id is used once.
+    """Write `run.json`.
 
     Raises:
-        UserError: There is such a run already, and it is another one.
+        UserError: Another run has this id.
     """
-    _create_file(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **_shallow(run)}))
+    _create_file(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **_to_fields(run)}))
 
 
 def write_result(store: ObjectStore, result: ResultFile) -> None:
     """Write `result.json`."""
-    _create_file(store, result_key(result.run), orjson.dumps({"format": RESULT_FORMAT, **_shallow(result)}))
+    _create_file(store, result_key(result.run), orjson.dumps({"format": RESULT_FORMAT, **_to_fields(result)}))
 
 
 def read_run(store: ObjectStore, run: str) -> RunFile | None:
-    """Return what a run set out to do, for people to read; `None` where it cannot be told."""
+    """Return a run's `run.json`; `None` if it cannot be read."""
     stored = store.get(run_key(run))
     if stored is None:
         return None
     try:
         body = orjson.loads(stored.body)
         known = {part.name for part in fields(RunFile)}
-        given: dict[str, Any] = {name: value for name, value in body.items() if name in known}
-        approvers = tuple(given.get("approved_by", ()))
-        return RunFile(**{**given, "actions": tuple(given["actions"]), "approved_by": approvers})
+        values: dict[str, Any] = {name: value for name, value in body.items() if name in known}
+        approvers = tuple(values.get("approved_by", ()))
+        return RunFile(**{**values, "actions": tuple(values["actions"]), "approved_by": approvers})
     except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError):
         return None
 
 
 def read_end(store: ObjectStore, run: str) -> RunEnd | None:
-    """Return how a run said it ended; `None` where it did not, or that cannot be told."""
+    """Return a run's end; `None` if it has none or it cannot be read."""
     stored = store.get(result_key(run))
     if stored is None:
         return None
     try:
         body = orjson.loads(stored.body)
         status, is_left = str(body["status"]), bool(body.get("not_started") or body.get("in_doubt"))
-        done = tuple(str(each) for each in body.get("done", ()))
+        done = tuple(str(action) for action in body.get("done", ()))
         return RunEnd(status, int(body.get("serial", 0)), done, status in {"done", "partial"} and not is_left)
     except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError, ValueError):
         return None
 
 
 def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile], bool]) -> tuple[RunFile, ...]:
-    """Return what the last runs set out to do, those too that were killed: one LIST, and a GET for each of them.
+    """Return the last runs, killed ones included: one LIST, and a GET per run.
 
-    Ids grow with time, so the last ones are told by their names; where one is too old, those before it are not read.
-    Their order is that in which they had the lease.
+    Run ids grow with time, so reading stops at the first run that is too old. Sorted by epoch, latest first.
     """
     end = "/run.json"
     keys = (listed.key for listed in store.list(RUNS_PREFIX) if listed.key.endswith(end))
     names = sorted((key.removeprefix(RUNS_PREFIX).removesuffix(end) for key in keys), reverse=True)[:at_most]
-    found: list[RunFile] = []
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="runs") as threads:
-        for first in range(0, len(names), _AT_ONCE):
-            some = threads.map(partial(read_run, store), names[first : first + _AT_ONCE])
-            read = [file for file in some if file is not None]
-            found += read
-            if any(map(is_too_old, read)):
+    files: list[RunFile] = []
+    with ThreadPoolExecutor(max_workers=_PARALLEL_READS, thread_name_prefix="runs") as threads:
+        for first in range(0, len(names), _PARALLEL_READS):
+            batch = threads.map(partial(read_run, store), names[first : first + _PARALLEL_READS])
+            readable = [file for file in batch if file is not None]
+            files += readable
+            if any(map(is_too_old, readable)):
                 break
-    return tuple(sorted(found, key=lambda file: (-file.epoch, file.run)))
+    return tuple(sorted(files, key=lambda file: (-file.epoch, file.run)))
 
 
 def done_of(store: ObjectStore, run: str) -> frozenset[str]:
-    """Return the ids of what a run did, as it said at its end and, unless that was all of it, as its journal says.
-
-    Where neither can be read, nothing. What a run had left in doubt, the next one wrote into its journal.
-    """
+    """Return the ids of a run's finished actions by its result and, if incomplete, its journal; empty if unreadable."""
     end = read_end(store, run)
-    told = frozenset(() if end is None else end.done)
+    ended_ids = frozenset(() if end is None else end.done)
     if end is not None and end.is_whole:
-        return told
+        return ended_ids
     try:
-        return told | {entry.id for entry in read_journal(store, run).entries if isinstance(entry, ActionEnded)}
+        return ended_ids | {entry.id for entry in read_journal(store, run).entries if isinstance(entry, ActionEnded)}
     except UserError:
-        return told
+        return ended_ids
 
 
 def require_run(store: ObjectStore, run: str) -> RunFile:
-    """Return what a run set out to do, for going on with it.
+    """Return a run's `run.json`.
 
     Raises:
-        UserError: It is missing, or cannot be read.
+        UserError: It is missing or unreadable.
     """
-    found = read_run(store, run)
-    if found is None or found.run != run:
+    file = read_run(store, run)
+    if file is None or file.run != run:
         raise UserError(
             f"{store.url}/{run_key(run)} is missing or cannot be read, and the lockfile says that this run is open",
             hint="Restore the file from a backup or the bucket's versions; `reconciler state repair` "
             "continues without it.",
         )
-    return found
+    return file
 
 
-def _shallow(file: RunFile | ResultFile) -> dict[str, Any]:
+def _to_fields(file: RunFile | ResultFile) -> dict[str, Any]:
     return {part.name: getattr(file, part.name) for part in fields(file)}
 
 
@@ -616,36 +602,32 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
             message = f"{store.url}/{key} exists already"
             raise UserError(message, hint="Every run has an id of its own: run the command again.") from error
         except RetryableError:
-            # Its answer may be lost: asked again, the store finds our own body, or writes it once.
+            # After a lost answer the retry finds our own body, or writes it once.
             if not left:
                 raise
         else:
             return
 
 
-# What a run has done so far: its base, its actions and its journal, folded. Any prefix of a journal folds.
-
-
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """Where a run stands."""
+class RunProgress:
+    """Progress of a run."""
 
     record: Record
-    """The base, and everything that is done."""
+    """The base record with all finished actions."""
     done: tuple[str, ...]
-    """Ids, in the order in which they ended."""
+    """Ids in the order in which they ended."""
     in_doubt: tuple[Action, ...]
-    """Begun, and not known to have ended; in plan order."""
+    """Begun, not known to have ended; in plan order."""
     left: tuple[Action, ...]
-    """Never begun, or stopped; in plan order."""
+    """Not begun, or stopped; in plan order."""
     is_closed: bool
 
 
-def fold_run(base: Record, actions: Sequence[Action], written: Written, further: Sequence[Entry] = ()) -> Folded:
-    """Return where a run stands after what is written of it, and `further` entries.
-
-    Entries of actions it does not have belong to no run of ours, and count for nothing.
-    """
+def fold_run(
+    base: Record, actions: Sequence[Action], written: JournalContents, further: Sequence[Entry] = ()
+) -> RunProgress:
+    """Return a run's progress by its journal and `further` entries; entries of unknown actions are ignored."""
     by_id = {action.id: action for action in actions}
     record: dict[Address, Recorded] = dict(base)
     open_ids: set[str] = set()
@@ -665,12 +647,12 @@ def fold_run(base: Record, actions: Sequence[Action], written: Written, further:
                     learn(record, after_refusal(by_id[entry.id], entry, record, written.run))
                 open_ids.discard(entry.id)
                 ended.add(entry.id)
-            case TakenOver() | Detached() | Closed():
+            case RunTakenOver() | RunDetached() | RunClosed():
                 pass
             case _:
                 assert_never(entry)
     known = {*done, *ended, *open_ids}
-    return Folded(
+    return RunProgress(
         record,
         tuple(done),
         tuple(action for action in actions if action.id in open_ids),
@@ -679,47 +661,44 @@ def fold_run(base: Record, actions: Sequence[Action], written: Written, further:
     )
 
 
-# A run that has begun and not closed: what it set out to do, and how far its journal says it came.
-
-
 Parting: TypeAlias = Literal["stopped", "detached"]
-"""`stopped`: somebody asked for its end. `detached`: it was told to leave the rest to another."""
+"""`stopped` on request; `detached`: told to leave the rest to another run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """An open run, with everything that is needed to settle it."""
+class UnfinishedRun:
+    """An open run, with all that is needed to settle it."""
 
     file: RunFile
     base: Record
-    """What was recorded when it began."""
+    """The record when it began."""
     actions: tuple[Action, ...]
-    written: Written
+    written: JournalContents
     end: RunEnd | None = None
-    """What it said of its end, if it came to that."""
+    """Its result, if written."""
 
     @property
     def parting(self) -> Parting | None:
-        """How it left what is left; `None` where it was cut off: it crashed, or its journal could not be written."""
-        last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, TakenOver)), None)
-        if not isinstance(last, Detached):
+        """How the run left its remaining actions; `None` after a crash."""
+        last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, RunTakenOver)), None)
+        if not isinstance(last, RunDetached):
             return None
         return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
-    def folded(self, *, further: Sequence[Entry] = ()) -> Folded:
-        """Return where it stands; `further` entries count as if they were written."""
+    def folded(self, *, further: Sequence[Entry] = ()) -> RunProgress:
+        """Return the progress; `further` entries count as written."""
         return fold_run(self.base, self.actions, self.written, further)
 
-    def after(self, written: Written) -> Unfinished:
-        """Return it with more of its journal."""
+    def after(self, written: JournalContents) -> UnfinishedRun:
+        """Return a copy with another journal."""
         return replace(self, written=written)
 
 
-def read_open_run(store: ObjectStore, lockfile: Lockfile) -> Unfinished | None:
-    """Return the run that a lockfile says is open; reads its file, its base and its journal.
+def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | None:
+    """Return the open run of a lockfile, with its file, base and journal.
 
     Raises:
-        UserError: Something of it is missing or damaged, or belongs to another state.
+        UserError: A file is missing, damaged, or of another state.
     """
     opened = lockfile.open_run
     if opened is None:
@@ -734,8 +713,8 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> Unfinished | None:
     return read_unfinished(store, file)
 
 
-def read_unfinished(store: ObjectStore, file: RunFile) -> Unfinished:
-    """Return a run with its base and its journal, closed or not.
+def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
+    """Return a run with its base and journal, closed or not.
 
     Raises:
         UserError: One of them is missing or damaged.
@@ -744,11 +723,11 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> Unfinished:
     written = read_journal(store, file.run)
     end = read_end(store, file.run)
     _check_not_cut(written, end)
-    return Unfinished(file, base, tuple(read_action(each) for each in file.actions), written, end)
+    return UnfinishedRun(file, base, tuple(read_action(action) for action in file.actions), written, end)
 
 
-def _check_not_cut(written: Written, end: RunEnd | None) -> None:
-    """Refuse a journal that says less than its run said of its end: going on from it would undo what is recorded."""
+def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
+    """Reject a journal without actions that the run's result has: continuing would undo recorded work."""
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
@@ -762,12 +741,9 @@ def _check_not_cut(written: Written, end: RunEnd | None) -> None:
         )
 
 
-# How far the state went since a plan was made on it, and which run took it there.
-
-
 @dataclass(frozen=True, slots=True)
 class StateAdvance:
-    """The state is another than a plan was approved on; of the last run what its `run.json` says, if it is there."""
+    """Commits to the state since a plan was approved, and the last run of them, if known."""
 
     approved: int
     now: int
@@ -777,14 +753,14 @@ class StateAdvance:
     started: str | None = None
 
     def __str__(self) -> str:
-        """Say it in one sentence."""
+        """Return one sentence."""
         by = f", last by run {self.run}" if self.run else ""
         what = f" ({', '.join(part for part in (self.command, self.who, self.started) if part)})" if self.who else ""
         return f"the state went from #{self.approved} to #{self.now} since the plan was approved{by}{what}"
 
 
 def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
-    """Return how far the state went from the serial and sha256 that were approved; `None` where it is the same."""
+    """Return the commits since the approved serial and sha256; `None` if the state is unchanged."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
         return None
@@ -794,16 +770,14 @@ def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectSt
     return StateAdvance(serial, snapshot.serial, run.run, run.command, run.who, run.started)
 
 
-# Tell a lockfile that was put back from a backup: by what was committed since, as far as a LIST of states shows it.
-#
-# Looking further costs nothing where no later snapshot lies beside it. One of the next serial alone proves nothing: it
-# may be of a run that died before it could commit it.
+# Detect a lockfile restored from a backup by later commits. One snapshot of the next serial proves nothing: its run may
+# have died before the commit.
 
 
 def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
-    """Say that a lockfile is an old copy, in a sentence; `None` where nothing proves it. One LIST, unless `rows` is it.
+    """Return a sentence that proves the lockfile an old copy, or `None`. One LIST, unless `rows` is given.
 
-    `lockfile` was read before the LIST: where it has changed since, it was our look that was old.
+    If the lockfile has changed since it was read, nothing is proven.
     """
     why = why_outdated(store, lockfile, history(store) if rows is None else rows)
     if why is None:
@@ -815,7 +789,7 @@ def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
 
 
 def check_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> None:
-    """Refuse to go on from an old copy. Raises UserError: it is one."""
+    """Reject an old copy of the lockfile with a `UserError`."""
     outdated = find_outdated(store, lockfile, rows)
     if outdated is not None:
         raise UserError(
@@ -826,32 +800,32 @@ def check_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
 
 
 def why_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow]) -> str | None:
-    """Return what proves that a lockfile is an old copy; `rows` are the snapshots, the newest first."""
+    """Return the proof that a lockfile is an old copy, or `None`; `rows` are newest first."""
     if rows and rows[0].serial >= lockfile.serial + 2:
         return f"{rows[0].key} was written"
-    found = (_committed(store, lockfile, row) for row in rows if row.serial == lockfile.serial + 1)
-    return next((why for why in found if why is not None), None)
+    proofs = (_proof_of_commit(store, lockfile, row) for row in rows if row.serial == lockfile.serial + 1)
+    return next((why for why in proofs if why is not None), None)
 
 
-def _committed(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> str | None:
-    """Return what proves that the next snapshot was committed, and not only written."""
+def _proof_of_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> str | None:
+    """Return the proof that the next snapshot was committed, or `None`."""
     run = run_of(store, row)
     if run is None:
         return None
     end, file = read_end(store, run), read_run(store, run)
     if end is not None and end.serial >= row.serial:
         return f"run {run} ended with #{end.serial}"
-    epoch = file.epoch if file is not None else _settled_under(store, lockfile)
+    epoch = file.epoch if file is not None else _last_epoch_of_open_run(store, lockfile)
     if epoch > lockfile.lease.epoch:
         return f"run {run} had the lease under epoch {epoch}, and it knows of {lockfile.lease.epoch}"
     return None
 
 
-def _settled_under(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Return the epoch under which the open run was written last: who only settled it left no file of its own."""
+def _last_epoch_of_open_run(store: ObjectStore, lockfile: Lockfile) -> int:
+    """Return the open run's last epoch: a run that only settled it has no file of its own."""
     if lockfile.open_run is None:
         return 0
     try:
         return max((page.epoch for page in read_journal(store, lockfile.open_run.run).pages), default=0)
     except UserError:
-        return 0  # what a journal that cannot be read means, whoever goes on with it says
+        return 0  # reported when the run is resumed

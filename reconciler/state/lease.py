@@ -1,7 +1,7 @@
 """The lease: take it, renew it, commit under it, take it over.
 
-One writer: beats, checkpoints, the open run and the release pass through one lock and build on the last version, so a
-checkpoint is a beat too. Deadlines count from when the last confirmed write was sent.
+Renewals, checkpoints, the open run and the release are written under one lock on top of the last version, so every
+write renews the lease. Deadlines count from the sending of the last confirmed write.
 """
 
 from __future__ import annotations
@@ -39,65 +39,59 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
 
 
-# What the holder of a lease makes of the lockfile, each by one swap, and what it says when it holds it no more.
-
-
 class MovedError(Exception):
-    """An own write whose answer was lost had landed: what was prepared no longer follows it."""
+    """An own write with a lost answer had landed: the prepared snapshot no longer follows it."""
 
 
-def unchanged(lockfile: Lockfile) -> Lockfile:
-    """Beat, and change nothing."""
+def keep_unchanged(lockfile: Lockfile) -> Lockfile:
+    """Change nothing but the beat."""
     return lockfile
 
 
-def without_run(lockfile: Lockfile) -> Lockfile:
+def close_run(lockfile: Lockfile) -> Lockfile:
     """Close the open run."""
     return lockfile.model_copy(update={"open_run": None})
 
 
-def freed(lockfile: Lockfile) -> Lockfile:
+def with_free_lease(lockfile: Lockfile) -> Lockfile:
     """Free the lease; an open run stays open."""
-    return lockfile.freed()
+    return lockfile.with_free_lease()
 
 
-def closed(lockfile: Lockfile) -> Lockfile:
+def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
     """Close the open run and free the lease."""
-    return without_run(lockfile).freed()
+    return close_run(lockfile).with_free_lease()
 
 
-def pointing(
-    base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], found: Lockfile
+def point_at(
+    base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Point `found` at a snapshot that was prepared to follow `base`.
+    """Point `current` at a snapshot that was prepared to follow `base`.
 
     Raises:
-        MovedError: It no longer follows.
+        MovedError: `current` no longer follows `base`.
     """
-    if found.state != base.state:
+    if current.state != base.state:
         raise MovedError
-    return finish(found).model_copy(update={"state": pointer, "serial": base.serial + 1})
+    return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
 def keep_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
-    """Write a snapshot, which is named after its content: finding it there already is as good.
-
-    What is there and is not what its name says was cut off, or damaged. It is replaced: no state names it.
-    """
+    """Write a snapshot, named after its content. An object that differs is truncated or damaged: no state names it."""
     try:
         store.swap(key, body, expected=None)
     except LostRaceError:
-        there = store.get(key)
-        store.swap(key, body, expected=None if there is None else there.version)
+        stored = store.get(key)
+        store.swap(key, body, expected=None if stored is None else stored.version)
 
 
-def lost_to(found: Read | None, url: str) -> LeaseError:
-    """Say who took the lease, or that the lockfile is gone."""
-    if found is None:
+def lost_lease_error(current: Read | None, url: str) -> LeaseError:
+    """Return the error for a lease that another process took, or whose lockfile is gone."""
+    if current is None:
         return LeaseError(
             f"{url}/{KEY} is gone while we held its lease", hint="Restore it from a backup or the bucket's versions."
         )
-    lease = found.lockfile.lease
+    lease = current.lockfile.lease
     who = f"{lease.who}, run {lease.run}" if lease.status == "held" else "someone who has finished since"
     return LeaseError(
         f"the lease was taken over by {who} (epoch {lease.epoch})",
@@ -108,37 +102,35 @@ def lost_to(found: Read | None, url: str) -> LeaseError:
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 _SOON_S: Final = 0.1
-"""A renewal that is due as soon as this is written now: a sleep may end a rounding before its time."""
+"""A renewal due this soon is written now: a sleep may end early by rounding."""
 
 
 class Lease:
-    """A lease this process holds. `acquire` makes it; it ends by `close`, `release`, or by being lost."""
+    """A lease that this process holds, from `acquire` until `close`, `release` or its loss."""
 
     def __init__(self, store: ObjectStore, effects: Effects, taken: Read, *, sent: float) -> None:
-        """Hold what was taken by a write sent at `sent`."""
+        """Hold the lease taken by a write sent at `sent`."""
         self._store = store
         self._effects = effects
         self._current = taken
         self._sent = sent
         self._writing = threading.Lock()
-        self._committing = threading.Lock()  # held around `_writing`: beats go on between
+        self._committing = threading.Lock()  # held around `_writing`, so that renewals continue
         self._lost: LeaseError | None = None
         self._trouble: str | None = None
         self._end_renewing: Callable[[], None] | None = None
         self.terms = Terms(taken.lockfile.lease.lease_s)
         self.taken_from: str | None = None
-        """The run whose lease had expired and was taken over."""
-
-    # -- what it says
+        """The run whose expired lease was taken over."""
 
     @property
     def lockfile(self) -> Lockfile:
-        """What we wrote last."""
+        """The lockfile as last written."""
         return self._current.lockfile
 
     @property
     def run(self) -> str:
-        """The run that holds it."""
+        """The run that holds the lease."""
         return self.lockfile.lease.run or ""
 
     @property
@@ -148,14 +140,14 @@ class Lease:
 
     @property
     def may_start(self) -> bool:
-        """Tell whether it is young enough to start something new; if not, wait for a renewal or for `check` to fail."""
+        """Whether the lease is young enough to start an action; if not, wait for a renewal or for `check` to fail."""
         return self._age() < self.terms.may_start_s
 
     def check(self) -> None:
-        """Do nothing while it is surely ours.
+        """Require that the lease is ours.
 
         Raises:
-            LeaseError: It was given back, taken over, or could not be renewed for too long: write nothing more.
+            LeaseError: It was freed, taken over, or not renewed for too long: write nothing more.
         """
         if self._is_free:
             raise LeaseError("the lease was freed", hint="What was still under way is found by the next run.")
@@ -169,18 +161,19 @@ class Lease:
         if self._lost is not None:
             raise self._lost
 
-    # -- what it does
-
     def start_renewing(self) -> None:
-        """Renew from a thread and a client of its own, until the lease ends."""
+        """Renew in a separate thread, with its own client, until the lease ends."""
         self._end_renewing = self._effects.apart(self._renew_forever)
 
     async def snapshot(self) -> Snapshot:
-        """Return the state as it is under this lease."""
+        """Return the state under this lease."""
         return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
 
     async def begin(self, run: RunFile, commit: str | None = None) -> None:
-        """Write `run.json`, then open the run of the files of `commit`; nothing may be done before this returns."""
+        """Write `run.json`, then open the run; `commit` is the git commit of its files.
+
+        Await this before any action.
+        """
 
         def write() -> int:
             self.check()
@@ -192,7 +185,7 @@ class Lease:
         await insist(self._effects, write)
 
     async def keep_commit(self, commit: str | None) -> None:
-        """Write the commit of files that were applied and changed nothing; `None` keeps the one there is."""
+        """Store the git commit of applied files that changed nothing; `None` keeps the stored one."""
         if commit not in {None, self.lockfile.commit}:
             await insist(
                 self._effects,
@@ -200,65 +193,62 @@ class Lease:
             )
 
     async def renew(self) -> None:
-        """Write one beat."""
-        await insist(self._effects, lambda: self._write(self._store, unchanged))
+        """Renew the lease once."""
+        await insist(self._effects, lambda: self._write(self._store, keep_unchanged))
 
     async def commit(self, record: Record, *, settles: str | None = None) -> int:
-        """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile.
+        """Commit `record` as the state and return its serial; `record` must not change during the call.
 
-        `settles`: the run left open whose work `record` takes in.
+        `settles` is the open run whose work `record` contains.
         """
-        return await self._effects.call(lambda: self._commit(record, unchanged, settles))
+        return await self._effects.call(lambda: self._commit(record, keep_unchanged, settles))
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
-        """Close the open run and go on holding the lease: make `record` the state (`None`: it did not change)."""
-        return await insist(self._effects, lambda: self._end(record, without_run, settles))
+        """Close the open run and commit `record` (`None`: unchanged); keep the lease."""
+        return await insist(self._effects, lambda: self._finish(record, close_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
-        """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
+        """Commit `record` (`None`: unchanged), close the run and free the lease, in one swap.
 
-        With `keeps_run` the run stays open: something of it is left, or in doubt.
+        With `keeps_run` the run stays open, because actions are left or in doubt.
 
         Raises:
-            LeaseError: It was lost: nothing of this was written.
-            MendFirstError: The disk is full, or credentials have expired: the lease is free once it has expired.
+            LeaseError: The lease was lost: nothing was written.
+            MendFirstError: The disk is full, or credentials have expired: the lease will expire.
         """
-        finish = freed if keeps_run else closed
+        finish = with_free_lease if keeps_run else close_run_and_lease
         try:
-            return await insist(self._effects, lambda: self._end(record, finish))
+            return await insist(self._effects, lambda: self._finish(record, finish))
         finally:
             self._stop_renewing()
 
     async def release(self) -> None:
-        """Free the lease of a run that did nothing; a lease that is lost or free already stays as it is."""
+        """Free the lease of a run that did nothing; a lost or free lease stays as it is."""
         if self._lost is None:
             await self.close(None, keeps_run=True)
         self._stop_renewing()
 
     async def __aenter__(self) -> Self:
-        """Hold it for a block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Free it at the end of the block, whatever happened; the block's own error is the one that counts."""
+        """Free the lease; the error of the block wins."""
         if error is None:
             await self.release()
             return
         try:
-            if self._lost is None:  # tried once: what went wrong may be that nothing can be written
-                await self._effects.call(lambda: self._end(None, freed))
+            if self._lost is None:  # one try: the error may be that nothing can be written
+                await self._effects.call(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
             if isinstance(error, ReconcilerError):
-                error.hint = f"{ended_sentence(error.hint)} {self._left_held()}"
+                error.hint = f"{ended_sentence(error.hint)} {self._not_freed_hint()}"
         finally:
             self._stop_renewing()
 
-    # -- beneath
-
-    def _left_held(self) -> str:
+    def _not_freed_hint(self) -> str:
         return (
             f"The lease could not be given back: it is free {self.terms.lease_s:.0f} s from now, or at once with: "
             f"reconciler state unlock {self.run}"
@@ -277,15 +267,15 @@ class Lease:
             self._end_renewing = None
 
     async def _renew_forever(self, effects: Effects) -> None:
-        store = copy(self._store)  # a client of its own, which nothing done through ours can hold up
+        store = copy(self._store)  # its own client, which other requests cannot block
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
             if (left := self.terms.renew_s - self._age()) > _SOON_S:
-                pause = left  # a checkpoint was a beat
+                pause = left  # a checkpoint renewed the lease
                 continue
             try:
-                await effects.call(lambda: self._write(store, unchanged))
+                await effects.call(lambda: self._write(store, keep_unchanged))
             except LeaseError:
                 return
             except ReconcilerError as error:
@@ -296,29 +286,29 @@ class Lease:
                 pause = self.terms.renew_s
 
     def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
-        """Write the next snapshot, then swap the lockfile to it; both anew where an own lost write turns up."""
-        with self._alone(self._committing):
+        """Write the next snapshot, then point the lockfile at it; repeat both if an own lost write turns up."""
+        with self._exclusively(self._committing):
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
                 self.check()
                 pointer, body = encode(base, self.run, record, settles=settles)
                 keep_snapshot(self._store, pointer.key, body)
                 with suppress(MovedError):
-                    return self._write(self._store, partial(pointing, base, pointer, finish))
-        raise self._unsettled()
+                    return self._write(self._store, partial(point_at, base, pointer, finish))
+        raise self._contention_error()
 
-    def _end(self, record: Record | None, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
+    def _finish(self, record: Record | None, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
         if record is None or self._is_free:
             return self._write(self._store, finish)
         return self._commit(record, finish, settles)
 
     def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
-        """Swap in what `change` makes of the last version; return the serial that holds then.
+        """Swap in `change` of the last version; return the serial.
 
         Raises:
-            LeaseError: Someone else's write is there, or the deadline has passed.
+            LeaseError: Another process wrote, or the deadline has passed.
         """
-        with self._alone(self._writing):
+        with self._exclusively(self._writing):
             for _ in range(_ATTEMPTS):
                 if self._is_free:
                     return self.lockfile.serial
@@ -328,17 +318,19 @@ class Lease:
                 try:
                     version = store.swap(KEY, after.to_bytes(), expected=self._current.version)
                 except LostRaceError:
-                    self._current = self._still_ours(store, after)
+                    self._current = self._find_own_write(store, after)
                 else:
                     self._current, self._sent, self._trouble = Read(after, version), sent, None
-                    told = after.lease
-                    note(_LOGGER, "written", status=told.status, epoch=told.epoch, beat=told.beat, serial=after.serial)
+                    lease = after.lease
+                    note(
+                        _LOGGER, "written", status=lease.status, epoch=lease.epoch, beat=lease.beat, serial=after.serial
+                    )
                     return after.serial
-        raise self._unsettled()
+        raise self._contention_error()
 
     @contextmanager
-    def _alone(self, lock: threading.Lock) -> Iterator[None]:
-        """Be the only one in this process who does it; what hangs is waited for as long as the lease lasts."""
+    def _exclusively(self, lock: threading.Lock) -> Iterator[None]:
+        """Hold `lock`, waiting at most until the lease is lost."""
         while not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
             self.check()
         try:
@@ -346,40 +338,37 @@ class Lease:
         finally:
             lock.release()
 
-    def _still_ours(self, store: ObjectStore, after: Lockfile) -> Read:
-        """Return what we wrote, found instead of the answer: nobody else writes under our epoch.
+    def _find_own_write(self, store: ObjectStore, after: Lockfile) -> Read:
+        """Return our write that is stored although its answer was lost: only we write under our epoch.
 
         Raises:
-            LeaseError: Someone took over, or the lockfile is gone.
+            LeaseError: Another process took the lease, or the lockfile is gone.
         """
         try:
-            found = read_lockfile(store)
+            current = read_lockfile(store)
         except UserError as error:
             self._lost = LeaseError(f"the lease is lost: {error.message}", hint=error.hint)
             raise self._lost from error
         before = self._current.lockfile
-        if found is not None and found.lockfile.lease.epoch == before.lease.epoch:
-            return found
-        # Our closing write may have landed, and someone have taken the free lease since: then our state is theirs.
-        is_safe = found is not None and after.state in (before.state, found.lockfile.state)
-        if found is not None and is_safe and after.lease.status == "free":
-            return Read(after, found.version)
-        note(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=found.lockfile.lease.epoch if found else None)
-        self._lost = lost_to(found, store.url)
+        if current is not None and current.lockfile.lease.epoch == before.lease.epoch:
+            return current
+        # Our final write may have landed, and another process taken the free lease: then it continues from our state.
+        is_safe = current is not None and after.state in (before.state, current.lockfile.state)
+        if current is not None and is_safe and after.lease.status == "free":
+            return Read(after, current.version)
+        note(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=current.lockfile.lease.epoch if current else None)
+        self._lost = lost_lease_error(current, store.url)
         raise self._lost
 
-    def _unsettled(self) -> RetryableError:
+    def _contention_error(self) -> RetryableError:
         return RetryableError(
             f"{self._store.url}/{KEY} changed under every attempt to write it", hint="Check the store, then run again."
         )
 
 
-# What one who wants the lease is told: who holds it, since when and for what; whose it was.
-
-
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What one who waits can be told: who holds the lease, since when, and what they are doing."""
+class LeaseWait:
+    """The holder of a lease that the caller waits for, and the time waited."""
 
     run: str
     who: str
@@ -390,7 +379,7 @@ class Waiting:
     timeout_s: float
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line."""
         where = f" ({self.ci_url})" if self.ci_url else ""
         held = f"the lease is held by {self.who}{where} since {self.since}: {self.doing}"
         return f"{held}; run {self.run}; waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
@@ -398,22 +387,22 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class TookOver:
-    """Whose lease was taken over, and for how long it had shown no life."""
+    """The run whose lease was taken over, and the seconds it had been silent."""
 
     run: str
     who: str
     silent_s: float
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line."""
         return f"took over the lease of run {self.run} of {self.who}, silent for {self.silent_s:.0f} s"
 
 
-Notice: TypeAlias = Waiting | TookOver
+Notice: TypeAlias = LeaseWait | TookOver
 
 
 def doing_of(store: ObjectStore, lockfile: Lockfile) -> str:
-    """Say what the holder of a lease is doing, as far as it has written that down."""
+    """Return what the holder of a lease is doing, by its files."""
     opened, run = lockfile.open_run, lockfile.lease.run
     if opened is None:
         return "planning"
@@ -425,88 +414,80 @@ def doing_of(store: ObjectStore, lockfile: Lockfile) -> str:
     return f"{known.command}, {counted(len(known.actions), 'action')}"
 
 
-# Judge whether a lease has expired: by seeing no change for all of it, on one's own clock alone.
-
-
 @dataclass(slots=True)
 class Watch:
-    """What one who waits has seen of a lease. Times are seconds of its own clock, never anyone else's."""
+    """Observation of a lease by a waiting process, in seconds of its own clock."""
 
     nonce: str | None = None
     since: float = 0.0
 
-    def idle_s(self, lockfile: Lockfile, *, asked: float, answered: float) -> float:
-        """Return for how long the lockfile has surely not changed, given when it was asked for and arrived.
+    def idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
+        """Return the seconds for which the lockfile has surely not changed.
 
-        It may have changed just before the first answer arrived, and was surely unchanged when last asked for.
+        `sent` and `answered` are the times of the read: it may have changed just before the first answer arrived.
         """
         if lockfile.nonce != self.nonce:
             self.nonce, self.since = lockfile.nonce, answered
-        return max(0.0, asked - self.since)
-
-
-# Take the lease: create the lockfile, take a free lease, wait for a held one, take over an expired one.
+        return max(0.0, sent - self.since)
 
 
 _SLICE_S = 0.5
-"""A wait is cut into pieces this long, so that a request to stop is heard."""
+"""Waits are cut into pieces this long to notice a request to stop."""
 _NOTICE_S = 30.0
 _TAKE_ATTEMPTS = 3
-"""How often a store may fail to answer whether the lease was taken."""
+"""Unanswered tries to take the lease before giving up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who wants the lease, and for what."""
+    """The claimant of a lease."""
 
     owner: Owner
     run: str
     who: str
     lineage: str
-    """The state's identity, used only where this makes the first lockfile."""
+    """Identity of a new state; used only for the first lockfile."""
     ci_url: str | None = None
     terms: Terms = field(default_factory=Terms)
 
 
 def tell_nobody(_notice: Notice) -> None:
-    """Wait without a word."""
+    """Ignore the notice."""
 
 
-def _never() -> bool:
+def _never_stopped() -> bool:
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to wait for a lease that someone else holds, whom to tell, and whether to stop waiting."""
+    """How long to wait for a held lease, where to report it, and whether to stop."""
 
     lock_timeout_s: float = 600.0
     tell: Callable[[Notice], None] = tell_nobody
-    is_stopped: Callable[[], bool] = _never
+    is_stopped: Callable[[], bool] = _never_stopped
 
 
 async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: Patience | None = None) -> Lease:
-    """Return the lease, renewed from here on, once it is free or its holder has shown no life for all of it.
+    """Return the lease, with renewal started, once it is free or its holder was silent for its whole length.
 
     Raises:
-        LeaseError: Someone else held it all the time.
-        UserError: The state is lost, damaged, another's, or its store does not honour conditions.
-        InterruptedRunError: Asked to stop while waiting.
+        LeaseError: Another run held it until the timeout.
+        UserError: The state is lost, damaged or another's, or its store violates conditions.
+        InterruptedRunError: Stopped while waiting.
     """
-    return await _Acquiring(store, effects, claim, patience or Patience()).run()
+    return await _Acquisition(store, effects, claim, patience or Patience()).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    """A write of ours: when it was sent, and what it was to replace."""
+class _SentWrite:
+    """A write of ours: time and the version it replaces."""
 
     at: float
     expected: Read | None
 
 
-class _Acquiring:
-    """One attempt to get the lease, with what it has seen so far."""
-
+class _Acquisition:
     def __init__(self, store: ObjectStore, effects: Effects, claim: Claim, patience: Patience) -> None:
         self.store = store
         self.effects = effects
@@ -514,38 +495,38 @@ class _Acquiring:
         self.patience = patience
         self.watch = Watch()
         self.began = effects.now()
-        self.told_at: float | None = None
+        self.notified_at: float | None = None
         self.has_seen = False
         self.silent_s = 0.0
-        self.unanswered: dict[str, _Sent] = {}
-        """What we wrote, by nonce, where nobody said whether it is written: it may land yet."""
+        self.unanswered: dict[str, _SentWrite] = {}
+        """Our writes of unknown outcome, by nonce; they may still land."""
 
     async def run(self) -> Lease:
         while True:
-            asked = self.effects.now()
-            found = await self.effects.call(lambda: read_lockfile(self.store, owner=self.claim.owner))
-            if found is None:
+            sent = self.effects.now()
+            current = await self.effects.call(lambda: read_lockfile(self.store, owner=self.claim.owner))
+            if current is None:
                 lease = await self._create()
-            elif found.lockfile.nonce in self.unanswered:
-                lease = await self._adopt(found)
-            elif self._is_for_the_taking(found.lockfile, asked):
-                await self.effects.call(partial(check_current, self.store, found.lockfile))
-                lease = await self._take(self._next(found.lockfile), expected=found)
+            elif current.lockfile.nonce in self.unanswered:
+                lease = await self._adopt(current)
+            elif self._is_takeable(current.lockfile, sent):
+                await self.effects.call(partial(check_current, self.store, current.lockfile))
+                lease = await self._take(self._next(current.lockfile), expected=current)
             else:
                 lease = None
-                await self._wait(found.lockfile)
+                await self._wait(current.lockfile)
             if lease is not None:
                 return lease
-            self.has_seen = self.has_seen or found is not None
+            self.has_seen = self.has_seen or current is not None
 
-    def _is_for_the_taking(self, lockfile: Lockfile, asked: float) -> bool:
+    def _is_takeable(self, lockfile: Lockfile, sent: float) -> bool:
         if lockfile.lease.status == "free":
             return True
-        self.silent_s = self.watch.idle_s(lockfile, asked=asked, answered=self.effects.now())
+        self.silent_s = self.watch.idle_s(lockfile, sent=sent, answered=self.effects.now())
         return self.silent_s >= lockfile.lease.lease_s
 
     async def _create(self) -> Lease | None:
-        """Make the first lockfile of an empty place; never one that vanished under our eyes."""
+        """Create the first lockfile; never one that disappeared during the wait."""
         check_kept(self.store, has_seen=self.has_seen)
         return await self._take(await self._first(), expected=None)
 
@@ -585,7 +566,7 @@ class _Acquiring:
         )
 
     async def _take(self, ours: Lockfile, *, expected: Read | None) -> Lease | None:
-        """Write ourselves in; `None` where someone else was faster."""
+        """Write our lease; `None` if another process was first."""
         sent = self.effects.now()
         version = None if expected is None else expected.version
         try:
@@ -594,37 +575,37 @@ class _Acquiring:
             note(_LOGGER, "race lost", epoch=ours.lease.epoch)
             return None
         except RetryableError as trouble:
-            await self._go_unanswered(ours, _Sent(sent, expected), trouble)
+            await self._go_unanswered(ours, _SentWrite(sent, expected), trouble)
             return None
-        return self._held_now(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
+        return self._start_lease(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
 
-    async def _go_unanswered(self, ours: Lockfile, sent: _Sent, trouble: RetryableError) -> None:
-        """Let what nobody answered be looked for: it may be there, come late, or never; whichever is there is ours."""
+    async def _go_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
+        """Keep looking for an unanswered write: it may be stored, land late, or never."""
         self.unanswered[ours.nonce] = sent
         note(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
         if len(self.unanswered) > 1:
             await self._pause(_SLICE_S)
-        if len(self.unanswered) == _TAKE_ATTEMPTS and not await self._is_there():
+        if len(self.unanswered) == _TAKE_ATTEMPTS and not await self._is_stored():
             raise trouble
 
-    async def _is_there(self) -> bool:
-        found = await self.effects.call(lambda: read_lockfile(self.store))
-        return found is not None and found.lockfile.nonce in self.unanswered
+    async def _is_stored(self) -> bool:
+        current = await self.effects.call(lambda: read_lockfile(self.store))
+        return current is not None and current.lockfile.nonce in self.unanswered
 
-    async def _adopt(self, found: Read) -> Lease:
-        """Take up our own write whose answer was lost. Reading it is no proof of still holding it: renew once."""
-        sent = self.unanswered[found.lockfile.nonce]
-        lease = Lease(self.store, self.effects, found, sent=sent.at)
+    async def _adopt(self, own_write: Read) -> Lease:
+        """Adopt our own unanswered write. Reading it does not prove that we still hold the lease: renew once."""
+        sent = self.unanswered[own_write.lockfile.nonce]
+        lease = Lease(self.store, self.effects, own_write, sent=sent.at)
         await lease.renew()
-        return self._held_now(lease, sent.expected)
+        return self._start_lease(lease, sent.expected)
 
-    def _held_now(self, lease: Lease, before: Read | None) -> Lease:
-        """Tell whose lease it was, and renew it from here on."""
-        told = None if before is None else before.lockfile.lease
-        if told is not None and told.status == "held":
-            lease.taken_from = told.run
-            self.patience.tell(TookOver(told.run or "", told.who or "someone", self.silent_s))
-            note(_LOGGER, "took over", run=told.run, who=told.who, silent_s=round(self.silent_s, 3))
+    def _start_lease(self, lease: Lease, before: Read | None) -> Lease:
+        """Report whose lease it was, and start renewal."""
+        previous = None if before is None else before.lockfile.lease
+        if previous is not None and previous.status == "held":
+            lease.taken_from = previous.run
+            self.patience.tell(TookOver(previous.run or "", previous.who or "someone", self.silent_s))
+            note(_LOGGER, "took over", run=previous.run, who=previous.who, silent_s=round(self.silent_s, 3))
         epoch = lease.lockfile.lease.epoch
         note(_LOGGER, "acquired", epoch=epoch, run=self.claim.run, taken_from=lease.taken_from)
         lease.start_renewing()
@@ -633,10 +614,10 @@ class _Acquiring:
     async def _wait(self, lockfile: Lockfile) -> None:
         waited = self.effects.now() - self.began
         if waited >= self.patience.lock_timeout_s:
-            raise await self._held(lockfile)
-        if self.told_at is None or waited - self.told_at >= _NOTICE_S:
-            self.told_at = waited
-            self.patience.tell(await self._waiting(lockfile, waited))
+            raise await self._held_error(lockfile)
+        if self.notified_at is None or waited - self.notified_at >= _NOTICE_S:
+            self.notified_at = waited
+            self.patience.tell(await self._describe_wait(lockfile, waited))
         await self._pause(min(Terms(lockfile.lease.lease_s).poll_s, self.patience.lock_timeout_s - waited))
 
     async def _pause(self, left: float) -> None:
@@ -647,14 +628,14 @@ class _Acquiring:
             await self.effects.sleep(piece)
             left -= piece
 
-    async def _waiting(self, lockfile: Lockfile, waited: float) -> Waiting:
+    async def _describe_wait(self, lockfile: Lockfile, waited: float) -> LeaseWait:
         lease = lockfile.lease
         doing = await self.effects.call(lambda: doing_of(self.store, lockfile))
         who, since = lease.who or "someone", lease.since or "an unknown time"
-        return Waiting(lease.run or "", who, since, lease.ci_url, doing, waited, self.patience.lock_timeout_s)
+        return LeaseWait(lease.run or "", who, since, lease.ci_url, doing, waited, self.patience.lock_timeout_s)
 
-    async def _held(self, lockfile: Lockfile) -> LeaseError:
-        waiting = replace(await self._waiting(lockfile, 0.0), waited_s=self.patience.lock_timeout_s)
+    async def _held_error(self, lockfile: Lockfile) -> LeaseError:
+        waiting = replace(await self._describe_wait(lockfile, 0.0), waited_s=self.patience.lock_timeout_s)
         return LeaseError(
             f"the lease is held by {waiting.who} since {waiting.since}: {waiting.doing}; run {waiting.run}",
             hint="Wait for it (--lock-timeout). If that run is dead, free it at once with: "

@@ -1,7 +1,7 @@
 """`lockfile.json`: the one mutable object of a state, and the terms of a lease.
 
-Taking the lease changes the object, and that alone refuses every later commit of whoever held it before: object
-stores have no transaction over two objects. It is never deleted, for an epoch that starts anew can fence no one.
+Taking the lease changes the object, which makes every later commit of the former holder fail. It is never deleted,
+because a restarted epoch could not fence.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Part(BaseModel):
-    """Frozen, closed, and read as strictly as it was written."""
+    """Base of parts of the lockfile."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class StatePointer(_Part):
-    """Which snapshot is the state."""
+    """The snapshot that is the state."""
 
     key: str = Field(pattern=r"^state/[0-9]{12}-[0-9a-f]{12}\.json\.gz$")
     sha256: _Sha
@@ -40,7 +40,7 @@ class StatePointer(_Part):
 
 
 class LeaseEntry(_Part):
-    """Who is applying, and which turn it is. `beat` counts the writes under this epoch."""
+    """The holder of the lease. `epoch` counts holders, `beat` the writes under this epoch."""
 
     epoch: int = Field(ge=1)
     status: Literal["free", "held"]
@@ -48,11 +48,11 @@ class LeaseEntry(_Part):
     lease_s: float = Field(gt=0)
     run: str | None = None
     holder: str | None = None
-    """Made anew by every acquire: tells two processes of one run apart."""
+    """New for every acquire: distinguishes two processes of one run."""
     who: str | None = None
     ci_url: str | None = None
     since: str | None = None
-    """Wall-clock time of the acquire, for people; nothing is decided by it."""
+    """Wall-clock time of the acquire, informational."""
 
     @model_validator(mode="after")
     def _held_by_someone(self) -> LeaseEntry:
@@ -70,7 +70,7 @@ class OpenRun(_Part):
 
 
 class Lockfile(_Part):
-    """The whole object."""
+    """The content of `lockfile.json`."""
 
     format: Literal["reconciler.lockfile/1"] = FORMAT
     lineage: str = Field(min_length=1)
@@ -82,7 +82,7 @@ class Lockfile(_Part):
     open_run: OpenRun | None
     nonce: str = Field(min_length=1)
     commit: _Commit | None = None
-    """The git commit of the files that were applied last, also where nothing was to be done."""
+    """The git commit of the files last applied, even if nothing had to be done."""
 
     @model_validator(mode="after")
     def _serial_of_its_state(self) -> Lockfile:
@@ -93,17 +93,17 @@ class Lockfile(_Part):
         return self
 
     def with_beat(self) -> Lockfile:
-        """Return what is written next: one beat more and a nonce no body had before."""
+        """Return the next version, with one more beat and a new nonce."""
         lease = self.lease.model_copy(update={"beat": self.lease.beat + 1})
         return self.model_copy(update={"lease": lease, "nonce": nonce()})
 
-    def freed(self) -> Lockfile:
-        """Return it with a free lease; the epoch stays."""
-        kept = LeaseEntry(epoch=self.lease.epoch, status="free", beat=self.lease.beat, lease_s=self.lease.lease_s)
-        return self.model_copy(update={"lease": kept})
+    def with_free_lease(self) -> Lockfile:
+        """Return a copy with a free lease and the same epoch."""
+        lease = LeaseEntry(epoch=self.lease.epoch, status="free", beat=self.lease.beat, lease_s=self.lease.lease_s)
+        return self.model_copy(update={"lease": lease})
 
     def to_bytes(self) -> bytes:
-        """Return the object's body, for people to read too."""
+        """Return the object's body, indented."""
         absent = {"commit"} if self.commit is None else None
         return orjson.dumps(
             self.model_dump(mode="json", exclude=absent), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -112,63 +112,62 @@ class Lockfile(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose state it is: one workspace in one environment; any other pair is refused."""
+    """The workspace and environment to which a state belongs."""
 
     workspace: str
     environment: str | None = None
 
     def __str__(self) -> str:
-        """Say it as people do."""
         where = f" in environment {self.environment!r}" if self.environment is not None else ""
         return f"workspace {self.workspace!r}{where}"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A lockfile as it was read, and the version to swap it against."""
+    """A lockfile and the version to swap against."""
 
     lockfile: Lockfile
     version: Version
 
 
 def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | None:
-    """Return the lockfile; `None` where nothing was ever written.
+    """Return the lockfile; `None` if none was ever written.
 
     Raises:
-        UserError: It is lost while its state is there, damaged, of a newer version, or another's.
+        UserError: It is lost while its state exists, damaged, of a newer version, or another's.
     """
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
-        stored = store.get(KEY)  # a first apply may have made it, and its run, since we looked
+        stored = store.get(KEY)  # a first apply may have created it since
         if stored is None:
             raise _lost(store)
     if stored is None:
         return None
-    found = parse_lockfile(stored, store.url)
+    lockfile = parse_lockfile(stored, store.url)
     if owner is not None:
-        check_owner(Owner(found.lockfile.workspace, found.lockfile.environment), owner, store.url)
-    return found
+        check_owner(Owner(lockfile.lockfile.workspace, lockfile.lockfile.environment), owner, store.url)
+    return lockfile
 
 
 def check_kept(store: ObjectStore, *, has_seen: bool) -> None:
-    """Refuse to make anew a lockfile that was there a moment ago: its epoch would begin again and fence no one.
+    """Refuse to recreate a lockfile that existed a moment ago: a restarted epoch fences no one.
 
     Raises:
-        UserError: It was there.
+        UserError: It existed.
     """
     if has_seen:
         raise _lost(store, "it was there a moment ago")
 
 
 def parse_lockfile(stored: Stored, url: str) -> Read:
-    """Read a lockfile's body. Raises UserError: damaged, or of a newer version."""
+    """Parse a lockfile's body. Raises `UserError` if it is damaged or of a newer version."""
     try:
         body = orjson.loads(stored.body)
     except orjson.JSONDecodeError as error:
         raise _damaged(url, no_json(error, stored.body)) from error
-    found = body.get("format") if isinstance(body, dict) else None
-    if isinstance(found, str) and found != FORMAT and found.startswith("reconciler.lockfile/"):
-        message = f"{url}/{KEY} was written by a newer version of reconciler ({found})"
+    format_name = body.get("format") if isinstance(body, dict) else None
+    if isinstance(format_name, str) and format_name != FORMAT and format_name.startswith("reconciler.lockfile/"):
+        message = f"{url}/{KEY} was written by a newer version of reconciler ({format_name})"
         raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
     try:
         return Read(Lockfile.model_validate(body), stored.version)
@@ -180,10 +179,10 @@ def _has_remains(store: ObjectStore) -> bool:
     return any(next(iter(store.list(prefix)), None) is not None for prefix in (STATE_PREFIX, RUNS_PREFIX))
 
 
-def check_owner(found: Owner, owner: Owner, url: str) -> None:
-    """Refuse a state that is another's. Raises UserError: says whose."""
-    if found != owner:
-        message = f"{url} holds the state of {found}, not of {owner}"
+def check_owner(actual: Owner, owner: Owner, url: str) -> None:
+    """Reject a state that belongs to another owner with a `UserError`."""
+    if actual != owner:
+        message = f"{url} holds the state of {actual}, not of {owner}"
         raise UserError(message, hint="Name another `spec.state` in reconciler.yaml, or give the right `-e`.")
 
 
@@ -204,9 +203,6 @@ def _damaged(url: str, why: str) -> UserError:
     )
 
 
-# How long a lease lasts, and what its holder may do as it grows old.
-
-
 _RENEWALS = 6
 _MAY_START = 60 / 90
 _GIVES_UP = 75 / 90
@@ -215,30 +211,30 @@ _LONGEST_POLL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Everything follows from the length of the lease, in seconds.
+    """Times that follow from the length of the lease, in seconds.
 
-    The holder renews six times a lease, starts nothing new after two thirds of it without a renewal, and gives up
-    after five sixths. Whoever waits takes over after seeing no change for all of it: the difference is the margin.
+    The holder renews six times a lease, starts no action after two thirds without a renewal, and gives up after five
+    sixths. A waiting process takes over after a whole lease without change; the difference is the margin.
     """
 
     lease_s: float = 90.0
 
     @property
     def renew_s(self) -> float:
-        """Between two renewals."""
+        """Interval of renewals."""
         return self.lease_s / _RENEWALS
 
     @property
     def may_start_s(self) -> float:
-        """Without a renewal for this long, nothing new is started."""
+        """Age at which no new action may start."""
         return self.lease_s * _MAY_START
 
     @property
     def give_up_s(self) -> float:
-        """Without a renewal for this long, the lease counts as lost."""
+        """Age at which the lease counts as lost."""
         return self.lease_s * _GIVES_UP
 
     @property
     def poll_s(self) -> float:
-        """Between two looks at a lease that someone else holds."""
+        """Interval between reads of a lease that another process holds."""
         return min(_LONGEST_POLL_S, self.lease_s / 10)

@@ -1,7 +1,6 @@
 """Repair a state, and unlock it: a new lockfile from snapshots and runs.
 
-Judging changes nothing, and is shown first. What was there is kept beside the new lockfile, which goes in by
-compare-and-swap: whoever wrote meanwhile is right.
+Judging only reads. `mend` stores a copy of the old lockfile and swaps in the new one; a concurrent writer wins.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from reconciler.state.diagnosis import Remains, RunTrace, find_symptoms, lineage
 from reconciler.state.journal import (
     RunEnd,
     RunFile,
-    Unfinished,
+    UnfinishedRun,
     close_journal,
     read_end,
     read_journal,
@@ -46,30 +45,27 @@ if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects
 
 
-# From which state a repair goes on, and which run wrote last: chosen where that is certain, asked where it is not.
-
-
 RESTORE: Final = "Restore it from a backup or the bucket's versions"
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The run that wrote last; `file` is `None` where its `run.json` is gone or damaged."""
+    """The run that wrote last; `file` is `None` if its `run.json` is gone or damaged."""
 
     run: str
     file: RunFile | None = None
     end: RunEnd | None = None
-    """What it said of its end, if it did."""
+    """Its result, if written."""
 
     @property
     def begun(self) -> int:
-        """The serial of the state it began on; 0 where that cannot be told."""
+        """Serial of the state on which it began; 0 if unknown."""
         return self.file.base_serial if self.file is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LastSerial:
-    """How far the state surely was, and what says so: a snapshot may be missing that something else names."""
+    """The highest serial that the state surely reached, and the proof; its snapshot may be lost."""
 
     serial: int
     why: str = ""
@@ -77,45 +73,45 @@ class LastSerial:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A state to go on from, and what is wrong with newer ones."""
+    """A state to continue from, and the problems of newer ones."""
 
     snapshot: Snapshot
     damaged: tuple[str, ...] = ()
-    """Why each newer one cannot be read; the newest first."""
+    """Why newer states cannot be read, newest first."""
     is_older: bool = False
-    """A newer one can be read: a person goes back on purpose."""
+    """A newer state can be read: the user goes back on purpose."""
 
 
 def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
-    """Return the run that wrote last; `None` where there was none. A run that took over counts from its own file."""
+    """Return the run that wrote last, or `None`."""
     latest = [
         LastRun(trace.run, read_run(store, trace.run), read_end(store, trace.run))
         for trace in remains.runs
         if trace.epoch == remains.run_epoch and (trace.file_bytes is not None or trace.last_page)
     ]
-    return max(latest, key=lambda each: (each.file.epoch if each.file else 0, each.run), default=None)
+    return max(latest, key=lambda run: (run.file.epoch if run.file else 0, run.run), default=None)
 
 
 def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastSerial:
-    """Return how far the state surely was, by everything that names a state."""
-    found = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
+    """Return the highest serial that any file names."""
+    candidates = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
     if last is not None:
-        found.append(LastSerial(last.begun, f"run {last.run} began on it"))
+        candidates.append(LastSerial(last.begun, f"run {last.run} began on it"))
     for trace in remains.runs:
         is_last = last is not None and trace.run == last.run
         if trace.has_result and (is_last or trace.file_bytes is None):
             end = read_end(store, trace.run)
-            found.append(LastSerial(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
-    return max(found, key=lambda each: each.serial)
+            candidates.append(LastSerial(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
+    return max(candidates, key=lambda candidate: candidate.serial)
 
 
 def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str) -> Base:
-    """Return the newest state that can be read; the empty one where there never was another.
+    """Return the newest readable state; the empty one if none was ever written.
 
     Raises:
-        UserError: None can be read, one is of a newer version, or two claim to be it.
+        UserError: None can be read, one is of a newer version, or two claim to be the newest.
     """
-    damaged = list(_missing(store, remains, far))
+    damaged = list(_find_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
         good: list[Snapshot] = []
         for row in remains.snapshots:
@@ -127,32 +123,31 @@ def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far:
                 except UserError as error:
                     damaged.append(error.message)
         if good:
-            return Base(_committed(good, last), tuple(damaged))
+            return Base(_pick_committed(good, last), tuple(damaged))
     if damaged and remains.snapshots:
         hint = f"{RESTORE}. To own nothing and adopt what the files name: reconciler state repair --snapshot 0"
         raise UserError(f"no state can be read: {damaged[0]}", hint=hint)
     return Base(Snapshot(lineage, 0), tuple(damaged))
 
 
-def told_base(store: ObjectStore, remains: Remains, told: str, far: LastSerial, *, lineage: str) -> Base:
-    """Return the state that a person named, by serial or by key.
+def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSerial, *, lineage: str) -> Base:
+    """Return the state that the user chose, by serial or key.
 
     Raises:
-        UserError: There is none, two are meant, or it cannot be read.
+        UserError: It does not exist, is ambiguous, or cannot be read.
     """
-    if told == "0":
-        return _told(store, remains, Snapshot(lineage, 0), far)
-    rows = [row for row in remains.snapshots if told in (str(row.serial), row.key)]
+    if chosen == "0":
+        return _check_newer(store, remains, Snapshot(lineage, 0), far)
+    rows = [row for row in remains.snapshots if chosen in (str(row.serial), row.key)]
     if not rows:
-        message = f"{store.url} has no state {told}"
-        raise UserError(message, hint=f"There are: {_serials(remains.snapshots)}.")
+        message = f"{store.url} has no state {chosen}"
+        raise UserError(message, hint=f"There are: {_list_serials(remains.snapshots)}.")
     if len(rows) > 1:
-        raise _two(rows[0].serial, (row.key for row in rows))
-    return _told(store, remains, read_row(store, rows[0]), far)
+        raise _ambiguous_error(rows[0].serial, (row.key for row in rows))
+    return _check_newer(store, remains, read_row(store, rows[0]), far)
 
 
-def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSerial) -> Base:
-    """Return a state that was named, with what became of newer ones."""
+def _check_newer(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSerial) -> Base:
     newer = [row for row in remains.snapshots if row.serial > snapshot.serial]
     damaged: list[str] = []
     for row in newer:
@@ -164,103 +159,98 @@ def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSer
             damaged.append(error.message)
         else:
             return Base(snapshot, is_older=True)
-    return Base(snapshot, _missing(store, remains, far) + tuple(damaged))
+    return Base(snapshot, _find_missing(store, remains, far) + tuple(damaged))
 
 
-def _missing(store: ObjectStore, remains: Remains, far: LastSerial) -> tuple[str, ...]:
-    """Say that the newest state is not there, where something names it."""
+def _find_missing(store: ObjectStore, remains: Remains, far: LastSerial) -> tuple[str, ...]:
     return () if far.serial <= remains.top else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
 
 
-def _committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
-    """Return, of snapshots with one serial and none after them, the one that was committed.
+def _pick_committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
+    """Return the committed one of several snapshots with the newest serial.
 
-    A serial stands twice where a run wrote a snapshot and died before it could commit it; whoever came next wrote
-    another. So it is the one of the run that wrote last, or the one that this run began on.
+    A serial is written twice if a run died before it committed. The committed one is of the last run, or the base of
+    it.
     """
     own = [snapshot for snapshot in good if last is not None and snapshot.run == last.run]
     begun = last.file.base_sha256 if last is not None and last.file is not None else None
     left = own or [snapshot for snapshot in good if snapshot.sha256 == begun] or list(good)
     if len(left) > 1:
-        raise _two(left[0].serial, (f"{each.key} (run {each.run}, {len(each.record)} resources)" for each in left))
+        raise _ambiguous_error(
+            left[0].serial,
+            (f"{candidate.key} (run {candidate.run}, {len(candidate.record)} resources)" for candidate in left),
+        )
     return left[0]
 
 
-def _two(serial: int, named: Iterable[str]) -> UserError:
+def _ambiguous_error(serial: int, named: Iterable[str]) -> UserError:
     return UserError(
         f"state #{serial} was written twice, and nothing says which was committed: {', '.join(sorted(named))}",
         hint="Name the one to continue from: reconciler state repair --snapshot KEY",
     )
 
 
-def _serials(rows: Sequence[SnapshotRow]) -> str:
+def _list_serials(rows: Sequence[SnapshotRow]) -> str:
     serials = list(dict.fromkeys(row.serial for row in rows))
     return ", ".join(f"#{serial}" for serial in serials[:5]) + (" …" if serials[5:] else "") or "none"
 
 
-# What a repair forgets: the runs whose work stays on the clusters, and in no record.
-
-
 @dataclass(frozen=True, slots=True)
 class ForgottenRun:
-    """A run whose work stays on the clusters, and in no record."""
+    """A run whose work stays on the clusters but not in the record."""
 
     run: str
     actions: tuple[str, ...]
-    """What it set out to do, by id; what it did, where only that is left."""
+    """Ids of its actions; of its finished actions if only its result is left."""
     command: str = ""
-    """Empty where only its result is left."""
+    """Empty if only its result is left."""
     who: str | None = None
     started: str | None = None
 
     def __str__(self) -> str:
-        """Name it."""
         return f"run {self.run} ({self.command})" if self.command else f"run {self.run}"
 
     @classmethod
     def of(cls, file: RunFile) -> ForgottenRun:
-        """Say what a run set out to do."""
+        """Return a run with the actions it planned."""
         actions = tuple(str(action["id"]) for action in file.actions)
         return cls(file.run, actions, file.command, file.who, file.started or None)
 
 
 def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[ForgottenRun, ...]:
-    """Return the runs that began on a state or later, the first one first: what they did is forgotten with it."""
-    found: list[ForgottenRun] = []
+    """Return the runs that began on `serial` or later, first one first: their work is forgotten with it."""
+    forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
         file = read_run(store, trace.run)
         if file is not None and file.base_serial < serial:
             break
-        found += [ForgottenRun.of(file)] if file is not None else []
-    return (*reversed(found), *_told_by_results(store, remains.runs, serial))
+        forgotten += [ForgottenRun.of(file)] if file is not None else []
+    return (*reversed(forgotten), *_runs_with_result_only(store, remains.runs, serial))
 
 
-def _told_by_results(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
-    """Yield the runs of which nothing but a result is left, and that ended with a later state."""
+def _runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
+    """Yield runs with a later end of which only the result is left."""
     for trace in runs:
         end = read_end(store, trace.run) if trace.has_result and trace.file_bytes is None else None
         if end is not None and end.serial > serial:
             yield ForgottenRun(trace.run, end.done)
 
 
-# `state unlock`: free a lease whose holder is dead. The same takeover as any other, never a delete.
-
-
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What the open run left: the next apply settles it. `unreadable`: why that cannot be told."""
+    """Work that the open run left, which the next apply settles. `unreadable`: why it is unknown."""
 
     run: str
     in_doubt: tuple[str, ...] = ()
-    """Ids of actions that were begun, and not known to have ended."""
+    """Ids of actions begun, not known to have ended."""
     left: tuple[str, ...] = ()
-    """Ids of actions that were never begun."""
+    """Ids of actions not begun."""
     unreadable: UserError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """A lease that was taken from a run, and what that run left in doubt."""
+    """The result of `unlock`: the lease that was freed, and what its run left."""
 
     was_free: bool
     run: str | None = None
@@ -268,45 +258,45 @@ class Unlocked:
     who: str | None = None
     epoch: int = 0
     open_run: OpenRun | None = None
-    """The run that had begun and not closed; the next apply settles it."""
+    """The open run, which the next apply settles."""
     doubt: Doubt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlocking:
-    """Whose state, which run is known to be dead (`None`: judge by watching one whole lease), and who says so."""
+    """Request to free a lease: `run` is known to be dead (`None`: watch for a whole lease)."""
 
     owner: Owner | None = None
     run: str | None = None
     by_run: str = "unlock"
-    """The run as which the lease is taken, for a moment."""
+    """The run under which `unlock` takes the lease."""
     who: str = "state unlock"
     is_stopped: Callable[[], bool] = lambda: False
 
 
 async def unlock(store: ObjectStore, effects: Effects, wanted: Unlocking) -> Unlocked:
-    """Free the lease: at once where the dead run was named, else after seeing no sign of life for a whole lease.
+    """Free the lease: at once if the dead run is named, else after a whole lease without change.
 
     Raises:
-        LeaseError: It moved, or another run holds it: nothing was changed.
+        LeaseError: The lease is alive or held by another run: nothing was changed.
     """
     watch = Watch()
     first: Lockfile | None = None
     while True:
-        asked = effects.now()
-        found = await effects.call(lambda: read_lockfile(store, owner=wanted.owner))
-        if found is None:
+        sent = effects.now()
+        current = await effects.call(lambda: read_lockfile(store, owner=wanted.owner))
+        if current is None:
             return Unlocked(was_free=True)
-        lockfile = found.lockfile
+        lockfile = current.lockfile
         if lockfile.lease.status == "free":
-            doubt = await effects.call(partial(_doubt, store, lockfile))
+            doubt = await effects.call(partial(_find_doubt, store, lockfile))
             return Unlocked(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
         if wanted.run is None and first is not None and lockfile.nonce != first.nonce:
-            raise _alive(lockfile)
+            raise _alive_error(lockfile)
         first = lockfile
-        idle = watch.idle_s(lockfile, asked=asked, answered=effects.now())
+        idle = watch.idle_s(lockfile, sent=sent, answered=effects.now())
         if _is_dead(lockfile, wanted.run, idle):
-            lease = await _take(store, effects, found, wanted)
+            lease = await _take(store, effects, current, wanted)
             if lease is not None:
                 return await _free(lease, effects, lockfile)
         if wanted.is_stopped():
@@ -323,11 +313,11 @@ def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
     return True
 
 
-async def _take(store: ObjectStore, effects: Effects, found: Read, wanted: Unlocking) -> Lease | None:
-    """Take the lease under the next epoch: the old holder's next write is refused. `None`: it was faster."""
-    held = found.lockfile.lease.model_copy(
+async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: Unlocking) -> Lease | None:
+    """Take the lease under the next epoch, which fences the old holder; `None` if that wrote first."""
+    held = held_file.lockfile.lease.model_copy(
         update={
-            "epoch": found.lockfile.lease.epoch + 1,
+            "epoch": held_file.lockfile.lease.epoch + 1,
             "beat": 0,
             "run": wanted.by_run,
             "holder": nonce(),
@@ -336,25 +326,25 @@ async def _take(store: ObjectStore, effects: Effects, found: Read, wanted: Unloc
             "since": effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
     )
-    ours = found.lockfile.model_copy(update={"lease": held, "nonce": nonce()})
+    ours = held_file.lockfile.model_copy(update={"lease": held, "nonce": nonce()})
     sent = effects.now()
     try:
-        version = await effects.call(lambda: store.swap(KEY, ours.to_bytes(), expected=found.version))
+        version = await effects.call(lambda: store.swap(KEY, ours.to_bytes(), expected=held_file.version))
     except LostRaceError as error:
         if wanted.run is not None:
-            return None  # a beat of the run that was named, unless the next look says otherwise
+            return None  # a renewal of the named run: try again
         current = await effects.call(lambda: read_lockfile(store))
-        raise _alive(found.lockfile if current is None else current.lockfile) from error
+        raise _alive_error(held_file.lockfile if current is None else current.lockfile) from error
     return Lease(store, effects, Read(ours, version), sent=sent)
 
 
 async def _free(lease: Lease, effects: Effects, before: Lockfile) -> Unlocked:
-    """Write into the open run's journal that it was taken over, so that its next intent is refused, and let go."""
+    """Write a takeover into the open run's journal, so that its next intent fails, and free the lease."""
     async with lease:
         if before.open_run is not None:
-            with suppress(UserError):  # of a journal that cannot be read, `doubt` says so
+            with suppress(UserError):  # `doubt` reports an unreadable journal
                 await take_over(lease, effects, before.open_run.run)
-        doubt = await effects.call(lambda: _doubt(lease.store, before))
+        doubt = await effects.call(lambda: _find_doubt(lease.store, before))
     return Unlocked(
         was_free=False,
         run=before.lease.run,
@@ -365,7 +355,7 @@ async def _free(lease: Lease, effects: Effects, before: Lockfile) -> Unlocked:
     )
 
 
-def _doubt(store: ObjectStore, lockfile: Lockfile) -> Doubt | None:
+def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> Doubt | None:
     if lockfile.open_run is None:
         return None
     run = lockfile.open_run.run
@@ -375,11 +365,11 @@ def _doubt(store: ObjectStore, lockfile: Lockfile) -> Doubt | None:
         return Doubt(run, unreadable=error)
     if opened is None:
         return None
-    stands = opened.folded()
-    return Doubt(run, tuple(each.id for each in stands.in_doubt), tuple(each.id for each in stands.left))
+    progress = opened.folded()
+    return Doubt(run, tuple(action.id for action in progress.in_doubt), tuple(action.id for action in progress.left))
 
 
-def _alive(lockfile: Lockfile) -> LeaseError:
+def _alive_error(lockfile: Lockfile) -> LeaseError:
     lease = lockfile.lease
     return LeaseError(
         f"the lease moved while it was watched: {lease.who}, run {lease.run}, is alive",
@@ -387,83 +377,85 @@ def _alive(lockfile: Lockfile) -> LeaseError:
     )
 
 
-_KEPT: Final = "lockfile.damaged-{}.json"
-_STRANGER: Final = (
+_COPY_KEY: Final = "lockfile.damaged-{}.json"
+_MOVE_AWAY_HINT: Final = (
     f"Where only {KEY} is the other one's, move it away and rebuild it from what is beside it: reconciler state repair"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What only a person can decide."""
+    """Decisions of the user."""
 
     snapshot: str | None = None
-    """The state to go on from, by serial or key, where the newest one is lost."""
+    """State to continue from, by serial or key, if the newest is lost."""
     without_run: str | None = None
-    """The run to give up, because what it did cannot be told."""
+    """The run to give up, because its work is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What is wrong, and what would mend it."""
+    """Problems of a state and the new lockfile."""
 
     problems: tuple[str, ...]
     base: Snapshot
-    """The state it goes on from."""
+    """The state to continue from."""
     lockfile: Lockfile
     body: bytes | None
-    """The snapshot that has to be written for it: of an older state, or of what a journal says."""
+    """A snapshot to write: an older state under a new serial, or one rebuilt from a journal."""
     rebuilt_from: str | None
-    """The run whose journal says what a lost snapshot said."""
+    """The run whose journal rebuilds a lost snapshot."""
     forgotten: tuple[ForgottenRun, ...]
-    """Runs whose work stays on the clusters, and in no record."""
+    """Runs whose work stays on the clusters but not in the record."""
     given_up: str | None
-    """The run that is not gone on with, and is closed."""
+    """The run that is closed without being resumed."""
     stored: Stored | None
-    """The lockfile that is there."""
+    """The present lockfile."""
     lineage_was: str | None = None
-    """What it says the state's identity is, where every snapshot says another one."""
+    """The lockfile's lineage, if all snapshots have another."""
 
 
 def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *, lineage: str) -> Repair | None:
-    """Return what would mend a state; `None` where nothing is wrong with it.
-
-    `lineage` is the state's identity where nothing is left that says it.
+    """Return the repair of a state; `None` if it has no problems. `lineage` is used if no file has one.
 
     Raises:
-        UserError: It is another's, of a newer version, or a person has to decide: the hint says how.
-        LeaseError: Somebody holds the lease of a lockfile that is no old copy.
+        UserError: It belongs to another owner or a newer version, or the user must decide: see the hint.
+        LeaseError: A process holds the lease of a current lockfile.
     """
     symptoms = find_symptoms(store, remains, owner)
     if not symptoms.problems:
         return None
     symptoms.check_unheld()
-    there = symptoms.lockfile
-    known = lineage_to_keep(store, remains, there) if there is not None else lineage
-    judging = _Judging(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
-    judging.check_owner(owner)
-    base = judging.base()
-    if there is not None and base.snapshot.lineage != known:
+    lockfile = symptoms.lockfile
+    known = lineage_to_keep(store, remains, lockfile) if lockfile is not None else lineage
+    planner = _RepairPlanner(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
+    planner.check_owner(owner)
+    base = planner.base()
+    if lockfile is not None and base.snapshot.lineage != known:
         message = f"{store.url}/{base.snapshot.key} belongs to lineage {base.snapshot.lineage}, the lockfile to {known}"
-        raise UserError(message, hint=f"Files of two states were mixed: restore all files of one of them. {_STRANGER}")
-    found = judging.repair(symptoms.problems, owner, base)
-    return replace(found, lineage_was=there.lineage) if there is not None and there.lineage != known else found
+        raise UserError(
+            message, hint=f"Files of two states were mixed: restore all files of one of them. {_MOVE_AWAY_HINT}"
+        )
+    repair = planner.repair(symptoms.problems, owner, base)
+    return (
+        replace(repair, lineage_was=lockfile.lineage) if lockfile is not None and lockfile.lineage != known else repair
+    )
 
 
 def mend(store: ObjectStore, repair: Repair) -> str | None:
-    """Write what was judged; return where the lockfile that was there is kept.
+    """Write the repair; return the key of the old lockfile's copy.
 
     Raises:
-        LeaseError: Somebody wrote it meanwhile; it was left as they wrote it.
+        LeaseError: Another process wrote the lockfile, which was left unchanged.
     """
     if repair.given_up is not None:
-        with suppress(UserError):  # a journal that cannot be read cannot be gone on with either
+        with suppress(UserError):  # an unreadable journal cannot be resumed either
             close_journal(store, repair.given_up, epoch=repair.lockfile.lease.epoch)
     if repair.body is not None and repair.lockfile.state is not None:
         keep_snapshot(store, repair.lockfile.state.key, repair.body)
-    kept = _KEPT.format(nonce()) if repair.stored is not None else None
-    if repair.stored is not None and kept is not None:
-        store.swap(kept, repair.stored.body, expected=None)
+    copy_key = _COPY_KEY.format(nonce()) if repair.stored is not None else None
+    if repair.stored is not None and copy_key is not None:
+        store.swap(copy_key, repair.stored.body, expected=None)
     try:
         store.swap(KEY, repair.lockfile.to_bytes(), expected=repair.stored.version if repair.stored else None)
     except LostRaceError as error:
@@ -471,58 +463,56 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
             f"{store.url}/{KEY} was written by another process in the meantime",
             hint="It was left as they wrote it. Look again: reconciler state repair",
         ) from error
-    return kept
+    return copy_key
 
 
-class _Judging:
-    """One look at what is left, with what a person decided."""
+class _RepairPlanner:
+    """Planner of a repair from the remaining files and the user's choice."""
 
     def __init__(
         self, store: ObjectStore, remains: Remains, choice: Choice, lineage: str, current: Lockfile | None
     ) -> None:
-        """`current`: the lockfile, where what it says of lease and open run is so."""
+        """`current` is the lockfile if its lease and open run are valid."""
         self._store = store
         self._remains = remains
         self._choice = choice
         self._lineage = lineage
         self._current = current
         self._last = last_run(store, remains)
-        self._reached = reached(store, remains, self._last)
+        self._last_serial = reached(store, remains, self._last)
 
     def check_owner(self, owner: Owner) -> None:
-        """Refuse a state whose runs were another's."""
+        """Reject a state whose last run was another owner's."""
         file = self._last.file if self._last is not None else None
         if file is not None:
             check_owner(Owner(file.workspace, file.environment), owner, self._store.url)
 
     def base(self) -> Base:
-        """Return the state to go on from."""
         if self._choice.snapshot is not None:
-            told = self._choice.snapshot
-            return told_base(self._store, self._remains, told, self._reached, lineage=self._lineage)
-        return newest_base(self._store, self._remains, self._last, self._reached, lineage=self._lineage)
+            chosen = self._choice.snapshot
+            return chosen_base(self._store, self._remains, chosen, self._last_serial, lineage=self._lineage)
+        return newest_base(self._store, self._remains, self._last, self._last_serial, lineage=self._lineage)
 
     def repair(self, problems: tuple[str, ...], owner: Owner, base: Base) -> Repair:
-        """Return what would mend it."""
-        given_up, opened = self._given_up(base), None
+        given_up, opened = self._find_abandoned_run(base), None
         if given_up is None and self._last is not None:
             try:
-                opened = self._taken_up(self._last, base)
+                opened = self._find_run_to_resume(self._last, base)
             except NewerFormatError:
                 raise
             except UserError as error:
                 if self._choice.snapshot is None:
                     raise self._ask(self._last, base, error) from error
-                given_up = self._last  # who names the state to go on from has said what to do without
+                given_up = self._last  # the choice of a snapshot implies giving the run up
         is_over = opened is None or opened.written.is_closed
-        rebuilt = opened if is_over and opened is not None and _says_more(opened, base) else None
-        state, body = self._state(base.snapshot, rebuilt)
+        rebuilt = opened if is_over and opened is not None and _adds_to_base(opened, base) else None
+        state, body = self._next_state(base.snapshot, rebuilt)
         file = self._last.file if self._last is not None else None
         lockfile = Lockfile(
             lineage=base.snapshot.lineage,
             workspace=owner.workspace,
             environment=owner.environment,
-            serial=base.snapshot.serial if body is None else self._reached.serial + 1,
+            serial=base.snapshot.serial if body is None else self._last_serial.serial + 1,
             state=state,
             lease=LeaseEntry(epoch=self._remains.epoch + 1, status="free", beat=0, lease_s=Terms().lease_s),
             open_run=None if opened is None or is_over else _open(opened.file),
@@ -540,11 +530,11 @@ class _Judging:
             stored=self._remains.stored,
         )
 
-    def _given_up(self, base: Base) -> LastRun | None:
-        """Return the run that wrote last, if a person gave it up: by name, or by going back further than it began.
+    def _find_abandoned_run(self, base: Base) -> LastRun | None:
+        """Return the last run if the user gave it up, by name or by choosing an older state.
 
         Raises:
-            UserError: It cannot be gone on with, and nobody has decided yet.
+            UserError: It cannot be resumed, and the user must decide.
         """
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
         if named is not None and (last is None or last.run != named):
@@ -557,8 +547,8 @@ class _Judging:
             raise self._ask_for_snapshot(base)
         return last if named is not None or begun > base.snapshot.serial else None
 
-    def _taken_up(self, last: LastRun, base: Base) -> Unfinished | None:
-        """Return the run that wrote last, unless all of it is in the base.
+    def _find_run_to_resume(self, last: LastRun, base: Base) -> UnfinishedRun | None:
+        """Return the last run, unless the base contains all of it.
 
         Raises:
             UserError: It cannot be read.
@@ -573,28 +563,29 @@ class _Judging:
         if is_ended and not is_closed:
             message = f"the journal of run {last.run} is cut short: the run ended, and its journal does not say so"
             raise UserError(message, hint=RESTORE)
-        # What a closed run did may all be in the base, and its own base be gone by now.
+        # The base may contain all of a closed run, whose own base may be gone.
         if is_closed and not base.damaged and (base.is_older or is_ended or not _is_of(last.file, base)):
             return None
-        found = read_unfinished(self._store, last.file)
-        if is_closed and base.damaged and self._choice.snapshot is None and not self._made_newest(last, found, base):
+        unfinished = read_unfinished(self._store, last.file)
+        if (
+            is_closed
+            and base.damaged
+            and self._choice.snapshot is None
+            and not self._wrote_newest(last, unfinished, base)
+        ):
             raise self._ask_for_snapshot(base)
-        return found
+        return unfinished
 
-    def _made_newest(self, last: LastRun, closed: Unfinished, base: Base) -> bool:
-        """Tell whether the newest state, which is lost, is surely of the run that wrote last, and of none after it.
-
-        The files of a later run may be lost, too: then this one's journal says what the state was before.
-        """
+    def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: Base) -> bool:
+        """Return whether the lost newest state is surely of the last run, not of a later run whose files are lost."""
         if last.end is not None:
-            return last.end.serial == self._reached.serial
+            return last.end.serial == self._last_serial.serial
         if self._current is not None and closed.file.epoch == self._current.lease.epoch:
             return True
-        is_next = self._reached.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
+        is_next = self._last_serial.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
         return is_next and closed.folded().record != base.snapshot.record
 
     def _ask(self, last: LastRun, base: Base, error: UserError) -> UserError:
-        """Say that the run that wrote last cannot be read, and how to go on."""
         if base.damaged:
             return self._ask_for_snapshot(base)
         return UserError(
@@ -603,9 +594,9 @@ class _Judging:
             f"reconciler state repair --without-run {last.run}",
         )
 
-    def _state(self, base: Snapshot, rebuilt: Unfinished | None) -> tuple[StatePointer | None, bytes | None]:
-        """Return the state to point at, and its body where it is a new one: serials only grow."""
-        top = self._reached.serial
+    def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
+        """Return the state's pointer, and its body if it is new: serials only grow."""
+        top = self._last_serial.serial
         if rebuilt is not None:
             return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.folded().record)
         if base.serial != top:
@@ -613,34 +604,35 @@ class _Judging:
         return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
 
     def _forgotten(
-        self, base: Snapshot, given_up: LastRun | None, opened: Unfinished | None
+        self, base: Snapshot, given_up: LastRun | None, opened: UnfinishedRun | None
     ) -> tuple[ForgottenRun, ...]:
-        """Return the runs whose work will stand in no record."""
         own = (ForgottenRun.of(given_up.file),) if given_up is not None and given_up.file is not None else ()
         if self._choice.snapshot is None:
             return own
-        kept = opened.file.run if opened is not None else None
+        resumed_run = opened.file.run if opened is not None else None
         later = runs_after(self._store, self._remains, base.serial)
-        return tuple(run for run in later if run.run != kept) or own
+        return tuple(run for run in later if run.run != resumed_run) or own
 
     def _ask_for_snapshot(self, base: Base) -> UserError:
-        why = base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._reached.serial} any more"
+        why = (
+            base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._last_serial.serial} any more"
+        )
         runs = runs_after(self._store, self._remains, base.snapshot.serial)
-        told = f", and forgets what {', '.join(map(str, runs))} did" if runs else ""
+        lost = f", and forgets what {', '.join(map(str, runs))} did" if runs else ""
         return UserError(
             f"{why}, and no journal says what it said",
-            hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to continue from it{told}: "
+            hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to continue from it{lost}: "
             f"reconciler state repair --snapshot {base.snapshot.serial}",
         )
 
 
 def _is_of(file: RunFile, base: Base) -> bool:
-    """Tell whether a run began on a state or committed it, so that the next one may be its own, too."""
+    """Return whether the run began on the base or committed it."""
     return base.snapshot.run == file.run or base.snapshot.serial == file.base_serial
 
 
-def _says_more(closed: Unfinished, base: Base) -> bool:
-    """Tell whether the journal of a closed run says something that the base does not, and should."""
+def _adds_to_base(closed: UnfinishedRun, base: Base) -> bool:
+    """Return whether the journal of a closed run has results that the base lacks."""
     is_its_own = bool(base.damaged) or _is_of(closed.file, base)
     return is_its_own and closed.folded().record != base.snapshot.record
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
 _RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+(?:,"settles":"([^"\\]*)")?}\Z')
-"""How a snapshot ends: its keys are sorted, so who wrote it is found without reading ten thousand resources."""
+"""The end of a snapshot: keys are sorted, so its run is found without parsing the resources."""
 _TAIL: Final = 512
 _LEVEL: Final = 6
 _RESTORE: Final = (
@@ -37,26 +37,26 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state. Serial 0 is the empty one, before anything was applied; it is no object and has no `sha256`."""
+    """A state. Serial 0 is the empty state, which is no object and has no `sha256`."""
 
     lineage: str
     serial: int
     sha256: str = ""
-    """Of the stored object's bytes."""
+    """Digest of the stored object."""
     record: Record = field(default_factory=dict)
     run: str = ""
     """The run that committed it."""
     key: str = ""
     previous: str | None = None
-    """The snapshot it was made from: of two with one serial, the next one names which was committed."""
+    """Key of the previous snapshot; it tells which of two snapshots of one serial was committed."""
     bytes: int = 0
     lockfile: Lockfile | None = field(default=None, compare=False)
-    """The lockfile that named it, where it was read through one: who holds the lease, and which run is open."""
+    """The lockfile through which it was read, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """One line of the history. A serial stands twice where a run was stopped between writing and committing."""
+    """A line of the history. Two lines have one serial if a run died between writing and committing."""
 
     serial: int
     key: str
@@ -64,20 +64,20 @@ class SnapshotRow:
 
 
 def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
-    """Return the state as it is now; `None` where nothing was ever applied. Takes no lock.
+    """Return the current state; `None` if nothing was ever applied. Takes no lock.
 
     Raises:
-        UserError: The state is another's, lost, damaged, or written by a newer version.
+        UserError: The state is another's, lost, damaged, or of a newer version.
     """
-    found = read_lockfile(store, owner=owner)
-    return None if found is None else snapshot_of(store, found.lockfile)
+    lockfile = read_lockfile(store, owner=owner)
+    return None if lockfile is None else snapshot_of(store, lockfile.lockfile)
 
 
 def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
-    """Return the snapshot a lockfile names.
+    """Return the snapshot that a lockfile names.
 
     Raises:
-        UserError: It is missing, is not what the lockfile says, or was written by a newer version.
+        UserError: It is missing, of a newer version, or differs from the lockfile.
     """
     pointer = lockfile.state
     if pointer is None:
@@ -87,18 +87,18 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     if digest != pointer.sha256:
         message = f"{store.url}/{pointer.key} is damaged: its sha256 is {digest}, the lockfile says {pointer.sha256}"
         raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
-    found = _decode(body, f"{store.url}/{pointer.key}", pointer.key, digest)
-    if (found.lineage, found.serial) != (lockfile.lineage, lockfile.serial):
-        message = f"{store.url}/{pointer.key} belongs to lineage {found.lineage}, the lockfile to {lockfile.lineage}"
+    snapshot = _decode(body, f"{store.url}/{pointer.key}", pointer.key, digest)
+    if (snapshot.lineage, snapshot.serial) != (lockfile.lineage, lockfile.serial):
+        message = f"{store.url}/{pointer.key} belongs to lineage {snapshot.lineage}, the lockfile to {lockfile.lineage}"
         raise UserError(message, hint="Files of two states were mixed: restore all files of one of them from a backup.")
-    return replace(found, lockfile=lockfile)
+    return replace(snapshot, lockfile=lockfile)
 
 
 def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
-    """Return the state as it was committed under `serial`; `current` is the state as it is, where that was read.
+    """Return the state committed as `serial`; `current` saves a read.
 
     Raises:
-        UserError: It is not kept, or damaged.
+        UserError: It does not exist, or is damaged.
     """
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
@@ -115,21 +115,21 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
 
 
 def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
-    """Return what one line of the history holds.
+    """Return the snapshot of a history line.
 
     Raises:
-        UserError: It is missing, is not what its name says, of another lineage, or was written by a newer version.
+        UserError: It is missing, of another lineage or a newer version, or its name is wrong.
     """
-    found = _read(store, row.key)
-    if found.serial != row.serial or lineage not in {None, found.lineage}:
-        held = f"state #{found.serial} of lineage {found.lineage}"
-        message = f"{store.url}/{row.key} holds {held}, but its file name says another one"
+    snapshot = _read(store, row.key)
+    if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
+        actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
+        message = f"{store.url}/{row.key} holds {actual}, but its file name says another one"
         raise UserError(message, hint="Files of two states were mixed: restore all files of one of them from a backup.")
-    return found
+    return snapshot
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
-    """Return what was recorded in the snapshot of a serial and digest; nothing for serial 0.
+    """Return the record of the snapshot of a serial and digest; empty for serial 0.
 
     Raises:
         UserError: It is missing or damaged.
@@ -137,15 +137,15 @@ def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
-    found = _read(store, key)
-    if found.sha256 != sha256_:
-        message = f"{store.url}/{key} is damaged: its sha256 is {found.sha256}, and was {sha256_}"
+    snapshot = _read(store, key)
+    if snapshot.sha256 != sha256_:
+        message = f"{store.url}/{key} is damaged: its sha256 is {snapshot.sha256}, and was {sha256_}"
         raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
-    return found.record
+    return snapshot.record
 
 
 def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
-    """Return every snapshot kept, newest first."""
+    """Return all stored snapshots, newest first."""
     rows = [
         SnapshotRow(int(parts[1]), listed.key, listed.size)
         for listed in store.list(STATE_PREFIX)
@@ -156,35 +156,35 @@ def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRuns:
-    """Who made a snapshot: the run that wrote it, and the run left open whose work it records, if it settled one."""
+    """The run that wrote a snapshot, and the open run whose work it settled."""
 
     run: str
     settles: str | None = None
 
 
 def runs_of(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
-    """Return who made a snapshot, without reading what it holds; `None` where it cannot be read."""
+    """Return the runs of a snapshot without parsing its resources; `None` if unreadable."""
     try:
         plain = gzip.decompress(_fetch(store, row.key))
-        found = _RUN.search(plain[-_TAIL:])
-        if found is None:
+        match = _RUN.search(plain[-_TAIL:])
+        if match is None:
             whole = orjson.loads(plain)
             return SnapshotRuns(str(whole["run"]), whole.get("settles"))
-        return SnapshotRuns(found[1].decode(), found[2].decode() if found[2] else None)
+        return SnapshotRuns(match[1].decode(), match[2].decode() if match[2] else None)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
         return None
 
 
 def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
-    """Return the run that wrote a snapshot; `None` where it cannot be read."""
-    found = runs_of(store, row)
-    return None if found is None else found.run
+    """Return the run that wrote a snapshot; `None` if unreadable."""
+    runs = runs_of(store, row)
+    return None if runs is None else runs.run
 
 
 def encode(lockfile: Lockfile, run: str, record: Record, *, settles: str | None = None) -> tuple[StatePointer, bytes]:
-    """Return the body of the snapshot that follows what `lockfile` names, and its pointer. Same record, same bytes.
+    """Return the pointer and body of the next snapshot after the lockfile's. Equal records give equal bytes.
 
-    `settles`: the run left open whose work it records.
+    `settles` is the open run whose work it contains.
     """
     previous = "" if lockfile.state is None else lockfile.state.key
     return encode_after(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record, settles=settles)
@@ -193,7 +193,7 @@ def encode(lockfile: Lockfile, run: str, record: Record, *, settles: str | None 
 def encode_after(
     before: Snapshot, run: str, record: Record, *, settles: str | None = None
 ) -> tuple[StatePointer, bytes]:
-    """Return the body of the snapshot that follows another one, and its pointer."""
+    """Return the pointer and body of the next snapshot after `before`."""
     serial = before.serial + 1
     head = {"format": FORMAT, "lineage": before.lineage, "serial": serial, "previous": before.key or None, "run": run}
     if settles is not None:
@@ -240,7 +240,7 @@ def _previous_of(store: ObjectStore, row: SnapshotRow) -> str | None:
     try:
         return _read(store, row.key).previous
     except UserError:
-        return None  # a snapshot that nobody committed, or that is damaged, says nothing of another
+        return None  # an uncommitted or damaged snapshot proves nothing
 
 
 def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
@@ -279,7 +279,7 @@ def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorde
 
 
 def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
-    """Read a resource. Thousands of topics share a few specs: each is read once, and the frozen model shared."""
+    """Parse a resource; topics share few specs, so each spec is parsed once."""
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
         return RESOURCE.validate_python({**raw, "spec": specs[known]})
@@ -289,19 +289,16 @@ def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Re
     return resource
 
 
-# Which live things the state is about, read without reading what they are: a fraction of the time.
-
-
 def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> Mapping[Address, str | None]:
-    """Return the incarnation of every recorded resource of a kind; empty where nothing was ever applied.
+    """Return the incarnations of all recorded resources of a kind, without parsing them.
 
     Raises:
-        UserError: The state is another's, lost, damaged, or written by a newer version.
+        UserError: The state is another's, lost, damaged, or of a newer version.
     """
-    found = read_lockfile(store, owner=owner)
-    if found is None or found.lockfile.state is None:
+    lockfile = read_lockfile(store, owner=owner)
+    if lockfile is None or lockfile.lockfile.state is None:
         return {}
-    pointer = found.lockfile.state
+    pointer = lockfile.lockfile.state
     stored = store.get(pointer.key)
     if stored is not None and sha256(stored.body).hexdigest() == pointer.sha256:
         try:
@@ -312,6 +309,6 @@ def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> 
                 if entry["address"].startswith(f"{kind}/")
             }
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
-            pass  # read in full below, which says what is wrong with it
-    record = snapshot_of(store, found.lockfile).record
-    return {address: each.incarnation for address, each in record.items() if address.startswith(f"{kind}/")}
+            pass  # the full read below raises the error
+    record = snapshot_of(store, lockfile.lockfile).record
+    return {address: recorded.incarnation for address, recorded in record.items() if address.startswith(f"{kind}/")}

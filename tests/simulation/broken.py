@@ -15,7 +15,7 @@ from reconciler.applying import recovery
 from reconciler.applying.engine import LeaseTurn
 from reconciler.errors import LeaseError, LostRaceError
 from reconciler.objectstore import memory
-from reconciler.state.journal import ActionEnded, Entry, Intent, Written, read_journal
+from reconciler.state.journal import ActionEnded, Entry, Intent, JournalContents, read_journal
 from reconciler.state.lease import Lease, Watch
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
 from tests.simulation.works import ROUND, LedgerJobs, ranges_of
@@ -47,7 +47,7 @@ class Broken:
             yield
 
 
-async def _no_fence(lease: Lease, effects: Effects, run: str) -> Written:
+async def _no_fence(lease: Lease, effects: Effects, run: str) -> JournalContents:
     return await effects.call(lambda: read_journal(lease.store, run))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from reconciler.state.journal import ActionEnded, Closed, Entry, Intent, Page
+from reconciler.state.journal import ActionEnded, Entry, Intent, Page, RunClosed
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
@@ -147,4 +147,4 @@ class History:
 
     def is_closed(self, run: str) -> bool:
         """Tell whether a run's journal says that nothing follows."""
-        return any(isinstance(entry, Closed) for entry in self.entries_of(run))
+        return any(isinstance(entry, RunClosed) for entry in self.entries_of(run))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.state.journal import Page, Unfinished, Written, fold_run, journal_key, read_journal, read_open_run
+from reconciler.state.journal import (
+    JournalContents,
+    Page,
+    UnfinishedRun,
+    fold_run,
+    journal_key,
+    read_journal,
+    read_open_run,
+)
 from reconciler.state.snapshots import encode, snapshot_of
 from tests.simulation.checks import ALWAYS, nothing_is_left_to_do, the_run_is_closed, wrong
 from tests.simulation.machine import WRITES, Fault
@@ -31,7 +39,7 @@ def left_open() -> tuple[int, ...]:
     return tuple(fault.at for fault in each(steps(), WRITES, "crash") if ends[-3] < fault.at < ends[-1])
 
 
-def unfinished(world: World) -> Unfinished:
+def unfinished(world: World) -> UnfinishedRun:
     assert world.history.lockfile is not None
     found = read_open_run(world.state, world.history.lockfile)
     assert found is not None
@@ -39,15 +47,15 @@ def unfinished(world: World) -> Unfinished:
 
 
 @cache
-def whole() -> Unfinished:
+def whole() -> UnfinishedRun:
     """Return a run with all of its journal but the state's last commit."""
     found = unfinished(died_at(left_open()[-1]))
     assert found.written.is_closed
     return found
 
 
-def prefix(found: Unfinished, length: int) -> Written:
-    return Written(found.file.run, found.written.pages[:length])
+def prefix(found: UnfinishedRun, length: int) -> JournalContents:
+    return JournalContents(found.file.run, found.written.pages[:length])
 
 
 def test_folding_a_longer_prefix_knows_what_a_shorter_one_knew() -> None:

@@ -12,12 +12,12 @@ from reconciler.planning.saved_plan import stored_action
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import (
     ActionEnded,
-    Closed,
-    Detached,
     Entry,
     Intent,
     Journal,
     ResultFile,
+    RunClosed,
+    RunDetached,
     RunFile,
     fold_run,
     read_journal,
@@ -70,7 +70,7 @@ async def _run(
     await journal.append([Intent(id=create(name).id) for name in names])
     ended = [create(name) for name in names if done is None or name in done]
     entries: list[Entry] = [ActionEnded(id=action.id, incarnation=f"id-{action.address}") for action in ended]
-    await journal.append([*entries, Closed(status="done") if done is None else Detached(left=())])
+    await journal.append([*entries, RunClosed(status="done") if done is None else RunDetached(left=())])
     before = await lease.snapshot()
     record = fold_run(before.record, [create(name) for name in names], read_journal(store, run)).record
     await lease.close(record if commits else None, keeps_run=done is not None)

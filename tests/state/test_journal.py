@@ -15,16 +15,16 @@ from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
     ActionSkipped,
-    Closed,
-    Detached,
     Entry,
-    Folded,
     Intent,
     Journal,
+    JournalContents,
     Page,
-    TakenOver,
-    Written,
-    detached,
+    RunClosed,
+    RunDetached,
+    RunProgress,
+    RunTakenOver,
+    detached_entries,
     fold_run,
     journal_key,
     read_journal,
@@ -106,10 +106,10 @@ async def test_what_is_left_to_others_is_written_in_pages_of_a_mebibyte_too() ->
     store = MemoryStore()
     left = tuple(f"create:topic/west/{number:0100}" for number in range(20_000))
     _, _, journal = await begun(store)
-    await journal.append(detached(left))
+    await journal.append(detached_entries(left))
     found = read_journal(store, "one")
     assert max(len(page.to_bytes()) for page in found.pages) <= 1 << 20
-    assert tuple(name for entry in found.entries if isinstance(entry, Detached) for name in entry.left) == left
+    assert tuple(name for entry in found.entries if isinstance(entry, RunDetached) for name in entry.left) == left
 
 
 @pytest.mark.parametrize("harms", [["lose"], ["fail"], ["fail", "lose"], ["fail"] * 12])
@@ -170,14 +170,14 @@ async def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
     late = Page(run="one", seq=1, epoch=1, nonce="late", entries=(Intent(id="a"),))
     lease, effects, _ = await begun(store)
     found = await take_over(lease, effects, "one")
-    assert found.entries == (Intent(id="a"), TakenOver(run="one", who="one@host"))
+    assert found.entries == (Intent(id="a"), RunTakenOver(run="one", who="one@host"))
 
 
 @simulated
 async def test_a_closed_journal_is_not_taken_over() -> None:
     store = MemoryStore()
     lease, effects, journal = await begun(store)
-    await journal.append([Closed(status="done")])
+    await journal.append([RunClosed(status="done")])
     assert (await take_over(lease, effects, "one")).is_closed
     assert len(written(store)) == 1
 
@@ -300,14 +300,14 @@ CREATE, SECOND, DELETE, FORGET = (action.id for action in ACTIONS)
 BASE = record("old", "ghost", "kept")
 
 
-def fold(*pages: tuple[Entry, ...], further: tuple[Entry, ...] = ()) -> Folded:
+def fold(*pages: tuple[Entry, ...], further: tuple[Entry, ...] = ()) -> RunProgress:
     written = tuple(
         Page(run="r", seq=seq, epoch=1, nonce="n", entries=entries) for seq, entries in enumerate(pages, start=1)
     )
-    return fold_run(BASE, ACTIONS, Written("r", written), further)
+    return fold_run(BASE, ACTIONS, JournalContents("r", written), further)
 
 
-def names(folded: Folded) -> list[str]:
+def names(folded: RunProgress) -> list[str]:
     return [address.rpartition("/")[2] for address in folded.record]
 
 
@@ -353,7 +353,7 @@ def test_what_was_refused_or_skipped_is_not_done_nor_in_doubt_nor_left() -> None
 def test_what_was_made_before_its_rules_were_refused_is_recorded_as_ours_without_them() -> None:
     ruled = resource({"topic": "new", "acls": [{"principal": "User:x", "operations": ["read"]}]})
     entries = (Intent(id=CREATE), ActionRefused(id=CREATE, error="no", hint="h", is_made=True, incarnation="i"))
-    written = Written("r", (Page(run="r", seq=1, epoch=1, nonce="n", entries=entries),))
+    written = JournalContents("r", (Page(run="r", seq=1, epoch=1, nonce="n", entries=entries),))
     folded = fold_run(BASE, (Create(address=ruled.address, after=ruled),), written)
     recorded = folded.record[NEW.address]
     assert (recorded.resource, recorded.ownership, recorded.incarnation) == (NEW, "created", "i")
@@ -366,7 +366,7 @@ def test_an_intent_after_a_refusal_is_in_doubt_again() -> None:
 
 
 def test_what_was_done_under_another_epoch_after_a_takeover_counts_the_same() -> None:
-    taken = TakenOver(run="s", who="them")
+    taken = RunTakenOver(run="s", who="them")
     folded = fold((Intent(id=CREATE),), (taken,), (ActionEnded(id=CREATE, is_settled=True),))
     assert folded.done == (CREATE,)
     assert not folded.in_doubt
@@ -385,8 +385,8 @@ def test_what_could_not_be_written_counts_as_if_it_were() -> None:
 
 
 def test_a_run_that_was_stopped_is_open_and_a_closed_one_is_not() -> None:
-    assert not fold((Detached(left=(CREATE,)),)).is_closed
-    assert fold((Detached(left=(CREATE,)),), (Closed(status="superseded"),)).is_closed
+    assert not fold((RunDetached(left=(CREATE,)),)).is_closed
+    assert fold((RunDetached(left=(CREATE,)),), (RunClosed(status="superseded"),)).is_closed
 
 
 def test_the_base_stays_as_it_is() -> None:

@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.journal import Intent, TakenOver, journal_key, read_journal
+from reconciler.state.journal import Intent, RunTakenOver, journal_key, read_journal
 from reconciler.state.lease import Notice, Patience, TookOver, Watch, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Terms, read_lockfile
 from reconciler.state.repair import Unlocked, Unlocking, unlock
@@ -342,9 +342,9 @@ def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_questio
 
     lockfile = simulate(taken())
     watch = Watch()
-    assert watch.idle_s(lockfile, asked=0, answered=5) == 0
-    assert watch.idle_s(lockfile, asked=80, answered=99) == 75
-    assert watch.idle_s(lockfile.with_beat(), asked=100, answered=101) == 0
+    assert watch.idle_s(lockfile, sent=0, answered=5) == 0
+    assert watch.idle_s(lockfile, sent=80, answered=99) == 75
+    assert watch.idle_s(lockfile.with_beat(), sent=100, answered=101) == 0
 
 
 # -- everything at once
@@ -413,7 +413,7 @@ async def test_the_next_intent_of_whoever_was_thought_dead_is_refused() -> None:
     with pytest.raises(LeaseError):
         await lease.renew()
     (entry,) = read_journal(store, "paused").entries
-    assert isinstance(entry, TakenOver)
+    assert isinstance(entry, RunTakenOver)
     assert entry.who == "anna@build-7"
 
 

@@ -295,7 +295,7 @@ class Overtaken(MemoryStore):
         assert found is not None
         lease = found.lockfile.lease
         raised = found.lockfile.model_copy(update={"lease": lease.model_copy(update={"epoch": lease.epoch + 1})})
-        super().swap(KEY, raised.freed().with_beat().to_bytes(), expected=found.version)
+        super().swap(KEY, raised.with_free_lease().with_beat().to_bytes(), expected=found.version)
 
 
 @simulated

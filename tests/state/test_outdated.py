@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import UserError
 from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.journal import Closed
+from reconciler.state.journal import RunClosed
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY
 from tests.state.leftovers import body, everything, left, running, told
@@ -68,7 +68,7 @@ def test_a_copy_made_while_the_run_was_going_on_is_told_by_what_the_run_ended_wi
     async def run() -> bytes:
         lease, journal = await running(store, "run-3", "c")
         copy = body(store, KEY)
-        await journal.append([Closed(status="done")])
+        await journal.append([RunClosed(status="done")])
         await lease.close(record("a", "b", "c"))
         return copy
 

@@ -20,7 +20,7 @@ from reconciler.planning.plan import Finding
 from reconciler.planning.settle import scope_of, settle
 from reconciler.resources.address import cluster_address
 from reconciler.runtime.text import counted, no_json, refusal
-from reconciler.state.journal import ActionEnded, AnyEntry, Entry, Unfinished, find_outdated, read_open_run
+from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
 from reconciler.state.lease import doing_of
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, read_snapshot
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Record
 
 
-def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinished | None) -> str | None:
+def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
     """Return a line about a run that is under way or was left open; `None` where none is."""
     if lockfile.lease.status == "held":
         return _under_way(store, lockfile, lockfile.lease)
@@ -50,12 +50,12 @@ def _under_way(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str
     return f"{told}. What it does next may change what you see"
 
 
-def _left_open(found: Unfinished) -> str:
+def _left_open(found: UnfinishedRun) -> str:
     file = found.file
     return f"run {file.run} of {file.who}, begun {file.started}, {_parted(found)}. {_what_next(found)}"
 
 
-def _parted(found: Unfinished) -> str:
+def _parted(found: UnfinishedRun) -> str:
     """Say how it came to be open; doubt only where there is some."""
     stands = found.folded()
     doubt = f"{counted(len(stands.in_doubt), 'action', 'actions', grouping='')} in doubt" if stands.in_doubt else ""
@@ -72,7 +72,7 @@ def _parted(found: Unfinished) -> str:
             assert_never(found.parting)
 
 
-def _what_next(found: Unfinished) -> str:
+def _what_next(found: UnfinishedRun) -> str:
     """Say what goes on from there: only a plan of files can be finished."""
     if found.file.options is None:
         return f"`reconciler apply` settles it; then `{found.file.command}` can be given again"
@@ -148,7 +148,7 @@ class Remembered:
     """The state as it is, and the run that has begun and not closed."""
 
     snapshot: Snapshot | None = None
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedRun | None = None
     in_doubt: tuple[Action, ...] = field(default=())
     """What that run had begun and not ended."""
     unreadable: UserError | None = None
