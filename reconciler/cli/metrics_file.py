@@ -16,7 +16,16 @@ from reconciler.cli.console import err
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.metrics import MIRROR_BYTES, PREFIX, REMOTE, Instruments, Metric, Totals, counted, metrics_of
+from reconciler.operations.metrics import (
+    MIRROR_BYTES,
+    PREFIX,
+    REMOTE,
+    Instruments,
+    Metric,
+    Totals,
+    add_totals,
+    metrics_of,
+)
 from reconciler.resources.measures import COUNTED
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ class MetricsFile:
 
     def write(self, upkeep: Upkeep) -> None:
         """Read the clusters and write the file."""
-        self._totals = counted(self._totals, upkeep)
+        self._totals = add_totals(self._totals, upkeep)
         try:
             measured = self._instruments.read()
             for each in measured:

@@ -15,7 +15,7 @@ from reconciler.lifecycles import UNMOUNT
 from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.operations.plan import (
     BlockedPlanError,
-    Decided,
+    PlanDecision,
     Planned,
     decide,
     decide_unlocked,
@@ -73,29 +73,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions(RunOptions):
-    """How a plan is made, approved and applied."""
+    """Options of `apply`."""
 
     file: Path | None = None
-    """A plan that was saved and approved."""
+    """A saved and approved plan."""
     yes: bool = False
     strict: bool = False
-    """With `file`: refuse also where less than it holds is left to do, or the state or the git commit moved."""
+    """With `file`: also refuse if less than its changes remain, or the state or git commit changed."""
     only_drift: bool = False
-    """Without `file`: only set back what drifted."""
+    """Without `file`: only reset drifted fields."""
     approved_in: Asked | None = None
-    """The pull request whose plan was approved."""
+    """Pull request in which the plan was approved."""
     approved_ms: int | None = None
-    """When it was approved there."""
+    """Time of that approval."""
     approvers: int = 0
-    """How many people its plan asked for."""
+    """Number of approvers that the plan required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a run calls back.
+    """Callbacks of a run.
 
-    `confirm` is asked exactly once, about the very plan that is going to be done: with `yes` or `file` under the
-    lease, else before it is taken. It is not asked where there is nothing to do.
+    `confirm` is called once, for exactly the plan to apply: under the lease with `yes` or `file`, otherwise before
+    taking it. It is not called for an empty plan.
     """
 
     confirm: Callable[[Planned], bool]
@@ -105,25 +105,23 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of it. `result` is `None` where there was nothing to do."""
+    """Result of an apply. `result` is `None` if nothing had to be done."""
 
     planned: Planned
     result: RunResult | None
     skipped: tuple[str, ...]
-    """Approved, and no longer needed."""
+    """Approved actions that were no longer needed."""
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """The state went on since the plan was approved; what is left of the plan is as it was."""
+    """Advance of the state since the approval, if the rest of the plan did not change."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
-    """Bring the clusters to what the files say, or to what a saved plan says of them.
+    """Apply the files, or a saved plan.
 
     Raises:
-        BlockedError: A guard refuses something; nothing was done.
-        StalePlanError: The world no longer matches what was approved; nothing was done.
-        UserError: The plan has errors, or was not confirmed; nothing was done.
-        LeaseError: Someone else is applying.
+        BlockedError: A guard refused an action; nothing was done.
+        StalePlanError: The clusters or state no longer match the approved plan; nothing was done.
     """
     if options.strict and options.file is None:
         raise UsageError(
@@ -150,13 +148,11 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: Planned, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> Applied:
-    """Do a plan of this process, as one that was saved: the same or less. `allow` lifts guards of what it names.
+    """Apply a plan of this process like a saved one. `allow` lifts guards.
 
     Raises:
-        BlockedError: A guard refuses something; nothing was done.
-        StalePlanError: The world no longer matches the plan; nothing was done.
-        UserError: The plan has errors; nothing was done.
-        LeaseError: Another run holds the lease.
+        BlockedError: A guard refused an action; nothing was done.
+        StalePlanError: The clusters or state no longer match the plan; nothing was done.
     """
     if planned.plan.errors:
         raise errors_of(planned.plan.errors)
@@ -181,22 +177,22 @@ def _apply_approved(
     options = replace(options, approved_digest=plan.digest)
     since = plan.base.serial if plan.base else 0
     use = ApprovalUse(since_ms=options.approved_ms, since_serial=since)
-    return _Applying(work, options, hooks, PlanOptions()).run(replace(approved, use=use))
+    return _ApplyRun(work, options, hooks, PlanOptions()).run(replace(approved, use=use))
 
 
 def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
-    """Open what a plan was made from: the files, or the state it goes back to."""
+    """Open the files, or the earlier state, that a plan was made from."""
     return open_work(invocation, select) if back_to is None else open_rollback(invocation, select, back_to)
 
 
 def apply_wanted(
     invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
 ) -> Applied:
-    """Plan what is wanted and do it: at once with `yes`, else after it was confirmed."""
+    """Plan and apply: at once with `yes`, otherwise after confirmation."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
     options = _with_approval(work, options)
-    applying = _Applying(work, options, hooks, wanted)
+    applying = _ApplyRun(work, options, hooks, wanted)
     if options.approved_digest is not None:
         use = ApprovalUse(since_ms=options.approved_ms, pull_request=options.pull_request)
         return applying.run(ApprovedDigest(options.approved_digest, use))
@@ -204,48 +200,47 @@ def apply_wanted(
 
 
 def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
-    """Return the options with what was approved in a pull request, where that is to be looked up.
+    """Add the approval of a pull request to the options, if one is named.
 
     Raises:
-        StalePlanError: The command line expects another plan than was approved there.
-        UsageError: It names approvers as well.
+        StalePlanError: `--expect-digest` names another plan.
     """
     if options.approved_in is None:
         return options
     if options.approved_by:
         message = "--approved-by cannot be combined with --approved-in: only who approved the pull request counts"
         raise UsageError(message, hint="Leave --approved-by out, and unset RECONCILER_APPROVED_BY.")
-    from reconciler.operations.comment import approved_request  # noqa: PLC0415 - only who asks a forge pays
+    from reconciler.operations.comment import approved_request  # noqa: PLC0415 - only needed to query a forge
 
-    found = approved_request(
+    request = approved_request(
         work.invocation, work.loaded.workspace.metadata.name, work.select.environment, options.approved_in
     )
-    if options.approved_digest not in {None, found.digest}:
-        message = f"{found.digest[:8]} was approved in {found.url}, and {str(options.approved_digest)[:8]} is expected"
+    if options.approved_digest not in {None, request.digest}:
+        message = (
+            f"{request.digest[:8]} was approved in {request.url}, and {str(options.approved_digest)[:8]} is expected"
+        )
         raise StalePlanError(message, hint="Nothing was done. Leave --expect-digest out, or have that plan approved.")
     return replace(
         options,
-        approved_digest=found.digest,
-        approved_ms=found.at_ms,
-        approvers=found.approvers,
-        approved_by=found.by,
-        pull_request=found.url or options.pull_request,
+        approved_digest=request.digest,
+        approved_ms=request.at_ms,
+        approvers=request.approvers,
+        approved_by=request.by,
+        pull_request=request.url or options.pull_request,
     )
 
 
 def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
-    """Plan again as the open run did, and do what of its plan is left."""
+    """Plan again with the options of the interrupted run, and finish its plan."""
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
-    kept = resumable(open_state(invocation, select))
-    work = _open_again(invocation, select_of(kept, workspace_folder(invocation)), kept.get("back_to"))
+    saved_options = resumable(open_state(invocation, select))
+    work = _open_again(invocation, select_of(saved_options, workspace_folder(invocation)), saved_options.get("back_to"))
     work.warn_about_local_state()
-    return _Applying(work, options, hooks, PlanOptions(**kept["wanted"])).run(None)
+    return _ApplyRun(work, options, hooks, PlanOptions(**saved_options["wanted"])).run(None)
 
 
-class _Applying:
-    """One `apply`, with what it has found so far."""
-
+class _ApplyRun:
     def __init__(self, work: Work, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions) -> None:
         self._work = work
         self._options = options
@@ -254,7 +249,7 @@ class _Applying:
         self._places = RefusalPlaces(work.loaded)
 
     def ask_and_run(self) -> Applied:
-        """Plan without a lock, ask once, and do the same or less under the lease."""
+        """Plan without a lock, ask for confirmation, then apply the same or less under the lease."""
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
         planned = show_decided(self._work, decided, started_ms)
@@ -262,9 +257,9 @@ class _Applying:
         _check_blocked(planned)
         self._check_approvers(planned)
         if planned.plan.is_empty:
-            # What an earlier run left is settled also where the plan is empty.
+            # An empty plan still has to settle an interrupted run.
             is_settled = not decided.remembered.has_open_run
-            is_settled = is_settled and not self._to_tell(decided)
+            is_settled = is_settled and not self._clusters_to_update(decided)
             return Applied(planned, None, (), None) if is_settled else self.run(None)
         if not self._options.leaves_jobs:
             site = self._work
@@ -273,8 +268,8 @@ class _Applying:
         return self.run(Approved(planned.plan), is_confirmed=True)
 
     def run(self, approved: Approved | ApprovedDigest | None, *, is_confirmed: bool = False) -> Applied:
-        """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
-        found: list[tuple[Planned, ApprovalCheck | None]] = []
+        """Plan under the lease and apply what was approved; `None`: everything planned."""
+        checked_plans: list[tuple[Planned, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: Basis) -> ToDo:
             decided, planned = self._plan(basis.snapshot)
@@ -282,49 +277,53 @@ class _Applying:
             before = () if basis.settled is None else basis.settled.run.file.approved_by
             if basis.is_again:
                 doubtful = basis.settled.doubtful if basis.settled is not None else frozenset()
-                planned = _limited(planned, [each for each in planned.plan.actions if each.address in doubtful])
+                planned = _limit_plan(
+                    planned, [action for action in planned.plan.actions if action.address in doubtful]
+                )
                 if self._options.resumes and basis.settled is not None:
-                    planned = _limited(planned, basis.settled.run.actions)
+                    planned = _limit_plan(planned, basis.settled.run.actions)
                 elif approved is not None or not self._options.yes:
-                    planned = _limited(planned, found[-1][0].plan.actions)
+                    planned = _limit_plan(planned, checked_plans[-1][0].plan.actions)
                 _check_blocked(planned)
                 self._check_approvers(planned, before)
-                return self._to_do(planned, decided)
-            held = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
+                return self._build_work(planned, decided)
+            check = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
-                rest = rest_of(basis.settled, planned.plan, _found(decided))
-                planned, held = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
-            found.append((planned, held))
-            if held is not None:
-                self._hooks.report(Approval(held.difference.not_needed, held.advance))
+                rest = rest_of(basis.settled, planned.plan, _rest_of_run(decided))
+                planned, check = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
+            checked_plans.append((planned, check))
+            if check is not None:
+                self._hooks.report(Approval(check.difference.not_needed, check.advance))
             _check_blocked(planned)
             self._check_approvers(planned, before)
             if not is_confirmed and not planned.plan.is_empty:
                 require_confirmation(self._hooks.confirm(planned))
-            return self._to_do(planned, decided)
+            return self._build_work(planned, decided)
 
         wish = RunRequest(
             command=self._command,
             options=self._options,
-            drives=self._drives,
+            drives=self._may_drive,
             gives_up=lambda address: cluster_of(address) not in self._work.to_read,
         )
-        report = self._places.reporting(self._hooks.report)
+        report = self._places.wrap_report(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
-        planned, held = found[-1]
-        verdict = verdict_of(result, self._places.placed)
+        planned, check = checked_plans[-1]
+        verdict = verdict_of(result, self._places.add_place)
         if result is not None and result.is_stopped and verdict is not None:
-            told = halted_of(self._work.providers, planned.plan.actions, result.not_started)
-            verdict.message = "; ".join([verdict.message, *(each.message for each in told)])
-            verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(each.hint for each in told)]))
-        if held is None:
+            halted_errors = halted_of(self._work.providers, planned.plan.actions, result.not_started)
+            verdict.message = "; ".join([verdict.message, *(error.message for error in halted_errors)])
+            verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(error.hint for error in halted_errors)]))
+        if check is None:
             return Applied(planned, result, (), verdict)
-        return Applied(planned, result, held.difference.not_needed, verdict, held.advance)
+        return Applied(planned, result, check.difference.not_needed, verdict, check.advance)
 
-    def _drives(self, action: Transition) -> bool:
-        """Tell whether to end what was begun: not what is excluded, is to be failed over, or no longer (un)mounted."""
+    def _may_drive(self, action: Transition) -> bool:
+        """Report whether to finish a transition: not if excluded, failed over, or its Mounting changed."""
         named = (*scope_of(action), self._entry_of(action))
-        if self._options.leaves_jobs or any(matches(each, at) for each in self._work.select.excludes for at in named):
+        if self._options.leaves_jobs or any(
+            matches(pattern, at) for pattern in self._work.select.excludes for at in named
+        ):
             return False
         if is_archived(action):
             wanted = self._work.loaded.desired.get(action.address)
@@ -340,8 +339,8 @@ class _Applying:
     def _role_of(self, action: Transition) -> str | None:
         entry, desired = self._entry_of(action), self._work.loaded.desired
         if entry in desired and isinstance(mirror := desired[entry].resource, MirrorTopic):
-            return mirror.state  # a state to go back to: it has mirrors beside their links
-        links = (found.resource for found in desired.values())
+            return mirror.state  # a rollback has mirrors outside their links
+        links = (declared.resource for declared in desired.values())
         mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
         return next((mirror.state for mirror in mirrors if mirror.address == entry), None)
 
@@ -351,28 +350,28 @@ class _Applying:
         doing = "destroy" if self._wanted.is_destroy else "apply"
         return doing if back_to is None else f"{doing}, back to #{back_to}"
 
-    def _to_do(self, planned: Planned, decided: Decided) -> ToDo:
+    def _build_work(self, planned: Planned, decided: PlanDecision) -> ToDo:
         work, plan = self._work, planned.plan
-        kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
-        options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        # Files without an action are recorded as applied, unless they may be older than those that are.
+        select_options = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
+        options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
+        # An apply without actions still records the commit, unless an applied one may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.is_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
-        return ToDo(plan.actions, plan.digest, plan, options, self._to_tell(decided), commit)
+        return ToDo(plan.actions, plan.digest, plan, options, self._clusters_to_update(decided), commit)
 
-    def _to_tell(self, decided: Decided) -> frozenset[str]:
-        """Return the clusters that are to be told what this workspace owns, though nothing else is done on them."""
+    def _clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
+        """Return clusters whose owner marks must be updated, even without other actions."""
         me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
         return clusters_to_tell(decided.recorded, decided.seen.inventory, me)
 
-    def _plan(self, snapshot: Snapshot | None) -> tuple[Decided, Planned]:
+    def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, Planned]:
         started_ms = self._work.invocation.now_ms()
         decided = decide(self._work, snapshot, self._wanted)
         return decided, show_decided(self._work, decided, started_ms)
 
     def _check_approvers(self, planned: Planned, before: Sequence[str] = ()) -> None:
-        """Refuse what too few approved. Who approved the run that this one finishes, approved its rest."""
+        """Reject a plan with too few approvers. Approvers of an interrupted run also approved its rest."""
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
         request = None if self._options.approved_in is None else self._options.pull_request
         check_approvers(planned.plan, self._work.guards, names, request=request, at_least=self._options.approvers)
@@ -383,11 +382,11 @@ class _Applying:
             raise errors_of(planned.plan.errors, can_exclude=is_selecting)
 
 
-def _found(decided: Decided) -> RestOfRun:
+def _rest_of_run(decided: PlanDecision) -> RestOfRun:
     return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
-def _limited(planned: Planned, agreed: Sequence[Action]) -> Planned:
+def _limit_plan(planned: Planned, agreed: Sequence[Action]) -> Planned:
     return replace(planned, plan=limited_to(planned.plan, agreed))
 
 
@@ -396,56 +395,53 @@ def _check_blocked(planned: Planned) -> None:
         raise BlockedPlanError(planned)
 
 
-# Refusals by platforms, with the line of the files that they are about.
-
-
-_MOST_READ: Final = 50
-"""Addresses whose files are read again: a person reads the first few refusals."""
-_KEYED: Final = ("spec.configs.", "spec.properties.")
+_MAX_READ: Final = 50
+"""Limit of addresses whose files are read again; people only read the first refusals."""
+_KEY_GROUPS: Final = ("spec.configs.", "spec.properties.")
 
 
 @dataclass
 class RefusalPlaces:
-    """Lines of the loaded files that set a config or property which a refusal names."""
+    """Lines of the loaded files that set a config or property named in a refusal."""
 
     loaded: Loaded
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
-    def placed(self, address: Address, message: str) -> str:
-        """Return a refusal with its line before it, or unchanged if it names no key of the files."""
-        for layer in _layers(address):
+    def add_place(self, address: Address, message: str) -> str:
+        """Prefix a refusal with its line; unchanged if it names no key of the files."""
+        for layer in _config_layers(address):
             for key, place in self._keys_of(layer).items():
                 if key in message:
                     return f"{place}: {message}"
         return message
 
-    def reporting(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+    def wrap_report(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
         """Return a `report` that adds the line to each failure."""
 
         def report_placed(event: Event) -> None:
             if isinstance(event, ActionFailed):
-                event = replace(event, error=self.placed(event.address, event.error))
+                event = replace(event, error=self.add_place(event.address, event.error))
             report(event)
 
         return report_placed
 
     def _keys_of(self, layer: Address) -> dict[str, str]:
-        """Return the keys in the files of an address with their lines, longest names first."""
+        """Return the keys set for an address with their lines, longest names first."""
         if layer not in self._keys:
-            if layer not in self.loaded.places or len(self._keys) >= _MOST_READ:
+            if layer not in self.loaded.places or len(self._keys) >= _MAX_READ:
                 return {}
             keys = {
                 path.removeprefix(group): place
                 for path, place in explain_origin(self.loaded, layer).items()
-                for group in _KEYED
+                for group in _KEY_GROUPS
                 if path.startswith(group)
             }
             self._keys[layer] = dict(sorted(keys.items(), key=lambda item: (-len(item[0]), item[0])))
         return self._keys[layer]
 
 
-def _layers(address: Address) -> Iterator[Address]:
-    """Yield an address and what it inherits configs from, the nearest first."""
+def _config_layers(address: Address) -> Iterator[Address]:
+    """Yield an address and the namespaces whose configs it inherits, nearest first."""
     yield address
     if kind_of(address) == "topic":
         namespace, _ = split_name(full_name_of(address))
@@ -453,27 +449,21 @@ def _layers(address: Address) -> Iterator[Address]:
             yield address_of("namespace", cluster_of(address) or "", tier)
 
 
-# `destroy`: plan and apply the removal of what we created; what was adopted is forgotten.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOptions(ApplyOptions):
-    """How what we created is removed."""
+    """Options of `destroy`."""
 
     recursive: bool = False
-    """Also what lies below a target."""
+    """Also destroy everything below a target."""
     include_adopted: bool = False
-    """Delete also what was adopted."""
+    """Also delete adopted resources."""
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> Applied:
-    """Remove what this workspace created, or of that what is targeted.
+    """Remove what this workspace created, limited to targets if given. Adopted resources are only forgotten.
 
     Raises:
-        BlockedError: A delete is not allowed by name; nothing was done.
-        UserError: Not confirmed; nothing was done.
-        UsageError: It is asked for what changed files declare: what has left them would go as well.
-        LeaseError: Someone else is applying.
+        BlockedError: `allow` does not name a delete; nothing was done.
     """
     if select.changed_since is not None:
         message = "--changed-since cannot be combined with destroy: no file says what it would remove"
@@ -481,13 +471,13 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
             message, hint="Name each of what is to go: reconciler destroy --target ADDR. Nothing was done."
         )
     if options.recursive:
-        below = tuple(pattern for target in select.targets for pattern in _below(target))
+        below = tuple(pattern for target in select.targets for pattern in _patterns_below(target))
         select = replace(select, targets=(*select.targets, *below))
     wanted = PlanOptions(is_destroy=True, include_adopted=options.include_adopted)
     return apply_wanted(invocation, select, options, hooks, wanted)
 
 
-def _below(target: str) -> Iterator[str]:
+def _patterns_below(target: str) -> Iterator[str]:
     """Yield patterns for everything below a cluster or namespace."""
     address = Address(target)
     match kind_of(address):

@@ -1,4 +1,4 @@
-"""One comment of a pull request: what `comment` writes, and what was approved there."""
+"""Write one comment of a pull request, and read what was approved there."""
 
 from __future__ import annotations
 
@@ -21,37 +21,34 @@ Did: TypeAlias = Literal["created", "updated", "unchanged", "deleted", "none"]
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 5
-"""Of looking what is there, then writing, where it is not known whether a comment was written."""
+"""Attempts to list and write while it is unknown whether a comment was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commented:
-    """What became of a comment."""
+    """Result of writing a comment."""
 
     did: Did
     marker: Marker
     forge: str
     number: int
-    """Of the pull request."""
+    """Number of the pull request."""
     comment: Comment | None
-    """What stands there now."""
+    """The current comment."""
     collapsed: int
-    """Older comments that were hidden."""
+    """Number of older comments that were hidden."""
     is_cut: bool
     """Whether the text was too long."""
 
 
 def comment(invocation: Invocation, text: str, asked: Asked, *, deletes_empty: bool = False) -> Commented:
-    """Let one comment of a pull request say `text`: the newest of ours with its marker, or a new one.
+    """Update our newest comment with this marker to `text`, or write a new one; hide older ones.
 
-    Older ones are hidden. With `deletes_empty` a text that reports nothing deletes them all. Others' comments are never
-    touched, whatever they say.
+    With `deletes_empty`, a text without findings deletes them all. Other accounts' comments are never touched.
 
     Raises:
-        UserError: The text has no marker, or the forge refuses it.
-        UsageError: It is not known which pull request is meant.
-        NotAuthorizedError: The token may not do that.
-        RetryableError: There was no answer in time.
+        NotAuthorizedError: The token lacks permission.
+        RetryableError: No answer in time.
     """
     marker = marker_of(text)
     if marker is None or marker.command == OUTDATED:
@@ -62,59 +59,58 @@ def comment(invocation: Invocation, text: str, asked: Asked, *, deletes_empty: b
     try:
         body = fitted(text, forge.limit, forge.size)
         if deletes_empty and marker.items == 0:
-            found = forge.own_comments(number, marker.is_of)
-            for each in found:
-                forge.delete_comment(number, each)
-            return Commented("deleted" if found else "none", marker, forge.title, number, None, 0, is_cut=False)
-        did, kept, older = _kept(forge, number, marker, body)
-        collapsed = _collapsed(invocation, forge, number, older)
-        return Commented(did, marker, forge.title, number, kept, collapsed, is_cut=body != text)
+            own_comments = forge.own_comments(number, marker.is_of)
+            for old in own_comments:
+                forge.delete_comment(number, old)
+            return Commented("deleted" if own_comments else "none", marker, forge.title, number, None, 0, is_cut=False)
+        did, current, older = _keep_comment(forge, number, marker, body)
+        collapsed = _collapse(invocation, forge, number, older)
+        return Commented(did, marker, forge.title, number, current, collapsed, is_cut=body != text)
     finally:
         forge.close()
 
 
-def _kept(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
-    """Return what was done, the comment that says `body` now, and older ones."""
+def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
+    """Return what was done, the current comment, and older ones."""
 
     def own() -> list[Comment]:
         return forge.own_comments(number, marker.is_of)
 
-    did, kept, older = keep(
+    did, written, older = keep(
         own(),
         body,
         again=own,
         write=lambda: forge.post_comment(number, body),
-        change=lambda each: forge.edit_comment(number, each, body),
+        change=lambda old: forge.edit_comment(number, old, body),
         what=f"the comment on pull request {number}",
     )
     if did != "created":
-        return did, kept, older
-    # Another run may have written one at the same moment: of both the newer one stays. A list may lag.
-    others = [each for each in own() if each.id != kept.id]
-    *older, newest = sorted([*others, kept], key=lambda each: each.id)
+        return did, written, older
+    # Another run may have written one concurrently: keep the newer. Listings may lag.
+    others = [other for other in own() if other.id != written.id]
+    *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
 
 
-Kept = TypeVar("Kept", "Comment", "Issue")
+Item = TypeVar("Item", "Comment", "Issue")
 
 
 def keep(
-    found: list[Kept],
+    found: list[Item],
     body: str,
     *,
-    again: Callable[[], list[Kept]],
-    write: Callable[[], Kept],
-    change: Callable[[Kept], Kept | None],
+    again: Callable[[], list[Item]],
+    write: Callable[[], Item],
+    change: Callable[[Item], Item | None],
     what: str,
-) -> tuple[Literal["created", "updated", "unchanged"], Kept, list[Kept]]:
-    """Let the newest of our own say `body`, or write one; return what was done, which one says it, and older ones.
+) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
+    """Update the newest own item to `body`, or write one; return what was done, that item, and older ones.
 
-    `found` are those that are there, oldest first. They are listed `again` where an answer is lost: it is never there
-    twice.
+    `found`: existing items, oldest first. They are listed `again` after a lost answer, so nothing is written twice.
 
     Raises:
-        UnansweredError: It is not known whether it was written.
-        RetryableError: `what` is gone each time it was written.
+        UnansweredError: It is unknown whether it was written.
+        RetryableError: `what` disappears each time.
     """
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
@@ -137,11 +133,11 @@ def keep(
         found = again()
 
 
-def _collapsed(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:
-    """Hide older comments, and return how many were; that it is not allowed leaves the new one where it is."""
-    for hidden, each in enumerate(older):
+def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:
+    """Hide older comments; return how many. Missing permission is only a warning."""
+    for hidden, old in enumerate(older):
         try:
-            forge.collapse_comment(number, each)
+            forge.collapse_comment(number, old)
         except UserError as error:
             invocation.warn(f"an older comment stays open: {error}")
             return hidden
@@ -149,85 +145,79 @@ def _collapsed(invocation: Invocation, forge: Forge, number: int, older: list[Co
 
 
 def is_same(one: str, other: str) -> bool:
-    """Tell whether two texts are the same as forges keep them: with other line ends, and without those at the end."""
+    """Compare texts as forges store them, which change line ends and trim."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
-
-
-# What was approved in a pull request: the digest in our comment, and who agreed to it since it was written.
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovedRequest:
-    """A plan that was approved in a pull request."""
+    """A plan approved in a pull request."""
 
     digest: str
     by: tuple[str, ...]
     url: str
-    """Of the pull request."""
+    """URL of the pull request."""
     at_ms: int
-    """When the last of them agreed."""
+    """Time of the last approval."""
     approvers: int
-    """How many the plan asked for: the base may have asked for more than the files do after the merge."""
+    """Approvers that the plan required: the base may have required more than the merged files."""
 
 
 def approved_request(invocation: Invocation, workspace: str, environment: str | None, asked: Asked) -> ApprovedRequest:
-    """Return which plan was approved in the pull request of this run: the one it is about, or that was merged with it.
+    """Return the plan approved in the pull request of this run, or in the one merged with its commit.
 
-    An approval counts if it was given by somebody else than the author, who may write to the repository, for the commit
-    that the pull request ends with, and after our comment was written or changed last.
+    An approval counts if its author may write, is not the pull request's author, and approved the last commit after
+    our comment was last changed.
 
     Raises:
-        UsageError: It is not known which pull request is meant.
-        BlockedError: It was closed without a merge, has no plan of this workspace and environment, or nobody has
-            approved it as it is now.
-        NotAuthorizedError: The token may not see that.
-        RetryableError: There was no answer in time.
+        BlockedError: The pull request is closed, has no plan of this workspace and environment, or is not approved.
+        NotAuthorizedError: The token lacks permission.
+        RetryableError: No answer in time.
     """
     forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
-        request = forge.pull_request(_number(invocation, forge, asked))
+        request = forge.pull_request(_find_number(invocation, forge, asked))
         if request.is_closed:
             message = f"pull request {request.number} was closed without a merge, so nothing of it is approved"
             raise BlockedError(message, hint=f"Open it again if it is wanted: {request.url}")
-        comment = _plan_in(forge, request, workspace, environment)
+        comment = _find_plan(forge, request, workspace, environment)
         marker = marker_of(comment.body)
         digest = "" if marker is None else marker.digest
         if not digest:
             message = f"the last plan in pull request {request.number} failed, so nothing was approved"
             raise BlockedError(message, hint=f"Read why: {comment.url or request.url}")
-        given = forge.approvals(request)
-        counting = [each for each in given if _why_not(each, request, comment) is None]
+        approvals = forge.approvals(request)
+        counting = [approval for approval in approvals if _why_not(approval, request, comment) is None]
         if not counting:
-            said = "; ".join(_not_counted(given, request, comment)) or "there is no approval of anybody who may write"
-            message = f"pull request {request.number} is not approved as it is now: {said}"
+            reasons = (
+                "; ".join(_rejected_approvals(approvals, request, comment))
+                or "there is no approval of anybody who may write"
+            )
+            message = f"pull request {request.number} is not approved as it is now: {reasons}"
             raise BlockedError(message, hint=f"Have it approved, then run this again: {request.url}")
-        by = tuple(sorted({each.by for each in counting}))
-        at_ms = max(each.at_ms for each in counting)
+        by = tuple(sorted({approval.by for approval in counting}))
+        at_ms = max(approval.at_ms for approval in counting)
         return ApprovedRequest(digest, by, request.url, at_ms, 0 if marker is None else marker.approvers)
     finally:
         forge.close()
 
 
-def _number(invocation: Invocation, forge: Forge, asked: Asked) -> int:
-    with suppress(UsageError):  # after a merge no event names one: its commit does
+def _find_number(invocation: Invocation, forge: Forge, asked: Asked) -> int:
+    with suppress(UsageError):  # after a merge no event names one, but its commit does
         return pull_request_of(invocation.environ, asked)
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"
     if commit is None:
         raise UsageError("the environment does not say which pull request was approved", hint=hint)
-    found = forge.merged_with(commit)
-    if len(found) == 1:
-        return found[0]
-    brought = "no merged pull request" if not found else f"{counted(len(found), 'merged pull request')}"
-    raise UsageError(f"commit {commit[:10]} came with {brought}", hint=hint)
+    merged = forge.merged_with(commit)
+    if len(merged) == 1:
+        return merged[0]
+    origin = "no merged pull request" if not merged else f"{counted(len(merged), 'merged pull request')}"
+    raise UsageError(f"commit {commit[:10]} came with {origin}", hint=hint)
 
 
-def _plan_in(forge: Forge, request: PullRequest, workspace: str, environment: str | None) -> Comment:
-    """Return our newest comment with a plan of a workspace and environment.
-
-    Raises:
-        BlockedError: There is none.
-    """
+def _find_plan(forge: Forge, request: PullRequest, workspace: str, environment: str | None) -> Comment:
+    """Return our newest comment with a plan of a workspace and environment."""
     wanted = Marker("plan", workspace, environment)
     texts: list[str] = []
 
@@ -237,9 +227,9 @@ def _plan_in(forge: Forge, request: PullRequest, workspace: str, environment: st
         return marker is not None and marker.command == wanted.command
 
     own = forge.own_comments(request.number, is_plan)
-    if of_workspace := [each for each in own if wanted.is_of(each.body)]:
+    if of_workspace := [own_comment for own_comment in own if wanted.is_of(own_comment.body)]:
         return of_workspace[-1]
-    plans = {_where(marker) for each in own if (marker := marker_of(each.body)) is not None}
+    plans = {_where(marker) for own_comment in own if (marker := marker_of(own_comment.body)) is not None}
     others = f"; it has plans of {first_few(sorted(plans))}" if plans else ""
     others += (
         "; the one that is there was written by another account, or is hidden" if any(map(wanted.is_of, texts)) else ""
@@ -253,17 +243,17 @@ def _where(marker: Marker) -> str:
     return f"{marker.workspace}{f' in {marker.environment}' if marker.environment else ''}"
 
 
-def _not_counted(given: list[Approval], request: PullRequest, comment: Comment) -> Iterator[str]:
-    for each in given:
-        yield f"{each.by} approved {_why_not(each, request, comment)}"
+def _rejected_approvals(approvals: list[Approval], request: PullRequest, comment: Comment) -> Iterator[str]:
+    for approval in approvals:
+        yield f"{approval.by} approved {_why_not(approval, request, comment)}"
 
 
 def _why_not(approval: Approval, request: PullRequest, comment: Comment) -> str | None:
-    """Return why an approval does not count; `None`: it does."""
+    """Return why an approval does not count; `None` if it does."""
     if approval.by == request.author:
         return "what is their own"
     if not approval.is_of_head:
         return "another commit than its last one"
-    if approval.at_ms <= comment.changed_ms:  # Forges count whole seconds: of the same one it may be older.
+    if approval.at_ms <= comment.changed_ms:  # forges count whole seconds, so an equal time may be older
         return "no later than the plan was written"
     return None

@@ -1,4 +1,4 @@
-"""`drift`: where reality has moved away from the files."""
+"""`drift`: differences between clusters and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import orjson
 from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_whole
-from reconciler.operations.plan import Decided, Planned, decide_unlocked, show_decided
+from reconciler.operations.plan import PlanDecision, Planned, decide_unlocked, show_decided
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import Remembered, unreadable_notice
@@ -48,47 +48,40 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# One way in which clusters and files differ, by who has to act; and the mark by which a caller remembers it.
-
-
 DriftClass: TypeAlias = Literal["drift", "missing", "in doubt", "unmanaged", "pending", "blocked"]
 CLASSES: Final[tuple[DriftClass, ...]] = get_args(DriftClass)
 ALWAYS: Final[frozenset[DriftClass]] = frozenset({"drift", "missing", "in doubt"})
-"""The classes that fail whoever asks."""
+"""Classes that always fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftItem:
-    """One finding."""
+    """One difference between clusters and files."""
 
     kind: DriftClass
     address: Address
     message: str
     fingerprint: str
-    """The same for the same finding, run after run: sha256 of address, path and what was observed."""
+    """Stable across runs: sha256 of address, path and observed value."""
     path: str = ""
-    """The field; empty where it is the resource as a whole."""
+    """The field; empty for the resource as a whole."""
     recorded: Value = None
     observed: Value = None
     ignored: str | None = None
-    """The rule that leaves it as it is; what is ignored is listed and fails nothing."""
+    """The rule that ignores it. Ignored items are listed but never fail."""
     origin: str | None = None
-    """The namespace or cluster that says what was recorded, where that is not the topic itself."""
+    """Namespace or cluster that sets the recorded value, if not the resource itself."""
     owner: ResourceOwner | None = None
-    """The other workspace that owns what no file declares."""
+    """Other workspace that owns an undeclared resource."""
 
 
 def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return the fingerprint of what the planner has none for; never that of a drift at the same place."""
+    """Return a fingerprint for items without one from the planner, distinct from those of drift at the same field."""
     return fingerprint([address, path, {kind: what}])
 
 
 def failing(names: Iterable[str]) -> frozenset[DriftClass]:
-    """Return the classes that fail, with those that `--fail-on` adds: `in-doubt` is `in doubt`.
-
-    Raises:
-        UsageError: One of them is no class.
-    """
+    """Return the default failing classes plus those of `--fail-on`, where `in-doubt` means `in doubt`."""
     by_name = {typed: kind for kind in CLASSES for typed in (kind, kind.replace(" ", "-"))}
     wrong = next((name for name in names if name not in by_name), None)
     if wrong is not None:
@@ -97,16 +90,13 @@ def failing(names: Iterable[str]) -> frozenset[DriftClass]:
     return ALWAYS | {by_name[name] for name in names}
 
 
-# What an interrupted run had begun and not ended: nobody may call that drift before it is settled.
-
-
-def doubts(
+def find_doubts(
     store: ObjectStore, remembered: Remembered, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return what is in doubt; nothing while its run goes on, for what it does next cannot be told from outside."""
+    """Return actions of an interrupted run without a known result; empty while that run is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
-    if unfinished is None or lockfile is None or is_renewed(store, lockfile):
+    if unfinished is None or lockfile is None or is_lease_alive(store, lockfile):
         return ()
     file = unfinished.file
     return tuple(
@@ -121,25 +111,25 @@ def doubts(
     )
 
 
-def unreadable(store: ObjectStore, remembered: Remembered) -> UserError | None:
-    """Return that nobody can tell what an open run did; nothing while it goes on, for its files are on their way."""
+def check_readable(store: ObjectStore, remembered: Remembered) -> UserError | None:
+    """Return an error if an interrupted run's files cannot be read; `None` while that run is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
-    if why is None or lockfile is None or is_renewed(store, lockfile):
+    if why is None or lockfile is None or is_lease_alive(store, lockfile):
         return None
     return UserError(unreadable_notice(lockfile, why), hint=why.hint)
 
 
-def without_doubtful(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
-    """Return all findings, those in doubt first: what differs at their addresses may be what that run did."""
-    addresses = {found.address for found in doubtful}
-    return (*doubtful, *(found for found in findings if found.address not in addresses))
+def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
+    """Return all items, those in doubt first; they replace other items at the same address."""
+    addresses = {item.address for item in doubtful}
+    return (*doubtful, *(item for item in findings if item.address not in addresses))
 
 
-def is_renewed(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Tell whether a lease is held by somebody who was there within its length, by the store's own clock.
+def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
+    """Report whether a lease was renewed within its length, by the store's clock.
 
-    A guess for people: whoever wants the lease watches it for as long as it lasts.
+    Only a guess for display: a process that wants the lease watches it for its whole length.
     """
     lease = lockfile.lease
     if lease.status != "held":
@@ -148,90 +138,80 @@ def is_renewed(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# What the caller of `drift --known FILE` was told before: a local file of fingerprints, replaced as a whole.
-#
-# One file may serve many: each workspace, environment and state has marks of its own in it, and hides nothing of
-# another.
+# `drift --known FILE` hides reported items. The file holds fingerprints by workspace, environment and state, so that
+# several can share it.
 
 
 OWNER: Final = "owner"
-"""The path of drift of who owns a resource."""
+"""Path of drift in the owner of a resource."""
 
 FORMAT: Final = "reconciler.known-drift/2"
-_UNNAMED: Final = "reconciler.known-drift/1"
-"""Without a word of whose drift it tells: read as that of a workspace without environments; it would hide others'."""
+_OLD_FORMAT: Final = "reconciler.known-drift/1"
+"""Older format without a workspace; read as that of a workspace without environments."""
 
-_ANEW: Final = "Delete it; it is written again."
+_DELETE_HINT: Final = "Delete it; it is written again."
 
 _Marks: TypeAlias = Mapping[str, Address | None]
-"""Fingerprint → where it was found."""
+"""Address by fingerprint; `None` if unknown."""
 
 
-class Whose(NamedTuple):
-    """Whose drift was told; the same fingerprint elsewhere is news."""
+class DriftScope(NamedTuple):
+    """Workspace whose drift was reported; items of other workspaces stay unknown."""
 
     workspace: str
     environment: str | None = None
     lineage: str | None = None
-    """Of the state; `None` before there is one."""
+    """Lineage of the state; `None` before its creation."""
 
 
-_NAMED: Final = 3
-_NOBODY: Final = Whose("")
-"""Under which what an old file says is kept until its owner takes it."""
+_SHOWN: Final = 3
+_NO_SCOPE: Final = DriftScope("")
+"""Holds the items of an old file until their owner is known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A file of what was told, as it was when it was read, and what there is to tell now."""
+class KnownFile:
+    """A file of reported items as it was read, and the current items."""
 
     path: Path
-    whose: Whose
-    told: _Marks
+    whose: DriftScope
+    reported: _Marks
     findings: tuple[DriftItem, ...]
-    """All that is there now, told before or not."""
+    """All current items, reported or not."""
     was_looked_at: Callable[[Address], bool]
-    """Whether what this run did not find at an address is really gone from there."""
+    """Whether this run compared an address, so that items not found there are gone."""
 
     @classmethod
     def read(
-        cls, path: Path, whose: Whose, findings: Sequence[DriftItem], was_looked_at: Callable[[Address], bool]
-    ) -> Known:
-        """Read what was told of `whose`; a file that is not there says that nothing was.
-
-        Raises:
-            UserError: It is no such file, or cannot be read or kept.
-        """
+        cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_looked_at: Callable[[Address], bool]
+    ) -> KnownFile:
+        """Read the items reported to `whose`; a missing file has none."""
         _check_folder(path)
-        return cls(path, whose, _taken(_read(path), whose)[whose], tuple(findings), was_looked_at)
+        return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_looked_at)
 
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
-        """What is to be told now."""
-        return tuple(found for found in self.findings if mark_of(found) not in self.told)
+        """Items not reported yet."""
+        return tuple(item for item in self.findings if mark_of(item) not in self.reported)
 
     def remember(self) -> None:
-        """Keep what was told now; call it when that is done, for what is kept is not told again.
+        """Store the current items. Call it after showing them, because stored items are hidden.
 
-        What is gone from the world leaves the file, so that it is told again when it comes back. What another run has
-        added meanwhile stays.
-
-        Raises:
-            UserError: The file cannot be written; it is as it was before.
+        Items that are gone leave the file, to be shown if they return. Items added by other runs stay.
         """
-        now = {mark_of(found): found.address for found in self.findings}
-        with _only_one(self.path):
-            before = _taken(_read(self.path), self.whose)
-            kept = {mark: address for mark, address in before[self.whose].items() if self._is_kept(mark, address)}
-            _replace(self.path, {**before, self.whose: {**kept, **now}})
+        now = {mark_of(item): item.address for item in self.findings}
+        with _lock_folder(self.path):
+            before = _take_over_old(_read_entries(self.path), self.whose)
+            retained = {mark: address for mark, address in before[self.whose].items() if self._is_kept(mark, address)}
+            _replace(self.path, {**before, self.whose: {**retained, **now}})
 
     def _is_kept(self, mark: str, address: Address | None) -> bool:
-        return mark not in self.told or (address is not None and not self.was_looked_at(address))
+        return mark not in self.reported or (address is not None and not self.was_looked_at(address))
 
 
-def mark_of(found: DriftItem) -> str:
-    """Return what is kept of a finding; one that is ignored is told anew when it no longer is."""
-    return f"{found.fingerprint} ignored" if found.ignored is not None else found.fingerprint
+def mark_of(item: DriftItem) -> str:
+    """Return the key of an item; it changes when the item is no longer ignored."""
+    return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
 
 def _check_folder(path: Path) -> None:
@@ -241,49 +221,49 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _taken(told: Mapping[Whose, _Marks], whose: Whose) -> dict[Whose, _Marks]:
-    """Return everything with an entry for `whose`, who takes what an old file says where that can be theirs."""
-    found = {whose: {}, **told}
+def _take_over_old(entries: Mapping[DriftScope, _Marks], whose: DriftScope) -> dict[DriftScope, _Marks]:
+    """Return all entries with one for `whose`, which takes over an old file without environment."""
+    taken = {whose: {}, **entries}
     if whose.environment is None:
-        found[whose] = {**found.pop(_NOBODY, {}), **found[whose]}
-    return found
+        taken[whose] = {**taken.pop(_NO_SCOPE, {}), **taken[whose]}
+    return taken
 
 
-def _read(path: Path) -> Mapping[Whose, _Marks]:
+def _read_entries(path: Path) -> Mapping[DriftScope, _Marks]:
     try:
-        held = orjson.loads(path.read_bytes())
+        content = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", hint="Name a readable file.") from error
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: {error}", hint=_ANEW) from error
+        raise UserError(f"{path} is not JSON: {error}", hint=_DELETE_HINT) from error
     try:
-        return dict(_parsed(held))
+        return dict(_parse_entries(content))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a file of {FORMAT}", hint=_ANEW) from error
+        raise UserError(f"{path} is not a file of {FORMAT}", hint=_DELETE_HINT) from error
 
 
-def _parsed(held: Any) -> Iterator[tuple[Whose, _Marks]]:
-    if held["format"] == _UNNAMED:
-        yield _NOBODY, _marks(held)
+def _parse_entries(held: Any) -> Iterator[tuple[DriftScope, _Marks]]:
+    if held["format"] == _OLD_FORMAT:
+        yield _NO_SCOPE, _parse_marks(held)
         return
     if held["format"] != FORMAT:
         raise ValueError(held["format"])
-    for each in held["told"]:
-        yield Whose(str(each["workspace"]), each.get("environment"), each.get("lineage")), _marks(each)
+    for entry in held["told"]:
+        yield DriftScope(str(entry["workspace"]), entry.get("environment"), entry.get("lineage")), _parse_marks(entry)
 
 
-def _marks(held: Mapping[str, Any]) -> _Marks:
+def _parse_marks(held: Mapping[str, Any]) -> _Marks:
     places = held.get("addresses") or {}
     return {str(mark): Address(place) if (place := places.get(mark)) else None for mark in [*held["fingerprints"]]}
 
 
-def _replace(path: Path, told: Mapping[Whose, _Marks]) -> None:
-    """Write a new file beside the old one and put it in its place: at every moment one of the two is there, whole."""
-    ordered = sorted(told, key=lambda whose: [part or "" for part in whose])
+def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
+    """Replace the file atomically."""
+    ordered = sorted(entries, key=lambda whose: [part or "" for part in whose])
     body = orjson.dumps(
-        {"format": FORMAT, "told": [_written(whose, told[whose]) for whose in ordered]},
+        {"format": FORMAT, "told": [_entry_json(whose, entries[whose]) for whose in ordered]},
         option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
     )
     try:
@@ -292,14 +272,14 @@ def _replace(path: Path, told: Mapping[Whose, _Marks]) -> None:
         raise _cannot_write(path, error) from error
 
 
-def _written(whose: Whose, marks: _Marks) -> dict[str, Any]:
+def _entry_json(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
     places = {mark: place for mark in sorted(marks) if (place := marks[mark]) is not None}
     return {**whose._asdict(), "fingerprints": sorted(marks), "addresses": places}
 
 
 @contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Keep other runs out while the file is read and replaced; the folder is what is locked, for the file changes."""
+def _lock_folder(path: Path) -> Iterator[None]:
+    """Lock the folder while the file is read and replaced."""
     try:
         folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -316,31 +296,28 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {path}: {why}; it is as it was", hint="Name a file that can be written.")
 
 
-# A plan sorted into classes of drift: what the cluster did, what the files did, what nobody declared.
-
-
 _Field = tuple["Address", str]
 
 
-def sort_out(plan: Plan) -> tuple[DriftItem, ...]:
-    """Return everything a plan found, by class, in the plan's order."""
-    agreed = _agreed(plan)
-    moved = tuple(_moved(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
-    waiting = tuple(_agreeing(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
-    told = frozenset((finding.address, finding.path) for finding in plan.drift)
-    unmanaged = tuple(_unmanaged(address, plan.owners.get(address)) for address in plan.unmanaged)
+def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
+    """Return everything that a plan found, as drift items in the plan's order."""
+    agreed = _agreed_fields(plan)
+    moved = tuple(_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
+    waiting = tuple(_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
+    fields = frozenset((finding.address, finding.path) for finding in plan.drift)
+    unmanaged = tuple(_unmanaged_item(address, plan.owners.get(address)) for address in plan.unmanaged)
     return (
         *moved,
         *waiting,
-        *_pending(plan, told),
-        *map(_held, plan.held),
-        *(_blocked(action) for action in plan.blocked if action.owner is None or not _is_told(action, told)),
+        *_pending_items(plan, fields),
+        *map(_held_item, plan.held),
+        *(_blocked_item(action) for action in plan.blocked if action.owner is None or not _is_covered(action, fields)),
         *unmanaged,
     )
 
 
-def _agreed(plan: Plan) -> frozenset[_Field]:
-    """Return the fields that moved to what the files say by now: only the record has to learn it."""
+def _agreed_fields(plan: Plan) -> frozenset[_Field]:
+    """Return drifted fields that the files now declare too: only the state must follow."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
     return frozenset(
@@ -354,7 +331,7 @@ def _agreed(plan: Plan) -> frozenset[_Field]:
     )
 
 
-def _moved(finding: DriftFinding) -> DriftItem:
+def _drift_item(finding: DriftFinding) -> DriftItem:
     return DriftItem(
         "drift" if finding.path else "missing",
         finding.address,
@@ -372,102 +349,107 @@ def _field(finding: DriftFinding) -> str:
     return finding.path if finding.origin is None else f"{finding.path} (from {finding.origin})"
 
 
-def _agreeing(finding: DriftFinding) -> DriftItem:
+def _agreed_item(finding: DriftFinding) -> DriftItem:
     message = f"{finding.path} was changed on the cluster, and the files say the same: apply remembers it"
     mark = fingerprint_of("pending", finding.address, plain(finding.observed), finding.path)
     return DriftItem("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
 
 
-def _pending(plan: Plan, told: AbstractSet[_Field]) -> Iterator[DriftItem]:
+def _pending_items(plan: Plan, fields: AbstractSet[_Field]) -> Iterator[DriftItem]:
     for action in plan.actions:
-        if not action.blocked and not _is_told(action, told):
-            mark = fingerprint_of("pending", action.address, _aim(action))
+        if not action.blocked and not _is_covered(action, fields):
+            mark = fingerprint_of("pending", action.address, _identity_of(action))
             yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
-def _held(held: Held) -> DriftItem:
+def _held_item(held: Held) -> DriftItem:
     mark = fingerprint_of("pending", held.address, held.now, "state")
     return DriftItem("pending", held.address, held.message, mark)
 
 
-def _is_told(action: Action, told: AbstractSet[_Field]) -> bool:
-    """Tell whether all that an action is for was found to have drifted already."""
+def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
+    """Report whether drift items already cover everything that an action changes."""
     if moves := moves_of(action):
-        return all((action.address, change.path) in told for change in moves)
-    is_gone = (action.address, "") in told
+        return all((action.address, change.path) in fields for change in moves)
+    is_gone = (action.address, "") in fields
     if isinstance(action, Create | RunJob):
         return is_gone
     is_of_record = isinstance(action, Adopt) and not action.changes
-    return is_of_record and any(address == action.address for address, _ in told)
+    return is_of_record and any(address == action.address for address, _ in fields)
 
 
-def _aim(action: Action) -> object:
-    """Return what makes a planned action another one: what is asked for is told anew when it changes."""
+def _identity_of(action: Action) -> object:
+    """Return what identifies a planned action, so that a changed action is reported again."""
     if moves := moves_of(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
 
 
-def _blocked(action: Action) -> DriftItem:
+def _blocked_item(action: Action) -> DriftItem:
     guard, why = (action.blocked.guard, action.blocked.message) if action.blocked else ("", "")
-    mark = fingerprint_of("blocked", action.address, [guard, _aim(action)])
+    mark = fingerprint_of("blocked", action.address, [guard, _identity_of(action)])
     return DriftItem("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
 
 
-def _unmanaged(address: Address, owner: ResourceOwner | None) -> DriftItem:
+def _unmanaged_item(address: Address, owner: ResourceOwner | None) -> DriftItem:
     message = "exists, but no file declares it" if owner is None else f"is owned by {owner}, and no file declares it"
     return DriftItem("unmanaged", address, message, fingerprint_of("unmanaged", address), owner=owner)
 
 
-class Compared(NamedTuple):
-    """What was compared: from it a patch is made without looking again."""
+class ComparisonInput(NamedTuple):
+    """Inputs of a comparison, from which a patch can be made without reading again."""
 
     loaded: Loaded
-    decided: Decided
+    decided: PlanDecision
     doubtful: tuple[DriftItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Drifted:
-    """Everything found, in the plan's order."""
+    """Result of `drift`, in the plan's order."""
 
     planned: Planned
     findings: tuple[DriftItem, ...]
-    """What is to be told: without what the caller knows."""
+    """Items to show, without those that the caller knows."""
     failing: tuple[DriftItem, ...]
-    """Those of them that make the exit code 3."""
+    """Items that cause exit code 3."""
     verdict: ReconcilerError | None
-    known: Known | None = None
+    known: KnownFile | None = None
     unreadable: Finding | None = None
-    """An open run of which nobody can tell what it did: what is in doubt is not known."""
+    """An interrupted run whose files cannot be read: its actions are unknown."""
     sealed: tuple[Finding, ...] = ()
-    """The topics that take no records, since a move or unmount was broken off."""
+    """Topics that reject records because a move or unmount was interrupted."""
     lost: tuple[Finding, ...] = ()
-    """The clusters that could not be read. A plan may do without them; what changed there is not known."""
-    compared: Compared | None = None
+    """Clusters that could not be read; the plan may skip them, but their changes are unknown."""
+    compared: ComparisonInput | None = None
     untold: tuple[Finding, ...] = ()
-    """Of mirrors to which others may have written: that this is not known."""
+    """Mirrors for which foreign records could not be determined."""
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Odd rules, changes that no apply sets back, who is shut out; what is odd about a plan, `plan` says."""
+        """Warnings about rules, unresettable changes and sealed topics; `plan` shows its own."""
         plan = self.planned.plan
-        rules = (each for each in plan.warnings if each.source == WORKSPACE_FILE or each.is_of_drift)
-        return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut), *self.sealed, *self.untold)
+        rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.is_of_drift)
+        return (
+            *rules,
+            *(_sealed_finding(waiting) for waiting in plan.waiting if waiting.is_shut),
+            *self.sealed,
+            *self.untold,
+        )
 
     @property
     def obstacles(self) -> tuple[Finding, ...]:
-        """What kept something from being compared."""
+        """Errors that prevented a comparison."""
         return (*self._unknown, *_obstacles(self.planned.plan))
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The obstacles, and why something that drifted cannot be set back."""
+        """Obstacles, and errors that prevent a reset."""
         return (*self._unknown, *self.planned.plan.errors)
 
     @property
     def ways_on(self) -> tuple[str, ...]:
-        """What to do about what fails: sentences with commands, the gravest first."""
+        """Next steps for failing items, as sentences with commands, the gravest first."""
         return _ways_on(self.planned.plan, self.failing)
 
     @property
@@ -475,64 +457,63 @@ class Drifted:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def remember(self) -> None:
-        """Keep in the file of `known` that all this was told."""
+        """Store in the file of `known` that everything was shown."""
         if self.known is not None:
             self.known.remember()
 
 
-def _half_way(each: Waiting) -> Finding:
-    message = f"it is half-way ({each.state}): it takes no records until that is finished"
-    return Finding(each.address, None, message, "Finish it with: reconciler run --once --only mirror")
+def _sealed_finding(waiting: Waiting) -> Finding:
+    message = f"it is half-way ({waiting.state}): it takes no records until that is finished"
+    return Finding(waiting.address, None, message, "Finish it with: reconciler run --once --only mirror")
 
 
 def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:
-    """Compare files, state and clusters; `fail_on` adds classes to those that fail, `known` leaves out what was told.
+    """Compare files, state and clusters. `fail_on` adds failing classes; `known` hides reported items.
 
-    Whoever shows what is returned calls its `remember` afterwards: what could not be shown is told the next time.
-
-    Raises:
-        UsageError: `fail_on` names no class.
+    Callers show the result, then call its `remember`: items that could not be shown appear again.
     """
     kinds = failing(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work, PlanOptions(is_comparison=True))
     planned = show_decided(work, decided, started_ms)
-    doubtful = doubts(work.state, decided.remembered, _chosen(select))
-    foreign, untold = _foreign(work, decided, select)
-    found = (
-        *_taken_over(work, decided, _chosen(select)),
+    doubtful = find_doubts(work.state, decided.remembered, _selector(select))
+    foreign, untold = _find_foreign(work, decided, select)
+    items = (
+        *_find_takeovers(work, decided, _selector(select)),
         *foreign,
-        *sort_out(planned.plan),
+        *sort_findings(planned.plan),
     )
-    findings = without_doubtful(found, doubtful)
-    unknown, lost = _unknown_run(work, decided), _lost(decided)
-    told = None
+    findings = put_doubtful_first(items, doubtful)
+    unknown, lost = _unknown_run(work, decided), _unread_clusters(decided)
+    known_file = None
     if known is not None:
-        told = Known.read(
+        known_file = KnownFile.read(
             invocation.cwd / known,
-            _whose(planned.plan),
+            _scope_of(planned.plan),
             findings,
             (lambda _address: False) if unknown is not None or lost else _was_looked_at(planned.plan, select),
         )
-        findings = told.unknown
-    fails = tuple(found for found in findings if found.kind in kinds and found.ignored is None)
+        findings = known_file.unknown
+    fails = tuple(item for item in findings if item.kind in kinds and item.ignored is None)
     if unknown is not None:
         verdict: ReconcilerError | None = UserError(unknown.message, hint=unknown.hint)
     elif lost and not _obstacles(planned.plan):
         verdict = unreachable(decided.seen.lost)
     else:
         verdict = _verdict(planned.plan, fails, lost)
-    is_chosen = _chosen(select)
+    is_chosen = _selector(select)
     shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
-    compared = Compared(work.loaded, decided, doubtful)
-    return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost, compared, untold)
+    compared = ComparisonInput(work.loaded, decided, doubtful)
+    return Drifted(planned, findings, fails, verdict, known_file, unknown, shut, lost, compared, untold)
 
 
-def _taken_over(work: Work, decided: Decided, is_looked_at: Callable[[Address], bool]) -> tuple[DriftItem, ...]:
-    """Return what is recorded here and another workspace owns by now."""
+def _find_takeovers(
+    work: Work, decided: PlanDecision, is_looked_at: Callable[[Address], bool]
+) -> tuple[DriftItem, ...]:
+    """Return resources recorded here that another workspace owns now."""
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    found = taken_over(decided.recorded, decided.seen.inventory, me)
+    takeovers = taken_over(decided.recorded, decided.seen.inventory, me)
     return tuple(
         DriftItem(
             "drift",
@@ -543,20 +524,20 @@ def _taken_over(work: Work, decided: Decided, is_looked_at: Callable[[Address], 
             recorded=str(me),
             observed=str(other),
         )
-        for address, other in found
+        for address, other in takeovers
         if is_looked_at(address)
     )
 
 
 FOREIGN: Final = "records"
-"""The path of records in a mirror that its link did not copy."""
+"""Path of foreign records in a mirror."""
 
 
-def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftItem], tuple[Finding, ...]]:
-    """Return mirrors of ours to which other producers wrote, on platforms that let them, and where it is not known."""
+def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[Finding, ...]]:
+    """Return mirrors with records of other producers, and warnings for those that could not be checked."""
     items: list[DriftItem] = []
     untold: list[Finding] = []
-    is_chosen = _chosen(select)
+    is_chosen = _selector(select)
     ours = {*work.desired, *decided.recorded}
     clusters: dict[str, list[str]] = {}
     for address, seen in decided.seen.inventory.items():
@@ -570,10 +551,10 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
         if provider.capabilities.mirrors.read_only or links is None:
             continue
         unknown: dict[str, ReconcilerError] = {}
-        found: Mapping[str, Sequence[ForeignRecords]] = {}
+        foreign_by_name: Mapping[str, Sequence[ForeignRecords]] = {}
         try:
-            found = links.foreign(names, on_unknown=unknown.__setitem__)
-        except (NotAuthorizedError, RetryableError) as error:  # Of its topics all else was seen.
+            foreign_by_name = links.foreign(names, on_unknown=unknown.__setitem__)
+        except (NotAuthorizedError, RetryableError) as error:  # everything else about its topics was read
             unknown = {names[0]: error}
         if unknown:
             why = next(iter(unknown.values()))
@@ -581,23 +562,22 @@ def _foreign(work: Work, decided: Decided, select: Select) -> tuple[list[DriftIt
             message = f"whether others wrote to its mirrors is not known: {why.message}{others}"
             hint = "Allow READ on its mirrors." if isinstance(why, NotAuthorizedError) else why.hint
             untold.append(Finding(cluster_address(cluster), None, message, hint))
-        for name, foreign in sorted(found.items()):
-            address, where = address_of("mirror", cluster, name), [str(each) for each in foreign]
-            count = counted(sum(each.records for each in foreign), "record")
-            message = f"another producer wrote {count}: {first_few(where, _NAMED, grouping='')}"
+        for name, foreign in sorted(foreign_by_name.items()):
+            address, where = address_of("mirror", cluster, name), [str(foreign_range) for foreign_range in foreign]
+            count = counted(sum(foreign_range.records for foreign_range in foreign), "record")
+            message = f"another producer wrote {count}: {first_few(where, _SHOWN, grouping='')}"
             mark = fingerprint_of("drift", address, where, FOREIGN)
             items.append(DriftItem("drift", address, message, mark, FOREIGN))
     return items, tuple(untold)
 
 
-def _unknown_run(work: Work, decided: Decided) -> Finding | None:
-    """Return that a part of what is in doubt cannot be known. Knowing less is never better than knowing of doubt."""
-    why = unreadable(work.state, decided.remembered)
+def _unknown_run(work: Work, decided: PlanDecision) -> Finding | None:
+    why = check_readable(work.state, decided.remembered)
     return None if why is None else Finding(None, None, why.message, why.hint)
 
 
-def _lost(decided: Decided) -> tuple[Finding, ...]:
-    """Return, for each cluster that the plan does without, that it could not be read, and how to leave it out."""
+def _unread_clusters(decided: PlanDecision) -> tuple[Finding, ...]:
+    """Return an error for each cluster that could not be read, with a hint how to exclude it."""
     declared = {finding.address: finding.source for finding in decided.plan.warnings}
     errors = {name: unreachable({name: why}) for name, why in sorted(decided.seen.lost.items())}
     return tuple(
@@ -606,19 +586,19 @@ def _lost(decided: Decided) -> tuple[Finding, ...]:
     )
 
 
-def _whose(plan: Plan) -> Whose:
-    return Whose(plan.workspace, plan.environment, plan.base.lineage if plan.base else None)
+def _scope_of(plan: Plan) -> DriftScope:
+    return DriftScope(plan.workspace, plan.environment, plan.base.lineage if plan.base else None)
 
 
 def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
-    """Return the test of an address: whether drift that was not found there is gone."""
+    """Return a predicate: whether a missing drift item at an address is gone."""
     if _obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
-    return _chosen(select)
+    return _selector(select)
 
 
-def _chosen(select: Select) -> Callable[[Address], bool]:
-    """Return the test of an address by its name alone."""
+def _selector(select: Select) -> Callable[[Address], bool]:
+    """Return a predicate on the name of an address."""
 
     def test(address: Address) -> bool:
         is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)
@@ -628,7 +608,7 @@ def _chosen(select: Select) -> Callable[[Address], bool]:
 
 
 def _obstacles(plan: Plan) -> tuple[Finding, ...]:
-    """Return what kept something from being compared: that drift cannot be set back is no error of looking for it."""
+    """Return errors that prevented a comparison. An error about resetting drift is not one of them."""
     moved = {finding.address for finding in plan.drift}
     return tuple(error for error in plan.errors if error.address not in moved)
 
@@ -640,29 +620,29 @@ def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[Finding]) ->
     obstacles = (*lost, *_obstacles(plan))
     if obstacles:
         return errors_of(obstacles)
-    counts = {kind: sum(found.kind == kind for found in fails) for kind in CLASSES}
-    told = [f"{count} {kind}" for kind, count in counts.items() if count]
-    if not told:
+    counts = {kind: sum(item.kind == kind for item in fails) for kind in CLASSES}
+    counted_kinds = [f"{count} {kind}" for kind, count in counts.items() if count]
+    if not counted_kinds:
         return None
-    return DriftError(f"reality differs from the files: {', '.join(told)}", hint=_ways_on(plan, fails)[0])
+    return DriftError(f"reality differs from the files: {', '.join(counted_kinds)}", hint=_ways_on(plan, fails)[0])
 
 
 def _ways_on(plan: Plan, fails: Sequence[DriftItem]) -> tuple[str, ...]:
-    """Return what to type, the gravest first: never what would leave all of it as it is."""
-    moved = [found for found in fails if found.kind in {"drift", "missing"}]
+    """Return commands for the failing items, the gravest first."""
+    moved = [item for item in fails if item.kind in {"drift", "missing"}]
     return (*([_way_back(plan, moved)] if moved else []), *_other_ways(fails))
 
 
 def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
-    refused = {*(error.address for error in plan.errors), *(each.address for each in plan.drift if each.stays)}
-    back = [found for found in moved if found.path not in {"incarnation", OWNER, FOREIGN}]
-    if any(found.address in refused for found in moved):
+    refused = {*(error.address for error in plan.errors), *(finding.address for finding in plan.drift if finding.stays)}
+    back = [item for item in moved if item.path not in {"incarnation", OWNER, FOREIGN}]
+    if any(item.address in refused for item in moved):
         return f"Not all of it can be set back: `reconciler plan` says why. Or {_ACCEPTING}"
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
-    if lost := [found.address for found in moved if found.path == OWNER]:
+    if lost := [item.address for item in moved if item.path == OWNER]:
         return f"Take it back with: reconciler apply {taking(lost)}. Or take it out of the files"
-    if any(found.path == FOREIGN for found in moved):
+    if any(item.path == FOREIGN for item in moved):
         return "Keep others out (`protect: acl` in the link). To be rid of the records, delete the mirror, and apply."
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
 
@@ -674,4 +654,4 @@ def _other_ways(fails: Sequence[DriftItem]) -> Iterator[str]:
         "blocked": "See what would allow it: reconciler plan",
         "unmanaged": f"Leave it as it is, or {_ACCEPTING}",
     }
-    yield from (ways[kind] for kind in ways if any(found.kind == kind for found in fails))
+    yield from (ways[kind] for kind in ways if any(item.kind == kind for item in fails))

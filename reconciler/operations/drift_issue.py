@@ -1,4 +1,4 @@
-"""`drift --issue`: one issue for each workspace and environment, open as long as something has drifted."""
+"""`drift --issue`: one issue for each workspace and environment, open while anything has drifted."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Did: TypeAlias = Literal["opened", "updated", "unchanged", "closed", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """What became of the issue."""
+    """Result of updating the issue."""
 
     did: Did
     forge: str
     issue: Issue | None
     owes: str | None = None
-    """What the issue says once a message about it is sent; `None`: none is to be sent."""
+    """Text of the issue once a message about it is sent; `None`: no message is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What an issue says besides the findings."""
+    """Remedies shown in an issue."""
 
     accepted: Accepted | None
-    """The patch that takes them into the files; `None`: there is none."""
+    """Patch that accepts the drift; `None`: none."""
     owners: tuple[str, ...]
-    """Of the files that declare what drifted."""
+    """Owners of the files that declare what drifted."""
 
 
 def file_issue(
@@ -52,47 +52,45 @@ def file_issue(
     *,
     owes_message: bool = False,
 ) -> Filed:
-    """Open, change or close the issue of a workspace and environment.
+    """Open, update or close the issue of a workspace and environment.
 
-    It is closed only where all could be compared and nothing that fails was found. Where something could not be
-    compared, and nothing was found, it stays as it is. `text_of` returns what it says. With `owes_message` the issue
-    says that a message is still to be sent, until `message_sent` is called: one that failed is sent by the next run.
+    It is closed only if everything was compared without failing findings; without a full comparison it stays.
+    `text_of` returns its text. With `owes_message` the issue records that a message is due until `message_sent`, so
+    that the next run sends one that failed.
 
     Raises:
-        UserError: The forge refuses it.
-        UsageError: It is not known which forge or repository is meant.
-        NotAuthorizedError: The token may not do that.
-        RetryableError: There was no answer in time.
+        NotAuthorizedError: The token lacks permission.
+        RetryableError: No answer in time.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
     forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         if drifted.failing:
-            text = text_of(_remedy(drifted, forge.kind))
+            text = text_of(_find_remedy(drifted, forge.kind))
             name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
-            return _said(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
-        found = [] if drifted.errors else forge.own_issues(marker.is_in)
+            return _keep_issue(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
+        open_issues = [] if drifted.errors else forge.own_issues(marker.is_in)
         closed = [
-            forge.edit_issue(each, fitted(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
-            for each in found
+            forge.edit_issue(issue, fitted(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
+            for issue in open_issues
         ]
-        return Filed("closed" if found else "none", forge.title, closed[-1] if closed else None)
+        return Filed("closed" if open_issues else "none", forge.title, closed[-1] if closed else None)
     finally:
         forge.close()
 
 
-def _remedy(drifted: Drifted, kind: Kind) -> Remedy:
+def _find_remedy(drifted: Drifted, kind: Kind) -> Remedy:
     if drifted.compared is None:
         return Remedy(None, ())
     loaded, decided, doubtful = drifted.compared
-    addresses = dict.fromkeys(found.address for found in drifted.failing)
+    addresses = dict.fromkeys(item.address for item in drifted.failing)
     try:
         accepted = patch_for(loaded, decided, tuple(addresses), doubtful)
     except UserError:
-        accepted = None  # nothing of it can be written as a patch: what to do is said with each finding
+        accepted = None  # no patch is possible: each finding says what to do
     root = repository_of(loaded.folder)
-    files = dict.fromkeys(place.file for each in addresses for place in loaded.places.get(each, ()))
+    files = dict.fromkeys(place.file for address in addresses for place in loaded.places.get(address, ()))
     if root is None:
         return Remedy(accepted, ())
     below = PurePosixPath(loaded.folder.resolve().relative_to(root))
@@ -100,12 +98,11 @@ def _remedy(drifted: Drifted, kind: Kind) -> Remedy:
 
 
 def message_sent(invocation: Invocation, filed: Filed, asked: Asked) -> None:
-    """Let the issue say that nothing more is to be sent. Where this fails, the message comes once more.
+    """Record in the issue that the message was sent. If this fails, the message is sent again.
 
     Raises:
-        UserError: The forge refuses it.
-        NotAuthorizedError: The token may not do that.
-        RetryableError: There was no answer in time.
+        NotAuthorizedError: The token lacks permission.
+        RetryableError: No answer in time.
     """
     if filed.issue is None or filed.owes is None:
         return
@@ -116,24 +113,26 @@ def message_sent(invocation: Invocation, filed: Filed, asked: Asked) -> None:
         forge.close()
 
 
-def _said(forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool) -> Filed:
-    """Let the newest of our open issues say a text, or open one; older ones of several are closed."""
-    said = fitted(text, forge.limit, forge.size)
+def _keep_issue(
+    forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
+) -> Filed:
+    """Update our newest open issue to a text, or open one; close older ones."""
+    plain_text = fitted(text, forge.limit, forge.size)
 
     def own() -> list[Issue]:
         return forge.own_issues(marker.is_in)
 
-    found = own()
-    owes = owes_message and not (found and is_same(found[-1].body, said))
-    body = fitted(owing_message(text), forge.limit, forge.size) if owes else said
-    did, kept, older = keep(
-        found,
+    issues = own()
+    owes = owes_message and not (issues and is_same(issues[-1].body, plain_text))
+    body = fitted(owing_message(text), forge.limit, forge.size) if owes else plain_text
+    did, current, older = keep(
+        issues,
         body,
         again=own,
         write=lambda: forge.open_issue(title, body, labels),
-        change=lambda each: forge.edit_issue(each, body),
+        change=lambda issue: forge.edit_issue(issue, body),
         what="the issue",
     )
-    for each in older:
-        forge.edit_issue(each, each.body, closes=True)
-    return Filed("opened" if did == "created" else did, forge.title, kept, said if owes else None)
+    for issue in older:
+        forge.edit_issue(issue, issue.body, closes=True)
+    return Filed("opened" if did == "created" else did, forge.title, current, plain_text if owes else None)

@@ -17,7 +17,7 @@ from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import Loaded, explain_origin
 from reconciler.manifests.positions import FieldPath, path_text
-from reconciler.operations.drift import DriftItem, doubts, sort_out, unreadable, without_doubtful
+from reconciler.operations.drift import DriftItem, check_readable, find_doubts, put_doubtful_first, sort_findings
 from reconciler.operations.manifest_fields import (
     ODD_LAYOUT,
     ByHandError,
@@ -26,12 +26,12 @@ from reconciler.operations.manifest_fields import (
     Spot,
     accept_field,
     field_by_hand,
+    format_configs,
+    format_field,
+    format_rule,
     place_of,
-    written_configs,
-    written_field,
-    written_rule,
 )
-from reconciler.operations.plan import Decided, decide_unlocked
+from reconciler.operations.plan import PlanDecision, decide_unlocked
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
@@ -57,22 +57,19 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# What is on a cluster and no file declares, as a new manifest.
-
-
 FOLDER: Final = "accepted"
 MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST: Final = 200
-"""Characters of a file name before its number and suffix: a topic of 249 leaves no room in the 255 of file systems."""
+_MAX_STEM: Final = 200
+"""Limit before number and suffix: a topic name of 249 characters would exceed the 255 of file systems."""
 
 
-def accept_stranger(
+def accept_unmanaged(
     manifests: Manifests, address: Address, inventory: Inventory, inherited: Iterable[str] = ()
 ) -> None:
-    """Write a manifest for something no file declares, into a file of its own.
+    """Write a manifest for an undeclared resource into a new file.
 
-    `inherited` are the configs that the files would write on it for its namespaces: it goes on without them.
+    `inherited` are configs that its namespaces would set; they are reset to their defaults.
 
     Raises:
         ElsewhereError: It has no manifest of its own, or there is no folder for it.
@@ -89,7 +86,7 @@ def accept_stranger(
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
-    """Write a Mounting for a topic that somebody unmounted; its own manifest stays, understood to be detached.
+    """Write a Mounting for a topic that was unmounted outside apply; the topic's manifest stays.
 
     Raises:
         ElsewhereError: There is no folder for it.
@@ -106,37 +103,37 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
     manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
 
 
-def accept_elsewhere(manifests: Manifests, there: MountedElsewhere) -> None:
+def accept_elsewhere(manifests: Manifests, mounted: MountedElsewhere) -> None:
     """Write a Mounting for a topic that a command mounted under another name.
 
     Raises:
-        ElsewhereError: Its cluster is not read, or there is no folder for it.
+        ElsewhereError: Its cluster is not declared, or there is no folder for it.
     """
-    if there.topic is None:
-        message = f"it is mounted as {there}, which is no cluster of the files: its manifest belongs there"
+    if mounted.topic is None:
+        message = f"it is mounted as {mounted}, which is no cluster of the files: its manifest belongs mounted"
         raise ElsewhereError(message)
-    _write_mounting(manifests, there.topic, "mounted", f'  source: "{there.location}"')
+    _write_mounting(manifests, mounted.topic, "mounted", f'  source: "{mounted.location}"')
 
 
-def accept_moved(manifests: Manifests, old: Address, there: Address) -> None:
-    """Write where a topic was moved to, and from where, into its own document.
+def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
+    """Write the new name of a moved topic and `movedFrom` into its manifest.
 
     Raises:
-        ElsewhereError: The file of the environment, or a variable, says it.
-        ByHandError: Its document is laid out so that no patch is safe.
+        ElsewhereError: An environment's file or a variable sets them.
+        ByHandError: The layout of the document prevents a safe patch.
     """
-    written = _moved_fields(old, there)
-    (spot, *_) = [manifests.spot(old, path) for path in written]  # All of it is said in one document.
-    with _or_by_hand(spot), spot.file.together():
+    written = _moved_fields(old, new)
+    (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
+    with _translate_uneditable(spot), spot.file.together():
         for path, value in written.items():
-            if value is None and spot.said(path) is not None:
+            if value is None and spot.value_at(path) is not None:
                 spot.file.remove(spot.place.number, path)
-            elif value is not None and spot.said(path) != value:
+            elif value is not None and spot.value_at(path) != value:
                 spot.file.set(spot.place.number, path, value)
 
 
-def _moved_fields(old: Address, there: Address) -> dict[FieldPath, str | None]:
-    namespace, name = split_name(full_name_of(there))
+def _moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None]:
+    namespace, name = split_name(full_name_of(new))
     return {
         ("metadata", "name"): name,
         ("metadata", "namespace"): namespace or None,
@@ -144,12 +141,12 @@ def _moved_fields(old: Address, there: Address) -> dict[FieldPath, str | None]:
     }
 
 
-def accept_made(manifests: Manifests, mirror: MirrorTopic) -> None:
-    """Name a mirror, as it is, in its link.
+def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
+    """Add a mirror to its link.
 
     Raises:
-        ElsewhereError: The link says its mirrors elsewhere.
-        ByHandError: Its document is laid out so that no patch is safe.
+        ElsewhereError: The mirrors of the link are declared elsewhere.
+        ByHandError: The layout of the document prevents a safe patch.
     """
     spot = manifests.spot(link_of(mirror), MIRRORS)
     try:
@@ -159,14 +156,14 @@ def accept_made(manifests: Manifests, mirror: MirrorTopic) -> None:
 
 
 def entry_of(mirror: MirrorTopic) -> dict[str, Any]:
-    """Return a mirror as its link names it."""
+    """Return the entry of a mirror in its link."""
     state = {} if mirror.state == "mirroring" else {"state": mirror.state}
-    configs = {"configs": plain(written_configs(mirror.configs))} if mirror.configs else {}
+    configs = {"configs": plain(format_configs(mirror.configs))} if mirror.configs else {}
     return {"source": mirror.source, **state, **configs}
 
 
 def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
-    """Return what is there as the manifest that would declare it, in canonical form."""
+    """Return the manifest of a resource in canonical form."""
     spec = dict(spec_of(resource, inventory))
     metadata = metadata_of(address, resource)
     lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
@@ -176,7 +173,7 @@ def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, in
 
 
 def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
-    """Return what tells one resource from another, as a manifest says it."""
+    """Return the metadata of a resource's manifest."""
     namespace, name = split_name(full_name_of(address))
     if isinstance(resource, Namespace):
         return {"name": resource.metadata.name, "cluster": resource.cluster}
@@ -184,13 +181,13 @@ def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> d
 
 
 def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
-    """Return the role that a mirror has, as a manifest names it; `None` where it is on its way."""
+    """Return the current role of a mirror as in a manifest; `None` during a transition."""
     is_stopped = inventory[mirror.address].state == MirrorStatus.STOPPED
     return role_now(mirror, inventory) or ("promoted" if is_stopped else None)
 
 
 def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a manifest's spec and what each says, in the order they are written in."""
+    """Yield the fields of a manifest's spec in canonical order."""
     if isinstance(resource, Topic):
         spec = resource.spec
         if spec.read_replica_of is not None:
@@ -201,43 +198,43 @@ def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any
             yield "replicationFactor", spec.replication_factor
         if spec.recover_from is not None:
             yield "recoverFrom", spec.recover_from
-        yield from _shared(resource)
+        yield from _common_fields(resource)
         if spec.protect is not None:
             yield "protect", spec.protect
     elif isinstance(resource, Namespace):
-        yield from _shared(resource)
+        yield from _common_fields(resource)
         if resource.spec.quotas is not None:
-            said = resource.spec.quotas.to_json()
-            yield "quotas", {key: written_field(f"quotas.{key}", value) for key, value in said.items()}
+            quotas = resource.spec.quotas.to_json()
+            yield "quotas", {key: format_field(f"quotas.{key}", value) for key, value in quotas.items()}
         if resource.spec.encryption is not None:
             yield "encryption", resource.spec.encryption.to_json()
     elif isinstance(resource, MirrorLink):
-        yield from _link(resource)
-        mirrors = [dict(_mirror(inventory, address)) for address in _mirrors_of(resource, inventory)]
+        yield from _link_fields(resource)
+        mirrors = [dict(_mirror_fields(inventory, address)) for address in _declared_mirrors(resource, inventory)]
         if mirrors:
             yield "mirrorTopics", mirrors
 
 
-def _shared(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
+def _common_fields(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
     if resource.spec.configs:
-        yield "configs", written_configs(resource.spec.configs)
+        yield "configs", format_configs(resource.spec.configs)
     if resource.spec.tiering_policy is not None:
         yield "tieringPolicy", resource.spec.tiering_policy
     if resource.spec.acls:
         rules = rule_fields(resource.spec.acls)
-        yield "acls", [written_rule(path, operations) for path, operations in rules.items()]
+        yield "acls", [format_rule(path, operations) for path, operations in rules.items()]
 
 
-def _link(link: MirrorLink) -> Iterator[tuple[str, Any]]:
-    said = link.spec.to_json()
+def _link_fields(link: MirrorLink) -> Iterator[tuple[str, Any]]:
+    fields = link.spec.to_json()
     usual = MirrorLinkSpec(source=link.spec.source).to_json()
-    for key, value in said.items():
+    for key, value in fields.items():
         if key == "source" or (key not in {"mirrorTopics", "movedFrom"} and value != usual.get(key)):
-            yield key, written_field(key, value)
+            yield key, format_field(key, value)
 
 
-def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
-    """Yield the mirrors of a link, without those that it makes by itself."""
+def _declared_mirrors(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
+    """Yield the mirrors of a link without automatically created ones."""
     making = link.spec.auto_create
     filters = making.filters if making is not None and making.enabled else ()
     for address in sorted(inventory):
@@ -247,7 +244,7 @@ def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
             yield address
 
 
-def _mirror(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
+def _mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
         role = _role_of(seen.resource, inventory) or "mirroring"
@@ -255,10 +252,10 @@ def _mirror(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]
 
 
 def _free_name(manifests: Manifests, address: Address) -> str:
-    """Return the name of a file that is not there yet, below the first folder that manifests are read from."""
+    """Return an unused file name below the first manifest folder."""
     folder = _manifest_folder(manifests.loaded)
     kind, cluster = kind_of(address), address.split("/")[1]
-    stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}")[:_LONGEST].strip("-.")
+    stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}")[:_MAX_STEM].strip("-.")
     number = 1
     while True:
         name = f"{stem}.yaml" if number == 1 else f"{stem}-{number}.yaml"
@@ -271,51 +268,43 @@ def _free_name(manifests: Manifests, address: Address) -> str:
 def _manifest_folder(loaded: Loaded) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
-        path = (loaded.folder / listed).resolve()  # through a link nothing is patched
+        path = (loaded.folder / listed).resolve()  # nothing outside the workspace is patched through a link
         if path.is_relative_to(workspace) and path.is_dir():
             return label_of(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
     raise ElsewhereError(message)
 
 
-_OF_FILES: Final = frozenset({"pending", "blocked"})
+_KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The patch, which may be empty, and what there is to say of it, one line each."""
+    """The patch, which may be empty, and its notes, one line each."""
 
     patch: str
     notes: tuple[str, ...]
     left_out: int = 0
-    """How much of what the clusters changed the patch cannot say."""
+    """Number of changes on the clusters that the patch cannot express."""
 
 
 def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Accepted:
-    """Return the change to the files after which nothing is planned for what was found at `patterns`.
-
-    Raises:
-        UserError: Nothing was found there, or nobody can tell what of it is in doubt.
-    """
+    """Return a patch of the files that accepts what differs at `patterns`."""
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
-    unknown = unreadable(work.state, decided.remembered)
+    unknown = check_readable(work.state, decided.remembered)
     if unknown is not None:
         raise unknown
-    doubtful = doubts(work.state, decided.remembered, lambda _address: True)
+    doubtful = find_doubts(work.state, decided.remembered, lambda _address: True)
     return patch_for(work.loaded, decided, patterns, doubtful)
 
 
 def patch_for(
-    loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
+    loaded: Loaded, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> Accepted:
-    """Return the change to what was loaded that accepts what was found at `patterns`; nothing that is in doubt.
-
-    Raises:
-        UserError: Nothing was found there.
-    """
-    accepting = _Accepting(loaded, decided, tuple(patterns))
-    accepting.run(without_doubtful(sort_out(decided.plan), doubtful))
+    """Return a patch of the loaded files that accepts what differs at `patterns`, except what is in doubt."""
+    accepting = _PatchBuilder(loaded, decided, tuple(patterns))
+    accepting.run(put_doubtful_first(sort_findings(decided.plan), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
             raise errors_of(decided.plan.errors)
@@ -325,21 +314,21 @@ def patch_for(
 
 
 class OfFilesError(ElsewhereError):
-    """It is no doing of the cluster: a patch that accepts what is there lacks nothing without it."""
+    """The difference comes from the files, not the cluster, so the patch is complete without it."""
 
 
 @contextmanager
-def _or_by_hand(spot: Spot) -> Iterator[None]:
+def _translate_uneditable(spot: Spot) -> Iterator[None]:
     try:
         yield
     except UneditableError as error:
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
 
-class _Accepting:
-    """One finding after the other; what cannot be written as a patch becomes a note."""
+class _PatchBuilder:
+    """Accepts one finding after the other; what cannot be patched becomes a note."""
 
-    def __init__(self, loaded: Loaded, decided: Decided, patterns: tuple[str, ...]) -> None:
+    def __init__(self, loaded: Loaded, decided: PlanDecision, patterns: tuple[str, ...]) -> None:
         self.manifests = Manifests(loaded)
         self.notes: list[str] = []
         self.is_anything_found = False
@@ -348,22 +337,24 @@ class _Accepting:
         self._patterns = patterns
         self._inheritance = Inheritance(loaded.desired, decided.seen.inventory)
         self._owned: dict[ResourceOwner, list[Address]] = {}
-        """What other workspaces own, which is left to them."""
+        """Resources owned by other workspaces, which are left out."""
 
     def run(self, findings: Sequence[DriftItem]) -> None:
         chosen = [held for held in self._decided.plan.held if self._is_chosen(held.address)]
         for held in chosen:
-            self._try(held.address, partial(self._accept_held, held), partial(self._held_by_hand, held))
+            self._try(held.address, partial(self._accept_held, held), partial(self._describe_held_by_hand, held))
         settled = {held.address for held in chosen}
-        for mirror in sorted(filter(self._is_chosen, self._mirrors() - settled), key=rank):
+        for mirror in sorted(filter(self._is_chosen, self._differing_mirrors() - settled), key=rank):
             settled.add(mirror)
             seen = self._decided.seen.inventory[mirror].resource
             role = _role_of(seen, self._decided.seen.inventory) if isinstance(seen, MirrorTopic) else None
-            self._try(mirror, partial(self._accept_role, mirror, role), partial(self._role_by_hand, mirror, role))
-        for found in findings:
-            is_settled = found.address in settled and (found.kind in _OF_FILES or found.path == "state")
-            if self._is_chosen(found.address) and not is_settled:
-                self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
+            self._try(
+                mirror, partial(self._accept_role, mirror, role), partial(self._describe_role_by_hand, mirror, role)
+            )
+        for item in findings:
+            is_settled = item.address in settled and (item.kind in _KINDS_OF_FILES or item.path == "state")
+            if self._is_chosen(item.address) and not is_settled:
+                self._try(item.address, partial(self._accept, item), partial(self._describe_by_hand, item))
         for owner, addresses in self._owned.items():
             self._note(f"{first_few(addresses, 3)}: left out, owned by {owner}")
         self._note_environment()
@@ -383,66 +374,66 @@ class _Accepting:
             self.left_out += self._note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
 
     def _note(self, text: str) -> bool:
-        """Say it once; tell whether it was not said yet."""
+        """Add a note; return whether it is new."""
         is_new = text not in self.notes
         self.notes += [text] if is_new else []
         return is_new
 
-    def _by_hand(self, found: DriftItem, place: Place) -> str:
-        if not found.path:
+    def _describe_by_hand(self, item: DriftItem, place: Place) -> str:
+        if not item.path:
             return f"{place} take this document out"
-        return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
+        return field_by_hand(self.manifests.loaded, item.address, item.path, item.observed, place)
 
-    def _role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
+    def _describe_role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
         return field_by_hand(self.manifests.loaded, mirror, "state", role, place)
 
-    def _accept(self, found: DriftItem) -> None:
-        match found.kind:
+    def _accept(self, item: DriftItem) -> None:
+        match item.kind:
             case "drift":
-                self._accept_drift(found)
+                self._accept_drift(item)
             case "missing":
-                self._accept_missing(found.address)
-            case "unmanaged" if found.owner is not None:
-                self._owned.setdefault(found.owner, []).append(found.address)
+                self._accept_missing(item.address)
+            case "unmanaged" if item.owner is not None:
+                self._owned.setdefault(item.owner, []).append(item.address)
             case "unmanaged":
                 inventory = self._decided.seen.inventory
-                accept_stranger(self.manifests, found.address, inventory, self._inherited(found.address))
+                accept_unmanaged(self.manifests, item.address, inventory, self._inherited_configs(item.address))
             case "in doubt":
                 message = "a run was interrupted there: `reconciler apply` settles it, then look again"
                 raise ElsewhereError(message)
-            case "pending" if found.path:
-                message = f"the files say {found.path} so already: `reconciler apply` remembers it"
+            case "pending" if item.path:
+                message = f"the files say {item.path} so already: `reconciler apply` remembers it"
                 raise OfFilesError(message)
             case "pending" | "blocked":
                 message = "the files changed, not the cluster: apply that, or take it back"
                 raise OfFilesError(message)
             case _:
-                assert_never(found.kind)
+                assert_never(item.kind)
 
-    def _inherited(self, address: Address) -> Iterable[str]:
-        """Return the configs that a plan would write on a topic for its namespaces, were it declared."""
+    def _inherited_configs(self, address: Address) -> Iterable[str]:
+        """Return the configs that namespaces would set on a topic if it were declared."""
         seen = self._decided.seen
         resource, capabilities = seen.inventory[address].resource, seen.capabilities.get(cluster_of(address) or "")
         if not isinstance(resource, Topic) or capabilities is None:
             return ()
         return (key for key in self._inheritance.above(resource, capabilities) if key != OFF)
 
-    def _accept_drift(self, found: DriftItem) -> None:
-        if found.path == "incarnation":
-            self._accept_recreated(found.address)
+    def _accept_drift(self, item: DriftItem) -> None:
+        if item.path == "incarnation":
+            self._accept_recreated(item.address)
             return
-        origin = self._origin(found)
-        if origin is not None and not self._is_own(found):
-            known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{found.path}")
+        origin = self._origin(item)
+        if origin is not None and not self._is_own(item):
+            known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
             where = f"{origin} ({known})" if known else origin
-            message = f"{found.path} comes from {where}: change it there, or set it on {found.address} by hand"
+            message = f"{item.path} comes from {where}: change it there, or set it on {item.address} by hand"
             raise ElsewhereError(message)
-        capabilities = self._decided.seen.capabilities.get(cluster_of(found.address) or "")
+        capabilities = self._decided.seen.capabilities.get(cluster_of(item.address) or "")
         operations = capabilities.access.operations if capabilities is not None else {}
-        accept_field(self.manifests, found.address, found.path, found.observed, operations)
+        accept_field(self.manifests, item.address, item.path, item.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
-        """Write of a new topic what it cannot give back: partitions. The rest is for apply to change."""
+        """Patch only the partitions of a recreated topic, which cannot be reduced; apply changes the rest."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
         more = self._more_partitions(address) if errors else None
         if more is not None:
@@ -454,51 +445,55 @@ class _Accepting:
         raise ElsewhereError(message) if more is None else OfFilesError(message)
 
     def _more_partitions(self, address: Address) -> int | None:
-        """Return how many partitions a topic has, where that is more than the files declare."""
+        """Return the partitions of a topic if it has more than declared."""
         seen, declared = self._decided.seen.inventory.get(address), self.manifests.loaded.desired.get(address)
         if seen is None or declared is None:
             return None
-        there, wanted = (each.resource for each in (seen, declared))
-        if not isinstance(there, Topic) or not isinstance(wanted, Topic):
+        observed, wanted = (item.resource for item in (seen, declared))
+        if not isinstance(observed, Topic) or not isinstance(wanted, Topic):
             return None
-        has, asked = there.spec.partitions, wanted.spec.partitions
-        return has if has is not None and asked is not None and has > asked else None
+        observed_count, declared_count = observed.spec.partitions, wanted.spec.partitions
+        return (
+            observed_count
+            if observed_count is not None and declared_count is not None and observed_count > declared_count
+            else None
+        )
 
-    def _is_own(self, found: DriftItem) -> bool:
-        place = place_of(found.address, found.path)
-        return self.manifests.spot(found.address, place).said(place) is not None
+    def _is_own(self, item: DriftItem) -> bool:
+        place = place_of(item.address, item.path)
+        return self.manifests.spot(item.address, place).value_at(place) is not None
 
-    def _origin(self, found: DriftItem) -> str | None:
-        """Return the tier or policy a value comes from; a value set by hand above a tier's comes from none."""
+    def _origin(self, item: DriftItem) -> str | None:
+        """Return the namespace or policy of a value; `None` for the topic's own or a manual override."""
         changes = (
             change
             for action in self._decided.plan.actions
-            if action.address == found.address
+            if action.address == item.address
             for change in moves_of(action)
-            if change.path == found.path
+            if change.path == item.path
         )
         change = next(changes, None)
         if change is not None and change.after is None:
             return None
-        last = self._decided.recorded.get(found.address)
-        origin = change.origin if change is not None else last.origins.get(found.path) if last else None
-        return None if origin in {DEFAULT, ALTERED, found.address} else origin
+        last = self._decided.recorded.get(item.address)
+        origin = change.origin if change is not None else last.origins.get(item.path) if last else None
+        return None if origin in {DEFAULT, ALTERED, item.address} else origin
 
     def _accept_missing(self, address: Address) -> None:
         if self.manifests.is_dropped(address):
             return
         spot = self.manifests.spot(address)
         if spot.within:
-            with _or_by_hand(spot):
+            with _translate_uneditable(spot):
                 spot.file.remove(spot.place.number, spot.within)
         else:
             spot.file.drop(spot.place.number)
 
     def _accept_held(self, held: Held) -> None:
-        """Write the role or place of a resource that is held."""
+        """Write the role or location of a resource that the plan holds."""
         address, now = held.address, held.now
         if held.mirror is not None:
-            accept_made(self.manifests, held.mirror)
+            accept_mirror(self.manifests, held.mirror)
         elif not now:
             raise OfFilesError(f"{held.message}: no `state` says so")
         elif kind_of(address) == "mirror":
@@ -513,7 +508,7 @@ class _Accepting:
             accept_elsewhere(self.manifests, self._decided.mounted_elsewhere[address])
             self._accept_missing(address)
 
-    def _held_by_hand(self, held: Held, place: Place) -> str:
+    def _describe_held_by_hand(self, held: Held, place: Place) -> str:
         if held.mirror is not None:
             return f"{place} {path_text(MIRRORS)}: {yaml_text(entry_of(held.mirror))}"
         if held.now.startswith(MOVED_TO):
@@ -522,12 +517,12 @@ class _Accepting:
             return f"{place} {', '.join(lines)}"
         return field_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
 
-    def _mirrors(self) -> set[Address]:
-        """Return the mirrors that do not have the role in the files."""
+    def _differing_mirrors(self) -> set[Address]:
+        """Return mirrors whose role differs from the files."""
         plan = self._decided.plan
         asked = {action.address for action in plan.actions if isinstance(action, Transition)}
         wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
-        return {each for each in wrong if kind_of(each) == "mirror" and each in self._decided.seen.inventory}
+        return {mirror for mirror in wrong if kind_of(mirror) == "mirror" and mirror in self._decided.seen.inventory}
 
     def _accept_role(self, mirror: Address, role: Role | None) -> None:
         capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
@@ -536,7 +531,7 @@ class _Accepting:
             message = f"it is {seen.state if seen else role}, which no `state` of its entry says on this cluster"
             raise ElsewhereError(message)
         spot = self.manifests.spot(mirror, ("state",))
-        with _or_by_hand(spot):
+        with _translate_uneditable(spot):
             spot.file.set(spot.place.number, (*spot.within, "state"), role)
 
     def _note_environment(self) -> None:

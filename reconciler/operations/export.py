@@ -25,7 +25,7 @@ from reconciler.operations.export_layout import (
     texts_of,
     written,
 )
-from reconciler.operations.init import SCHEMA, ignored, schema_text, workspace_text
+from reconciler.operations.init import SCHEMA, add_ignores, schema_text, workspace_text
 from reconciler.operations.steps.observe import recorded_clusters
 from reconciler.operations.steps.workspace import Site, Work, open_bare, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
@@ -40,63 +40,57 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory
 
 
-# A cluster that no file declares yet: reached by what was typed, and written as the workspace that declares it.
-
-
 _WORKSPACE: Final = "reconciler.yaml"
 MANIFESTS: Final = "manifests"
 _FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 
 
-def bare_named(
-    name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, here: Path, out: Path
+def parse_cluster(
+    name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, cwd: Path, out: Path
 ) -> Cluster | None:
-    """Return the Kafka cluster that was typed; `None`: none was.
+    """Return the Kafka cluster named on the command line; `None` if none was.
 
-    `security` are fields of a Cluster's, `field=value`; files are named from `here`, and declared as seen from `out`.
-
-    Raises:
-        UsageError: It cannot be declared like that. A secret that is written out is one reason.
+    `security`: its fields as `field=value`. Files are relative to `cwd`, and declared relative to `out`.
     """
     if not servers:
         if security or separator:
             hint = "Add --bootstrap-server, or say it in the manifest of the Cluster."
             raise UsageError("options for the connection are only for a cluster that no manifest declares", hint=hint)
         return None
-    fields = dict(_field(each, here, out) for each in security)
+    fields = dict(_field(text, cwd, out) for text in security)
     separator = separator or FLAT_SEPARATOR
     connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator}
     if fields:
         connection["security"] = fields
-    said = {"metadata": {"name": name}, "spec": {"provider": OF_BROKERS, OF_BROKERS: connection}}
+    content = {"metadata": {"name": name}, "spec": {"provider": OF_BROKERS, OF_BROKERS: connection}}
     try:
-        return Cluster.model_validate(said)
+        return Cluster.model_validate(content)
     except ValidationError as error:
-        wrong = next(complaints_of(error, Cluster, said))
+        wrong = next(complaints_of(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
-        raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None  # It may hold the secret itself.
+        raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None  # the cause may contain the secret
 
 
-def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return files as a workspace has them; one that is there already stays as it is."""
+def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return files of a whole workspace; an existing workspace file is kept."""
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
-    named = sorted({f"{found[1]}:{found[2]}" for text in texts.values() for found in SECRET_REFERENCE.finditer(text)})
+    named = sorted({f"{match[1]}:{match[2]}" for text in texts.values() for match in SECRET_REFERENCE.finditer(text)})
     return {_WORKSPACE: workspace_text(folder.resolve(), references=named), **below, SCHEMA: schema_text()}
 
 
-def _field(text: str, here: Path, out: Path) -> tuple[str, str]:
+def _field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"{name!r} is not field=value", hint="For example --security protocol=SASL_SSL")
     if name in _FILES and not Path(value).is_absolute():
-        value = os.path.relpath(here / value, out)
+        value = os.path.relpath(cwd / value, out)
     return name, value
 
 
-def tell_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out: Path) -> None:
-    """Warn that a workspace does not read what was written into a folder of it."""
+def warn_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out: Path) -> None:
+    """Warn if a workspace does not read the folder of the written files."""
     written = out.resolve()
     read = any(written.is_relative_to((folder / name).resolve()) for name in listed)
     if written.is_relative_to(folder.resolve()) and not read:
@@ -104,15 +98,12 @@ def tell_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out
         invocation.warn(f"the workspace does not read {name}: add it to spec.manifests of reconciler.yaml")
 
 
-# What a cluster has now, as the resources that declare it.
-
-
 NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """What there is, factored; what it was made from; and what is left out until it is whole."""
+class LiveCluster:
+    """Factored resources of a cluster, and what was left out."""
 
     factored: Factored
     inventory: Inventory
@@ -120,15 +111,13 @@ class Live:
     left_out: tuple[LeftOut, ...]
 
 
-def look(
+def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
-) -> Live:
-    """Read a cluster and factor what it has; what the platform made for itself is left out.
-
-    `policies` are declared already.
+) -> LiveCluster:
+    """Read a cluster and factor its resources, without internal ones. `policies` exist already.
 
     Raises:
-        RetryableError: It is not there, or cannot be reached.
+        RetryableError: It does not exist, or cannot be reached.
     """
     name = cluster.metadata.name
     identity = provider.identify()
@@ -136,28 +125,28 @@ def look(
         raise RetryableError(
             f"cluster {name} is not there", hint="From what its object storage has of it: --from-object-storage"
         )
-    shown = {address: found for address, found in provider.observe(Scope()).items() if found.hidden is None}
+    shown = {address: seen for address, seen in provider.observe(Scope()).items() if seen.hidden is None}
     inventory = {
-        address: found for address, found in shown.items() if not found.is_internal and address != cluster_address(name)
+        address: seen for address, seen in shown.items() if not seen.is_internal and address != cluster_address(name)
     }
     left_out = tuple(
         LeftOut(address, UserError("it is still being recovered", hint="Export again when that is done."))
-        for address, found in sorted(inventory.items())
-        if found.state == RECOVERING
+        for address, seen in sorted(inventory.items())
+        if seen.state == RECOVERING
     )
-    gone = {each.place for each in left_out}
-    kept = {address: found for address, found in inventory.items() if address not in gone}
-    made = factored(_found(cluster, provider, kept), policies=policies, at_least=at_least)
-    unsaid = (*made.unsaid, *_unseen(name, provider))
-    return Live(Factored(made.resources, unsaid), kept, identity.cluster_id, left_out)
+    gone = {left.place for left in left_out}
+    complete = {address: seen for address, seen in inventory.items() if address not in gone}
+    made = factored(_contents_of(cluster, provider, complete), policies=policies, at_least=at_least)
+    unsaid = (*made.unsaid, *_find_hidden(name, provider))
+    return LiveCluster(Factored(made.resources, unsaid), complete, identity.cluster_id, left_out)
 
 
-def _found(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
+def _contents_of(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
     separator = cluster.spec.connection.separator()
     mirrors = [address for address in inventory if address.startswith("mirror/")]
     return ClusterContents(
         cluster=cluster.metadata.name,
-        resources=[found.resource for address, found in inventory.items() if address not in mirrors],
+        resources=[seen.resource for address, seen in inventory.items() if address not in mirrors],
         capabilities=provider.capabilities,
         separator=separator,
         bindings=provider.unplaced(),
@@ -165,8 +154,8 @@ def _found(cluster: Cluster, provider: Provider, inventory: Inventory) -> Cluste
     )
 
 
-def _unseen(name: str, provider: Provider) -> Iterator[LeftOut]:
-    """Yield what may be there and was not shown to the process that acts."""
+def _find_hidden(name: str, provider: Provider) -> Iterator[LeftOut]:
+    """Yield what the caller may not see."""
     capabilities = provider.capabilities
     address: Address = cluster_address(name)
     if not capabilities.acls and "acls" in capabilities.lacks:
@@ -182,24 +171,24 @@ def _unseen(name: str, provider: Provider) -> Iterator[LeftOut]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What is exported, and where to."""
+    """Options of an export."""
 
     out: Path
     is_archived: bool = False
-    """From object storage alone: the cluster is not asked for anything."""
+    """Export from object storage only, without contacting the cluster."""
     cluster_id: str | None = None
-    """Of what is archived, what this cluster made; `None`: the declared one, as far as its id is known."""
+    """Id of the archived cluster to export; `None`: the declared or recorded id."""
     is_forced: bool = False
-    """Also into a folder that holds something; nothing there is overwritten."""
+    """Allow a folder that is not empty; nothing is overwritten."""
     bare: Cluster | None = None
-    """A cluster that no file declares: a whole workspace is written, which does."""
+    """An undeclared cluster; the export writes a workspace that declares it."""
     at_least: int = AT_LEAST
-    """Topics that make a prefix of flat names a namespace; 0: no number does."""
+    """Topics that make a prefix of flat names a namespace; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written, and what was not."""
+    """Written files, and what was left out."""
 
     cluster: str
     files: tuple[Path, ...]
@@ -208,13 +197,13 @@ class Exported:
     left_out: tuple[LeftOut, ...] = ()
     is_archived: bool = False
     unsaid: tuple[LeftOut, ...] = ()
-    """What is there and has no words in manifests: it stays as it is."""
+    """What exists but cannot be expressed in manifests."""
     now_ms: int = 0
-    """When object storage was looked at: how old what it has is."""
+    """Time at which object storage was read."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Return what the exit code says: something was left out, or nothing was there."""
+        """Error that sets the exit code: something was left out, or nothing exists."""
         if self.left_out:
             count = len(self.left_out)
             return PartialError(f"{count} left out of the export", hint="The reason is shown for each of them.")
@@ -225,21 +214,17 @@ class Exported:
 
 
 def export(invocation: Invocation, select: Select, cluster: str, options: ExportOptions) -> Exported:
-    """Write manifests of all that a cluster has, or of what can be recovered from its object storage.
-
-    Raises:
-        UserError: The cluster or its object storage cannot be read, or the folder holds something.
-    """
+    """Write manifests of a cluster's resources, or of those that object storage can recover."""
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
         raise UsageError("--cluster-id chooses among what lies in object storage", hint=hint)
     if options.bare is not None:
-        return _bare(open_bare(invocation, options.bare, is_reader=True), options.bare, options)
+        return _export_bare(open_bare(invocation, options.bare, is_reader=True), options.bare, options)
     work = open_work(invocation, select, is_reader=True)
-    return _archived(work, cluster, options) if options.is_archived else _live(work, cluster, options)
+    return _export_archived(work, cluster, options) if options.is_archived else _export_live(work, cluster, options)
 
 
-def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
+def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
     if work.invocation.principal is not None:
         raise UserError("what lies in object storage is the super user's to read", hint="Leave --principal out.")
     stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _own_id(work, cluster))
@@ -251,12 +236,16 @@ def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
     def above(address: Address) -> str:
         if address in archives.empty:
             return "# It comes back empty: none of its records were in object storage.\n"
-        found = archives.found.get(address)
-        return "" if found is None else f"# Next offset: {ends_text(found)}. Records from there on were not uploaded.\n"
+        recoverable = archives.found.get(address)
+        return (
+            ""
+            if recoverable is None
+            else f"# Next offset: {ends_text(recoverable)}. Records from there on were not uploaded.\n"
+        )
 
     files = written(archives.inventory, options.out, above, is_forced=options.is_forced)
     if files:
-        tell_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
+        warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     addresses = tuple(sorted(archives.inventory))
     now_ms = work.invocation.now_ms()
     return Exported(
@@ -265,38 +254,38 @@ def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
 
 
 def _own_id(work: Work, cluster: str) -> str | None:
-    """Return the id of a cluster that may be lost: as declared, recorded, or as its root says it."""
+    """Return the id of a possibly lost cluster: declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:
         return known
     try:
         identity = work.providers[cluster].identify()
-    except ReconcilerError:  # That root may be why what it left behind is exported.
+    except ReconcilerError:  # a broken root may be the reason for the export
         return None
     return None if identity is None else identity.cluster_id
 
 
-def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
-    provider = work.providers[cluster]  # First: it says which clusters there are.
+def _export_live(work: Work, cluster: str, options: ExportOptions) -> Exported:
+    provider = work.providers[cluster]  # first, because it rejects unknown clusters
     resources = (declared.resource for declared in work.loaded.desired.values())
-    policies = {each.metadata.name: each for each in resources if isinstance(each, TieringPolicy)}
-    live = look(work.clusters[cluster], provider, options.at_least, policies=policies)
+    policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
+    live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)
     texts = texts_of(live.factored.resources.values(), live.inventory)
     files = saved(texts, options.out, is_forced=options.is_forced) if texts else ()
     if files:
-        tell_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
-    return _exported(cluster, files, live, live.factored.resources)
+        warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
+    return _build_result(cluster, files, live, live.factored.resources)
 
 
-def _bare(site: Site, cluster: Cluster, options: ExportOptions) -> Exported:
+def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> Exported:
     """Write a workspace that declares the cluster, too: with its id, so that no other is ever taken for it."""
-    live = look(cluster, site.providers[cluster.metadata.name], options.at_least)
+    live = read_cluster(cluster, site.providers[cluster.metadata.name], options.at_least)
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
     resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factored.resources}
-    texts = in_workspace(texts_of(resources.values(), live.inventory), options.out)
+    texts = add_workspace_files(texts_of(resources.values(), live.inventory), options.out)
     files = saved(texts, options.out, is_forced=options.is_forced)
-    return _exported(cluster.metadata.name, (*files, *ignored(options.out)), live, resources)
+    return _build_result(cluster.metadata.name, (*files, *add_ignores(options.out)), live, resources)
 
 
-def _exported(cluster: str, files: tuple[Path, ...], live: Live, resources: Iterable[Address]) -> Exported:
+def _build_result(cluster: str, files: tuple[Path, ...], live: LiveCluster, resources: Iterable[Address]) -> Exported:
     return Exported(cluster, files, tuple(resources), Archives(), live.left_out, unsaid=live.factored.unsaid)

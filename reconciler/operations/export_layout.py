@@ -1,4 +1,4 @@
-"""Lay out exported resources as a person would: namespaces, shared configs, policies, files."""
+"""Lay out exported resources: namespaces, shared configs, policies, files."""
 
 from __future__ import annotations
 
@@ -46,31 +46,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something of which no manifest was written, and why."""
+    """Something that is not exported, and why."""
 
     place: str
-    """Its key in object storage, or its address on the cluster."""
+    """Key in object storage, or address on the cluster."""
     error: UserError
-
-
-# Resources as the documents that declare them, without what holds anyway.
 
 
 _DURATIONS: Final = frozenset({"time"})
 _SIZES: Final = frozenset({"bytes", "segmentBytes"})
-_USUAL: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties": {}}
+_DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties": {}}
 
 
 def document_text(resource: Resource, inventory: Inventory) -> str:
-    """Return a resource as its manifest; the mirrors of a link are those that the inventory has of it."""
+    """Return the manifest of a resource; the mirrors of a link come from the inventory."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
             metadata: dict[str, Any] = metadata_of(resource.address, resource)
             spec: Mapping[str, Any] = dict(spec_of(resource, inventory))
         case TieringPolicy():
-            metadata, spec = {"name": resource.metadata.name}, _policy(resource)
+            metadata, spec = {"name": resource.metadata.name}, _policy_fields(resource)
         case Cluster():
-            metadata, spec = {"name": resource.metadata.name}, _cluster(resource)
+            metadata, spec = {"name": resource.metadata.name}, _cluster_fields(resource)
         case Mounting() | MirrorTopic():
             message = f"{resource.address} is declared by others"
             raise ValueError(message)
@@ -87,79 +84,78 @@ def document_text(resource: Resource, inventory: Inventory) -> str:
     )
 
 
-def _policy(policy: TieringPolicy) -> dict[str, Any]:
-    said = policy.spec.to_json()
-    if said.get("onDisable") == "retain":
-        del said["onDisable"]
-    return {key: _quantity(key, value) for key, value in said.items()}
+def _policy_fields(policy: TieringPolicy) -> dict[str, Any]:
+    fields = policy.spec.to_json()
+    if fields.get("onDisable") == "retain":
+        del fields["onDisable"]
+    return {key: _format_quantity(key, value) for key, value in fields.items()}
 
 
-def _quantity(key: str, value: Any) -> Any:
+def _format_quantity(key: str, value: Any) -> Any:
     if isinstance(value, dict):
-        return {inner: _quantity(inner, item) for inner, item in value.items()}
+        return {inner: _format_quantity(inner, item) for inner, item in value.items()}
     if key in _DURATIONS:
         return format_duration(value)
     return format_size(value) if key in _SIZES else value
 
 
-def _cluster(cluster: Cluster) -> dict[str, Any]:
-    """Return how a cluster is reached, and the id that tells it from any other."""
-    said = cluster.spec.to_json()
-    for key in _USUAL.keys() & said.keys():
-        if said[key] == _USUAL[key]:
-            del said[key]
-    connection = said.get(cluster.spec.provider, {})
+def _cluster_fields(cluster: Cluster) -> dict[str, Any]:
+    """Return the connection and id of a cluster."""
+    fields = cluster.spec.to_json()
+    for key in _DEFAULTS.keys() & fields.keys():
+        if fields[key] == _DEFAULTS[key]:
+            del fields[key]
+    connection = fields.get(cluster.spec.provider, {})
     if connection.get("namespaceSeparator") == ".":
         del connection["namespaceSeparator"]
-    return said
+    return fields
 
 
-# Configs that all topics of a namespace set, said once on the namespace. Pure; what each topic gets stays the same.
+# Shared configs move up to a namespace; the effective configs of topics stay the same.
 
 
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
-"""Config → value, and all that a topic says of tiering as one: half of it means something else."""
+"""Value by config. All tiering configs count as one value, because they only make sense together."""
 
 _TIERING: Final = ""
-_SOME: Final = 2
-"""Topics with which something can be common."""
+_MIN_SHARING: Final = 2
+"""Fewest topics that can share a config."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """The configs that namespaces and topics set themselves, by full name; the nearest tier wins."""
+class SharedConfigs:
+    """Own configs of namespaces and topics by full name; the nearest namespace wins."""
 
     namespaces: Mapping[str, Configs]
     topics: Mapping[str, Configs]
 
 
-def share(topics: Mapping[str, Mapping[str, str]]) -> Shared:
-    """Say what topics have in common on the lowest namespace that holds them all.
+def share(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
+    """Move configs that topics share to their lowest common namespace.
 
-    A key moves up only where every topic below sets it; the value of most of them goes on the namespace, the others
-    keep theirs. Nothing reaches a topic that does not set it.
+    A key moves only if all topics below set it: the namespace gets the most common value, other topics keep theirs.
     """
-    facts = {name: _facts(configs) for name, configs in topics.items()}
-    tallies = _tallies(facts)
-    fullest = _fullest_below(tallies)
+    facts = {name: _to_facts(configs) for name, configs in topics.items()}
+    tallies = _tally_namespaces(facts)
+    fullest = _largest_children(tallies)
     held: dict[str, Facts] = {"": {}}
     own: dict[str, Configs] = {}
-    for namespace in sorted(tallies, key=lambda each: (each.count(":"), each)):
+    for namespace in sorted(tallies, key=lambda name: (name.count(":"), name)):
         tally, above = tallies[namespace], held[namespace.rpartition(":")[0]]
         is_passed_through = fullest.get(namespace) == tally.topics
-        said = {} if is_passed_through else tally.common(above)
-        held[namespace] = {**above, **said}
-        own[namespace] = _configs(said)
+        shared = {} if is_passed_through else tally.common(above)
+        held[namespace] = {**above, **shared}
+        own[namespace] = _to_configs(shared)
     rest: dict[str, Configs] = {}
-    for name, found in facts.items():
+    for name, own_facts in facts.items():
         above = held[split_name(name)[0]]
-        rest[name] = _configs({key: value for key, value in found.items() if above.get(key) != value})
-    return Shared({name: configs for name, configs in own.items() if configs}, rest)
+        rest[name] = _to_configs({key: value for key, value in own_facts.items() if above.get(key) != value})
+    return SharedConfigs({name: configs for name, configs in own.items() if configs}, rest)
 
 
 class _Tally:
-    """How often each value of each key is set below a namespace."""
+    """Counts of each value of each key below a namespace."""
 
     def __init__(self) -> None:
         self.topics = 0
@@ -171,55 +167,55 @@ class _Tally:
             self._values[key][value] += 1
 
     def common(self, above: Facts) -> Facts:
-        """Return what goes on the namespace itself: what all set, and most of them alike, if no tier above says so."""
-        if self.topics < _SOME:
+        """Return the shared configs: set by all, mostly to one value that no namespace above sets."""
+        if self.topics < _MIN_SHARING:
             return {}
-        found: Facts = {}
+        common: Facts = {}
         for key, values in self._values.items():
             [(value, most)] = values.most_common(1)
             is_set_by_all = sum(values.values()) == self.topics
             enough = self.topics if key == _TIERING else self.topics // 2 + 1
             if is_set_by_all and most >= enough and above.get(key) != value:
-                found[key] = value
-        return found
+                common[key] = value
+        return common
 
 
-def _tallies(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
+def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
     tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
-    for name, found in facts.items():
+    for name, own_facts in facts.items():
         for tier in tiers_of(split_name(name)[0]):
-            tallies[tier].add(found)
+            tallies[tier].add(own_facts)
     return tallies
 
 
-def _fullest_below(tallies: Mapping[str, _Tally]) -> dict[str, int]:
-    """Return the topics of the largest namespace right below each: where that is all of them, it holds them all."""
-    found: dict[str, int] = {}
+def _largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
+    """Return the size of the largest direct child by namespace. A child with all topics makes its parent redundant."""
+    largest: dict[str, int] = {}
     for name, tally in tallies.items():
         above = name.rpartition(":")[0]
-        found[above] = max(found.get(above, 0), tally.topics)
-    return found
+        largest[above] = max(largest.get(above, 0), tally.topics)
+    return largest
 
 
-def _facts(configs: Mapping[str, str]) -> Facts:
-    found: Facts = {key: value for key, value in configs.items() if key not in NEEDS_TIERING}
+def _to_facts(configs: Mapping[str, str]) -> Facts:
+    facts: Facts = {key: value for key, value in configs.items() if key not in NEEDS_TIERING}
     tiering = tuple(sorted((key, value) for key, value in configs.items() if key in NEEDS_TIERING))
-    return {**found, _TIERING: tiering} if tiering else found
+    return {**facts, _TIERING: tiering} if tiering else facts
 
 
-def _configs(facts: Facts) -> Configs:
-    found: Configs = {}
+def _to_configs(facts: Facts) -> Configs:
+    configs: Configs = {}
     for value in (value for value in facts.values() if isinstance(value, tuple)):
-        found.update(value)
-    found.update({key: value for key, value in facts.items() if isinstance(value, str)})
-    return dict(sorted(found.items()))
+        configs.update(value)
+    configs.update({key: value for key, value in facts.items() if isinstance(value, str)})
+    return dict(sorted(configs.items()))
 
 
-# What a document says of tiering, as a policy that several share. Pure.
+# Tiering configs of several documents become one policy.
 
 
-Words: TypeAlias = tuple[tuple[str, str], ...]
-"""The tiering configs of one document, sorted."""
+TieringConfigs: TypeAlias = tuple[tuple[str, str], ...]
+"""Sorted tiering configs of one document."""
 
 _TOTAL: Final = "-2"
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -238,7 +234,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Policies:
-    """The policies of a cluster: one for each way that several documents, or one, say tiering."""
+    """Policies of a cluster, one for each distinct set of tiering configs."""
 
     def __init__(
         self,
@@ -246,26 +242,26 @@ class Policies:
         capabilities: Capabilities,
         taken: Mapping[str, TieringPolicy],
     ) -> None:
-        """Name a policy for everything that is said, the most common first, if a policy means exactly that here.
+        """Name a policy for each set of configs, the most common first, if a policy expresses it exactly.
 
-        One that is `taken` is named where it says the same, and not declared again.
+        An equal policy in `taken` is reused instead of declared.
         """
-        counted = Counter(words for layer in layers if (words := _words(layer)))
-        self._names: dict[Words, str] = {}
+        counted = Counter(words for layer in layers if (words := _tiering_configs(layer)))
+        self._names: dict[TieringConfigs, str] = {}
         self.declared: dict[str, TieringPolicy] = {}
-        for words, _count in sorted(counted.items(), key=lambda each: (-each[1], each[0])):
-            spec = _spec(dict(words))
+        for words, _count in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
+            spec = _to_spec(dict(words))
             if spec is None or compile_policy(spec, capabilities) != dict(words):
                 continue
             known = next((name for name in sorted(taken) if taken[name].spec == spec), None)
-            name = known or _free_policy_name(_name(spec), {*taken, *self.declared})
+            name = known or _free_policy_name(_policy_name(spec), {*taken, *self.declared})
             self._names[words] = name
             if known is None:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Return the configs of a document without what a policy says in their place, and the name of that policy."""
-        name = self._names.get(_words(layer))
+        """Return the configs that remain next to the document's policy, and the name of that policy."""
+        name = self._names.get(_tiering_configs(layer))
         if name is None:
             return dict(layer), None
         return {key: value for key, value in layer.items() if key not in NEEDS_TIERING}, name
@@ -278,28 +274,28 @@ def _free_policy_name(stem: str, taken: Collection[str]) -> str:
     return name
 
 
-def _words(layer: Mapping[str, str]) -> Words:
+def _tiering_configs(layer: Mapping[str, str]) -> TieringConfigs:
     return tuple(sorted((key, value) for key, value in layer.items() if key in NEEDS_TIERING))
 
 
-def _spec(words: Mapping[str, str]) -> TieringPolicySpec | None:
-    """Return the policy that may mean these configs; whether it does is seen by compiling it."""
-    said: dict[str, Any] = dict(_switches(words))
+def _to_spec(words: Mapping[str, str]) -> TieringPolicySpec | None:
+    """Return a policy for these configs; the caller compiles it to check that it is equivalent."""
+    fields: dict[str, Any] = dict(_policy_switches(words))
     for key, value in words.items():
         path = _FIELDS.get(key)
         if path is None or value == _TOTAL:
             continue
-        within = said
+        within = fields
         for part in path[:-1]:
             within = within.setdefault(part, {})
-        within[path[-1]] = value == "true" if value in {"true", "false"} else _number(value)
+        within[path[-1]] = value == "true" if value in {"true", "false"} else _parse_number(value)
     try:
-        return TieringPolicySpec.model_validate(said)
+        return TieringPolicySpec.model_validate(fields)
     except ValidationError:
         return None
 
 
-def _switches(words: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+def _policy_switches(words: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     stored = words.get("remote.storage.enable")
     if stored is not None:
         yield "remoteWrite", stored == "true" and words.get("remote.log.copy.disable") != "true"
@@ -308,12 +304,12 @@ def _switches(words: Mapping[str, str]) -> Iterator[tuple[str, object]]:
         yield "onDisable", "delete"
 
 
-def _number(value: str) -> int | str:
+def _parse_number(value: str) -> int | str:
     return int(value) if value.removeprefix("-").isdecimal() else value
 
 
-def _name(spec: TieringPolicySpec) -> str:
-    """Name a policy by what it does: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
+def _policy_name(spec: TieringPolicySpec) -> str:
+    """Return a name for what a policy does: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
     stem = {(True, True): "tiered", (False, True): "read-only", (False, False): "untiered"}.get(
         (bool(spec.remote_write), bool(spec.remote_read)), "write-only"
     )
@@ -328,25 +324,22 @@ def _name(spec: TieringPolicySpec) -> str:
     return "-".join(parts).replace(" ", "-").lower()
 
 
-# Namespaces in flat names: which prefixes of a broker's topics are legal as one, and worth being one. Pure.
-#
-# What is found is the inverse of how names are made: every name, placed in the longest namespace whose prefix it
-# carries, gives the same flat name back (PLATFORMS, the physical name is the identity).
+# Namespaces are derived from prefixes of flat topic names, so that every full name maps back to its flat name.
 
 
 AT_LEAST: Final = 3
-"""Topics that make a prefix a namespace: two that begin alike are a coincidence."""
+"""Topics that make a prefix a namespace; two topics with one prefix may be coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spaces:
-    """The namespaces of a cluster whose names are flat. `prefixes`: what names begin with → the namespace."""
+    """Namespaces of a cluster with flat names, by prefix."""
 
     separator: str
     prefixes: Mapping[str, str]
 
     def placed(self, name: str) -> tuple[str, str]:
-        """Return the longest namespace whose prefix a flat name carries, and what follows it."""
+        """Split a flat name into its longest matching namespace and the rest."""
         at = name.rfind(self.separator) if self.prefixes else -1
         while at >= 0:
             namespace = self.prefixes.get(name[: at + 1])
@@ -356,11 +349,11 @@ class Spaces:
         return "", name
 
     def full_name(self, name: str) -> str:
-        """Return our name of a topic."""
+        """Return the full name of a flat name."""
         return join_name(*self.placed(name))
 
     def flat(self, full_name: str) -> str:
-        """Return what the broker calls it."""
+        """Return the flat name of a full name."""
         return full_name.replace(":", self.separator)
 
 
@@ -372,26 +365,26 @@ def spaces_in(
     known: Iterable[str] = (),
     at_least: int = AT_LEAST,
 ) -> Spaces:
-    """Return the namespaces of flat names, the same for any order of them.
+    """Return the namespaces of flat names, independent of their order.
 
-    `reserved` are prefixes that access rules are about: each makes a namespace, whatever its topics count, if it is
-    legal as one. `known` namespaces are there whether or not. With `at_least` 0 nothing else becomes one.
+    A legal prefix in `reserved` (from access rules) always becomes a namespace; so do `known` ones. `at_least` 0:
+    no other prefix does.
     """
-    counts, spoiled = _counted(names, separator)
-    found = {tier for namespace in known for tier in tiers_of(namespace)}
+    counts, spoiled = _count_prefixes(names, separator)
+    namespaces = {tier for namespace in known for tier in tiers_of(namespace)}
     for prefix in sorted(reserved):
         ends = [end for end, _ in _legal_prefixes(prefix[: prefix.rfind(separator) + 1], separator)]
         if ends and len(ends[-1]) == prefix.rfind(separator) + 1 and spoiled.isdisjoint(ends):
-            found.update(_namespace(end, separator) for end in ends)
-    for prefix in sorted(counts, key=lambda each: (each.count(separator), each)):
-        above = _namespace(prefix, separator).rpartition(":")[0]
-        if at_least and counts[prefix] >= at_least and prefix not in spoiled and (not above or above in found):
-            found.add(_namespace(prefix, separator))
-    return Spaces(separator, {tier.replace(":", separator) + separator: tier for tier in sorted(found)})
+            namespaces.update(_to_namespace(end, separator) for end in ends)
+    for prefix in sorted(counts, key=lambda prefix_text: (prefix_text.count(separator), prefix_text)):
+        above = _to_namespace(prefix, separator).rpartition(":")[0]
+        if at_least and counts[prefix] >= at_least and prefix not in spoiled and (not above or above in namespaces):
+            namespaces.add(_to_namespace(prefix, separator))
+    return Spaces(separator, {tier.replace(":", separator) + separator: tier for tier in sorted(namespaces)})
 
 
-def _counted(names: Iterable[str], separator: str) -> tuple[Counter[str], set[str]]:
-    """Return how many names carry each prefix that is legal, and the prefixes that would leave a name no name."""
+def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str], set[str]]:
+    """Return the count of names by legal prefix, and the prefixes that would leave an invalid topic name."""
     counts: Counter[str] = Counter()
     spoiled: set[str] = set()
     for name in set(names):
@@ -403,17 +396,17 @@ def _counted(names: Iterable[str], separator: str) -> tuple[Counter[str], set[st
 
 
 def _legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
-    """Yield the prefixes of a name that may be namespaces, outermost first, with what follows each."""
+    """Yield prefixes of a name that may be namespaces, outermost first, with the rest."""
     start = 0
     while (end := name.find(separator, start)) >= 0 and end <= MAX_NAMESPACE:
         if not _is_tier(name[start:end], separator):
-            return  # what is below would lie in it
+            return  # deeper prefixes would contain this part
         yield name[: end + 1], name[end + 1 :]
         start = end + 1
 
 
 def _is_tier(text: str, separator: str) -> bool:
-    """Tell whether a part may be a tier. Under `_` one with a dot may not: `.` and `_` are one to a broker."""
+    """Report whether a part may be a tier. With separator `_` it has no dot: brokers treat `.` and `_` as equal."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
     try:
@@ -431,97 +424,97 @@ def _is_topic_name(text: str) -> bool:
     return True
 
 
-def _namespace(prefix: str, separator: str) -> str:
+def _to_namespace(prefix: str, separator: str) -> str:
     return prefix[:-1].replace(separator, ":")
 
 
-# Access rules of brokers as namespaces carry them, as few as say the same, and those that none can carry. Pure.
-#
-# Rules are merged only where every combination is one of the broker's own: first operations, then kinds of things, then
-# names.
+# Access rules of brokers become as few namespace rules as possible. Rules merge only if every combination is a rule of
+# the broker: first by operation, then resource, then name.
 
 
 _RESOURCES: Final = frozenset({"topics", "groups", "transactional-ids"})
 STAYS: Final = "It stays as it is: no plan touches what the files do not say."
 
-Names: TypeAlias = frozenset[str]
+NameSet: TypeAlias = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """The rules of each namespace, and each binding that has no words here, with why."""
+class NamespaceRules:
+    """Rules by namespace, and bindings that no namespace can express, with the reason."""
 
     rules: Mapping[str, tuple[NamespaceAcl, ...]]
     unsaid: tuple[tuple[Binding, UserError], ...]
 
 
 class _Rule(NamedTuple):
-    """A rule in the making: all combinations of these."""
+    """Rule that stands for all combinations of its sets."""
 
     permission: str
     principal: str
     host: str
-    resources: Names
-    names: Names
-    operations: Names
+    resources: NameSet
+    names: NameSet
+    operations: NameSet
 
 
-def granted(bindings: Iterable[Binding], spaces: Spaces, capabilities: Capabilities) -> Granted:
-    """Give every binding to the longest namespace whose prefix it carries."""
-    found: defaultdict[str, list[_Rule]] = defaultdict(list)
+def assign_rules(bindings: Iterable[Binding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
+    """Assign every binding to its longest matching namespace."""
+    rules_by_namespace: defaultdict[str, list[_Rule]] = defaultdict(list)
     unsaid: list[tuple[Binding, UserError]] = []
-    for each in sorted(bindings):
-        namespace, name = spaces.placed(each.name)
-        name += "*" if each.is_prefix else ""
+    for binding in sorted(bindings):
+        namespace, name = spaces.placed(binding.name)
+        name += "*" if binding.is_prefix else ""
         rule = _Rule(
-            each.permission,
-            each.principal,
-            each.host,
-            frozenset([each.resource]),
+            binding.permission,
+            binding.principal,
+            binding.host,
+            frozenset([binding.resource]),
             frozenset([name]),
-            frozenset([each.operation]),
+            frozenset([binding.operation]),
         )
-        why = _why_not(each, spaces, rule, capabilities)
+        why = _explain_refusal(binding, spaces, rule, capabilities)
         if why is None:
-            found[namespace].append(rule)
+            rules_by_namespace[namespace].append(rule)
         else:
-            unsaid.append((each, UserError(why, hint=STAYS)))
-    return Granted({namespace: _merged(rules) for namespace, rules in sorted(found.items())}, tuple(unsaid))
-
-
-def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
-    """Return rules as few as say the same, sorted."""
-    return _merged(
-        _Rule(each.permission, each.principal, each.host, frozenset([kind]), frozenset([name]), frozenset([operation]))
-        for each in rules
-        for kind in each.resources
-        for name in each.names
-        for operation in each.operations
+            unsaid.append((binding, UserError(why, hint=STAYS)))
+    return NamespaceRules(
+        {namespace: _merge(rules) for namespace, rules in sorted(rules_by_namespace.items())}, tuple(unsaid)
     )
 
 
-def _why_not(each: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
-    """Say why a namespace cannot carry a binding; `None`: it can."""
+def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
+    """Merge rules, and sort them."""
+    return _merge(
+        _Rule(rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation]))
+        for rule in rules
+        for kind in rule.resources
+        for name in rule.names
+        for operation in rule.operations
+    )
+
+
+def _explain_refusal(each: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
+    """Return why a namespace cannot express a binding; `None` if it can."""
     if each.resource not in _RESOURCES:
         return f"rules on {each.resource} are about no topic and no namespace"
     namespace, _ = spaces.placed(each.name)
     [name] = rule.names
     if not namespace or not name:
-        return _why_in_none(each, spaces.separator)
+        return _explain_no_namespace(each, spaces.separator)
     if ("*" in name[:-1]) or (name.endswith("*") and not each.is_prefix):
         return f"{name!r} is no name and no beginning of one"
     if each.resource == "topics" and not each.is_prefix and can_be_declared(each):
         return "it is about one topic, which is not there"
     try:
-        written = _written(rule)
+        written = _to_acl(rule)
     except ValidationError as error:
         return f"it cannot be expressed in a manifest: {_reason(error)}"
     operations = capabilities.access.operations
     refused = refused_rules([written], operations) if operations else ()
-    return next((what for _, _, what, _ in refused), _unmet(written, capabilities))
+    return next((what for _, _, what, _ in refused), _explain_host(written, capabilities))
 
 
-def _why_in_none(each: Binding, separator: str) -> str:
+def _explain_no_namespace(each: Binding, separator: str) -> str:
     if each.name == "*" and not each.is_prefix:
         return f"a rule for all {each.resource} of a cluster has no place: rules stand at topics and namespaces"
     if each.is_prefix and separator not in each.name:
@@ -535,65 +528,63 @@ def _reason(error: ValidationError) -> str:
     return error.errors()[0]["msg"].removeprefix("Value error, ")
 
 
-def _unmet(rule: TopicAcl, capabilities: Capabilities) -> str | None:
-    """Say why a plan refuses the host of a rule; `None`: it does not."""
-    found = check_hosts((rule,)) if capabilities.access.hosts_are_addresses else iter(())
-    return next((why for why, _ in found), None)
+def _explain_host(rule: TopicAcl, capabilities: Capabilities) -> str | None:
+    """Return why a plan would reject the host of a rule; `None` if it would not."""
+    refusals = check_hosts((rule,)) if capabilities.access.hosts_are_addresses else iter(())
+    return next((why for why, _ in refusals), None)
 
 
-def _merged(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
-    found = _joined(rules, lambda rule: rule.operations, lambda rule, them: rule._replace(operations=them))
-    found = _joined(found, lambda rule: rule.resources, lambda rule, them: rule._replace(resources=them))
-    found = _joined(found, lambda rule: rule.names, lambda rule, them: rule._replace(names=them))
-    return tuple(sorted(map(_written, found), key=_order))
+def _merge(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
+    joined = _merge_by(rules, lambda rule: rule.operations, lambda rule, them: rule._replace(operations=them))
+    joined = _merge_by(joined, lambda rule: rule.resources, lambda rule, them: rule._replace(resources=them))
+    joined = _merge_by(joined, lambda rule: rule.names, lambda rule, them: rule._replace(names=them))
+    return tuple(sorted(map(_to_acl, joined), key=_sort_key))
 
 
-def _joined(
-    rules: Iterable[_Rule], of: Callable[[_Rule], Names], with_: Callable[[_Rule, Names], _Rule]
+def _merge_by(
+    rules: Iterable[_Rule], values_of: Callable[[_Rule], NameSet], replace_values: Callable[[_Rule, NameSet], _Rule]
 ) -> list[_Rule]:
-    """Make one rule of those that differ in one field alone."""
-    alike: defaultdict[_Rule, Names] = defaultdict(frozenset)
+    """Merge rules that differ in one field only."""
+    alike: defaultdict[_Rule, NameSet] = defaultdict(frozenset)
     for rule in rules:
-        alike[with_(rule, frozenset())] |= of(rule)
-    return [with_(rule, values) for rule, values in alike.items()]
+        alike[replace_values(rule, frozenset())] |= values_of(rule)
+    return [replace_values(rule, values) for rule, values in alike.items()]
 
 
-def _written(rule: _Rule) -> NamespaceAcl:
+def _to_acl(rule: _Rule) -> NamespaceAcl:
     lists = {"resources": rule.resources, "names": rule.names, "operations": rule.operations}
     return NamespaceAcl.model_validate({**rule._asdict(), **{field: sorted(lists[field]) for field in lists}})
 
 
-def _order(rule: NamespaceAcl) -> tuple[object, ...]:
+def _sort_key(rule: NamespaceAcl) -> tuple[object, ...]:
     return rule.principal, rule.permission, rule.host, rule.names, rule.resources, rule.operations
 
 
-# What a cluster has, as a person would declare it: namespaces, what topics share, policies. Pure.
-#
-# The platform is to find nothing changed: every topic keeps its flat name, its effective configs and its rules. What
-# cannot be said is told.
+# A whole cluster is factored so that a plan changes nothing: names, effective configs and rules stay. The rest is
+# reported.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContents:
-    """What one cluster has, in whichever way that was learnt."""
+    """Resources of one cluster, from any source."""
 
     cluster: str
     resources: Sequence[Resource]
-    """Topics with the configs they set themselves; what else there is comes along as it is."""
+    """Topics with their own configs, and other resources unchanged."""
     capabilities: Capabilities
     separator: str | None
-    """What stands for `:` in flat names; `None`: the platform has namespaces of its own, and they are among these."""
+    """Stands for `:` in flat names; `None`: the platform has namespaces."""
     bindings: Sequence[Binding] = ()
-    """Access rules that no topic carries."""
+    """Access rules without a topic."""
     taken: Iterable[str] = ()
-    """Further flat names: of mirrors, which are no resources of their own."""
+    """Other flat names in use: those of mirrors."""
     may_share: bool = True
-    """Whether configs that all topics of a namespace set may move up to it."""
+    """Whether shared configs may move up to namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factored:
-    """The same, factored; and what has no words here."""
+    """Factored resources, and what no manifest can express."""
 
     resources: Mapping[Address, Resource]
     """Sorted by address."""
@@ -601,45 +592,49 @@ class Factored:
 
 
 @dataclass(slots=True)
-class _Making:
-    """A cluster in the making."""
+class _LayoutDraft:
+    """Working state of factoring one cluster."""
 
-    found: ClusterContents
+    contents: ClusterContents
     policies: Policies
     spaces: Spaces
-    shared: Shared
+    shared: SharedConfigs
     made: dict[Address, Resource] = field(default_factory=dict)
     unsaid: list[LeftOut] = field(default_factory=list)
 
 
 def factored(
-    found: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
+    contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
 ) -> Factored:
-    """Factor what one cluster has; the same resources in another order give the same.
+    """Factor the resources of one cluster into namespaces, shared configs and policies; their order does not matter.
 
-    `policies` are declared already, by name. A prefix of `at_least` topics becomes a namespace; 0: none does by
-    its topics alone.
+    `policies` exist already, by name. A prefix with `at_least` topics becomes a namespace; 0: only rules make them.
     """
-    topics = sorted((each for each in found.resources if isinstance(each, Topic)), key=lambda each: each.full_name)
-    spaces = _spaces(found, topics, at_least)
+    topics = sorted(
+        (resource for resource in contents.resources if isinstance(resource, Topic)),
+        key=lambda resource: resource.full_name,
+    )
+    spaces = _find_spaces(contents, topics, at_least)
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
     refused: list[LeftOut] = []
-    configs = {name: dict(_declarable(topic, found.capabilities, refused)) for name, topic in placed.items()}
-    shared = share(configs) if _may_share(found) else Shared({}, configs)
-    given = [each.spec.configs for each in found.resources if isinstance(each, Namespace)]
-    layers = [*given, *shared.namespaces.values(), *shared.topics.values()]
-    making = _Making(found, Policies(layers, found.capabilities, policies or {}), spaces, shared, unsaid=refused)
+    configs = {name: dict(_declarable_configs(topic, contents.capabilities, refused)) for name, topic in placed.items()}
+    shared = share(configs) if _may_share(contents) else SharedConfigs({}, configs)
+    namespace_configs = [resource.spec.configs for resource in contents.resources if isinstance(resource, Namespace)]
+    layers = [*namespace_configs, *shared.namespaces.values(), *shared.topics.values()]
+    draft = _LayoutDraft(
+        contents, Policies(layers, contents.capabilities, policies or {}), spaces, shared, unsaid=refused
+    )
     for name, topic in placed.items():
-        _add_topic(making, name, topic)
-    _add_namespaces(making)
-    for each in found.resources:
-        if not isinstance(each, Topic | Namespace):
-            making.made[each.address] = each
-    making.made.update({policy.address: policy for policy in making.policies.declared.values()})
-    return Factored(dict(sorted(making.made.items())), tuple(sorted(making.unsaid, key=lambda each: each.place)))
+        _add_topic(draft, name, topic)
+    _add_namespaces(draft)
+    for resource in contents.resources:
+        if not isinstance(resource, Topic | Namespace):
+            draft.made[resource.address] = resource
+    draft.made.update({policy.address: policy for policy in draft.policies.declared.values()})
+    return Factored(dict(sorted(draft.made.items())), tuple(sorted(draft.unsaid, key=lambda left: left.place)))
 
 
-def _declarable(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
+def _declarable_configs(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
     """Yield the configs of a topic that a manifest may declare; append the others to `unsaid`."""
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
@@ -656,75 +651,81 @@ def _declarable(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut])
             unsaid.append(LeftOut(topic.address, UserError(f"configs.{key}: {why}", hint=STAYS)))
 
 
-def _spaces(found: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
+def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
     known = {topic.metadata.namespace for topic in topics}
-    known |= {each.metadata.name for each in found.resources if isinstance(each, Namespace)}
-    if found.separator is None:
+    known |= {resource.metadata.name for resource in contents.resources if isinstance(resource, Namespace)}
+    if contents.separator is None:
         return Spaces(":", {f"{tier}:": tier for namespace in sorted(known) for tier in tiers_of(namespace)})
-    names = [topic.full_name.replace(":", found.separator) for topic in topics]
+    names = [topic.full_name.replace(":", contents.separator) for topic in topics]
     return spaces_in(
-        [*names, *found.taken],
-        found.separator,
-        reserved=[each.name for each in found.bindings if each.is_prefix],
+        [*names, *contents.taken],
+        contents.separator,
+        reserved=[binding.name for binding in contents.bindings if binding.is_prefix],
         known=known,
         at_least=at_least,
     )
 
 
-def _may_share(found: ClusterContents) -> bool:
-    """Tell whether configs may move up: the platform sees no difference, and no namespace says any yet."""
-    says = any(each.spec.configs or each.spec.tiering_policy for each in found.resources if isinstance(each, Namespace))
-    return found.may_share and not found.capabilities.inherits_configs and not says
+def _may_share(contents: ClusterContents) -> bool:
+    """Report whether configs may move up: the platform does not inherit, and no namespace sets any yet."""
+    says = any(
+        resource.spec.configs or resource.spec.tiering_policy
+        for resource in contents.resources
+        if isinstance(resource, Namespace)
+    )
+    return contents.may_share and not contents.capabilities.inherits_configs and not says
 
 
-def _add_topic(making: _Making, full_name: str, topic: Topic) -> None:
-    configs, policy = making.policies.split(making.shared.topics[full_name])
-    if topic.spec.tiering_policy is not None:  # It says its tiering by one already.
-        configs, policy = dict(making.shared.topics[full_name]), topic.spec.tiering_policy
+def _add_topic(draft: _LayoutDraft, full_name: str, topic: Topic) -> None:
+    configs, policy = draft.policies.split(draft.shared.topics[full_name])
+    if topic.spec.tiering_policy is not None:  # keeps its own policy
+        configs, policy = dict(draft.shared.topics[full_name]), topic.spec.tiering_policy
     namespace, name = split_name(full_name)
     metadata = topic.metadata.model_copy(update={"name": name, "namespace": namespace})
     moved = topic.model_copy(update={"metadata": metadata})
-    rules = tuple(rule for rule in topic.spec.acls if _is_sayable(making, moved.address, rule))
+    rules = tuple(rule for rule in topic.spec.acls if _check_expressible(draft, moved.address, rule))
     spec = topic.spec.model_copy(update={"configs": configs, "tiering_policy": policy, "acls": rules})
-    making.made[moved.address] = moved.model_copy(update={"spec": spec})
+    draft.made[moved.address] = moved.model_copy(update={"spec": spec})
 
 
-def _is_sayable(making: _Making, address: Address, rule: TopicAcl) -> bool:
-    """Tell whether a rule can be read back from a manifest; one that cannot is told."""
+def _check_expressible(draft: _LayoutDraft, address: Address, rule: TopicAcl) -> bool:
+    """Report whether a manifest can express a rule; record it otherwise."""
     try:
         TopicAcl.model_validate(rule.model_dump(include=set(TopicAcl.model_fields)))
-        message = _unmet(rule, making.found.capabilities)
+        message = _explain_host(rule, draft.contents.capabilities)
     except ValidationError as error:
         message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {_reason(error)}"
     if message is not None:
-        making.unsaid.append(LeftOut(address, UserError(message, hint=STAYS)))
+        draft.unsaid.append(LeftOut(address, UserError(message, hint=STAYS)))
     return message is None
 
 
-def _add_namespaces(making: _Making) -> None:
-    """Declare the namespaces that hold topics, rules or configs; tiers above them are implied."""
-    found = making.found
-    given = {each.metadata.name: each for each in found.resources if isinstance(each, Namespace)}
-    rules = granted(found.bindings, making.spaces, found.capabilities)
-    making.unsaid += [LeftOut(str(binding), why) for binding, why in rules.unsaid]
-    holding = {split_name(name)[0] for name in making.shared.topics} - {""}
-    for name in sorted({*given, *rules.rules, *making.shared.namespaces, *holding}):
-        namespace = given.get(name) or Namespace(metadata=OfNamespace(name=name, cluster=found.cluster))
+def _add_namespaces(draft: _LayoutDraft) -> None:
+    """Declare namespaces with topics, rules or configs; their parents are implied."""
+    contents = draft.contents
+    namespaces = {
+        resource.metadata.name: resource for resource in contents.resources if isinstance(resource, Namespace)
+    }
+    rules = assign_rules(contents.bindings, draft.spaces, contents.capabilities)
+    draft.unsaid += [LeftOut(str(binding), why) for binding, why in rules.unsaid]
+    holding = {split_name(name)[0] for name in draft.shared.topics} - {""}
+    for name in sorted({*namespaces, *rules.rules, *draft.shared.namespaces, *holding}):
+        namespace = namespaces.get(name) or Namespace(metadata=OfNamespace(name=name, cluster=contents.cluster))
         spec = namespace.spec
-        layer = {**spec.configs, **making.shared.namespaces.get(name, {})}
-        configs, policy = (layer, spec.tiering_policy) if spec.tiering_policy else making.policies.split(layer)
-        acls = _rules(making, namespace, rules.rules.get(name, ()))
+        layer = {**spec.configs, **draft.shared.namespaces.get(name, {})}
+        configs, policy = (layer, spec.tiering_policy) if spec.tiering_policy else draft.policies.split(layer)
+        acls = _build_rules(draft, namespace, rules.rules.get(name, ()))
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": policy, "acls": acls})
-        making.made[namespace.address] = namespace.model_copy(update={"spec": changed})
+        draft.made[namespace.address] = namespace.model_copy(update={"spec": changed})
 
 
-def _rules(making: _Making, namespace: Namespace, more: Sequence[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
-    own = tuple(rule for rule in namespace.spec.acls if _is_sayable(making, namespace.address, rule))
-    # Where the platform keeps rules as they are written, they are written as it keeps them.
-    return merged_rules([*own, *more]) if making.found.separator is not None else own
+def _build_rules(draft: _LayoutDraft, namespace: Namespace, more: Sequence[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
+    own = tuple(rule for rule in namespace.spec.acls if _check_expressible(draft, namespace.address, rule))
+    # A platform with namespaces stores rules as written, so they stay unmerged.
+    return merged_rules([*own, *more]) if draft.contents.separator is not None else own
 
 
-# Which file each manifest goes into, as a person would lay them out: one a namespace, one for each other kind.
+# One file for each namespace and each other kind.
 
 
 NAMESPACES: Final = "namespaces"
@@ -737,17 +738,17 @@ _FILES: Final[Mapping[str, str]] = {
 
 
 def texts_of(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return the text of each file, by its name: a namespace with its topics, and what is in none by kind."""
+    """Return manifests by file name: one file for a namespace with its topics, and one for each other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
-    for resource in sorted(resources, key=lambda each: rank(each.address)):
-        name = _file_of(resource.address, resource, names)
+    for resource in sorted(resources, key=lambda resource: rank(resource.address)):
+        name = _choose_file(resource.address, resource, names)
         if name is not None:
             documents.setdefault(name, []).append(document_text(resource, inventory))
-    return {name: "---\n".join(found) for name, found in sorted(documents.items())}
+    return {name: "---\n".join(texts) for name, texts in sorted(documents.items())}
 
 
-def _file_of(address: Address, resource: Resource, names: dict[tuple[str, str], str]) -> str | None:
+def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, str], str]) -> str | None:
     namespace = ""
     if isinstance(resource, Namespace):
         namespace = resource.metadata.name
@@ -757,58 +758,54 @@ def _file_of(address: Address, resource: Resource, names: dict[tuple[str, str], 
         return _FILES.get(kind_of(address))
     place = str(resource.cluster), namespace
     if place not in names:
-        names[place] = _free(_path(namespace), names.values())
+        names[place] = _free_file_name(_namespace_path(namespace), names.values())
     return names[place]
 
 
-def _path(namespace: str) -> str:
-    """Return where a namespace is written, its tiers as folders.
+def _namespace_path(namespace: str) -> str:
+    """Return the file path of a namespace, with its tiers as folders.
 
-    What begins with a dot would not be read, and a folder never has the name of a file; no tier has a `_`.
+    Names starting with a dot would not be read, and a folder must not equal a file name; no tier contains `_`.
     """
     tiers = [f"_{tier}" if tier.startswith(".") else tier for tier in namespace.split(":")]
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])
 
 
-def _free(stem: str, taken: Iterable[str]) -> str:
-    """Return a file name that differs from all others by more than its case: some file systems do not see it."""
-    there = {name.lower() for name in taken}
+def _free_file_name(stem: str, taken: Iterable[str]) -> str:
+    """Return an unused file name; file systems may ignore case."""
+    taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
-    while name.lower() in there:
+    while name.lower() in taken_names:
         name, number = f"{stem}-{number}.yaml", number + 1
     return name
 
 
-# Manifests into a folder: all of them or none, and nothing that is there is overwritten.
+# Files are written all or none, and never overwrite.
 
 
 _REPOSITORY: Final = ".git"
-"""A folder that holds nothing else is free: `git init` comes first."""
+"""A folder with only this counts as empty: `git init` may come first."""
 _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
 
 
 def written(
     inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
 ) -> tuple[Path, ...]:
-    """Write a manifest of every namespace, topic and link; `above` returns the comment lines that precede one.
-
-    Raises:
-        UserError: As `saved`.
-    """
+    """Write the manifests of all namespaces, topics and links; `above` returns comment lines for an address."""
     texts: dict[str, list[str]] = {}
     for address in sorted(inventory):
         resource = inventory[address].resource
         if isinstance(resource, Topic | Namespace | MirrorLink):
             text = above(address) + manifest_text(address, resource, inventory)
             texts.setdefault(_MAX_FILES[kind_of(address)], []).append(text)
-    return saved({name: "---\n".join(found) for name, found in texts.items()}, folder, is_forced=is_forced)
+    return saved({name: "---\n".join(manifests) for name, manifests in texts.items()}, folder, is_forced=is_forced)
 
 
 def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write files, by their names below a folder: all of them or none.
+    """Write files below a folder: all or none.
 
     Raises:
-        UserError: The folder holds something (with `is_forced`: one of the files is there), or cannot be written.
+        UserError: The folder is not empty (with `is_forced`: a file exists), or cannot be written.
     """
     paths = {folder / name: text for name, text in texts.items()}
     try:
@@ -824,9 +821,9 @@ def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) ->
 
 
 def _check_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> None:
-    there = next((path for path in paths if path.exists()), None)
-    if there is not None:
-        raise UserError(f"{there} is there already", hint="Nothing was written. Name another folder.")
+    existing = next((path for path in paths if path.exists()), None)
+    if existing is not None:
+        raise UserError(f"{existing} is existing already", hint="Nothing was written. Name another folder.")
     if not is_forced and folder.exists() and any(path.name != _REPOSITORY for path in folder.iterdir()):
         message = f"{folder} is not empty"
         raise UserError(message, hint="Nothing was written. Name another folder, or write beside it with --force.")

@@ -26,9 +26,9 @@ from reconciler.importers.julie import read_julie
 from reconciler.importers.resources import Composed, Flat, compose
 from reconciler.importers.terraform import is_state, read_terraform
 from reconciler.manifests.files import find_workspace, label_of, manifest_files
-from reconciler.operations.export import in_workspace, tell_unread
+from reconciler.operations.export import add_workspace_files, warn_unread
 from reconciler.operations.export_layout import ClusterContents, Factored, document_text, factored, saved, texts_of
-from reconciler.operations.init import ignored
+from reconciler.operations.init import add_ignores
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
@@ -52,11 +52,8 @@ if TYPE_CHECKING:
     from reconciler.manifests.load import Loaded
 
 
-# The tools that can be imported, and which files belong to which tool.
-
-
 class Tool(NamedTuple):
-    """A tool of YAML documents: which are its own, and how they are read."""
+    """A tool with YAML documents: which documents are its own, and how to read them."""
 
     claims: Callable[[Any], bool]
     read: Callable[[tuple[Document, ...], Reading], None]
@@ -78,11 +75,10 @@ _CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def read_files(tool: str, path: Path, cwd: Path) -> Reading:
-    """Return what the files of a tool below a path say.
+    """Read the files of a tool below a path.
 
     Raises:
-        ManifestError: Some are broken; lists every problem of every file.
-        UserError: There is nothing there, or nothing of that tool.
+        ManifestError: Files are broken; lists all problems.
     """
     files = files_below(path)
     reading = Reading()
@@ -91,7 +87,7 @@ def read_files(tool: str, path: Path, cwd: Path) -> Reading:
     else:
         is_any = _read_yaml(tool, path, files, cwd, reading)
     if not is_any:
-        raise _nothing(tool, path, files, cwd)
+        raise _no_files_error(tool, path, files, cwd)
     return reading
 
 
@@ -102,7 +98,7 @@ def _read_yaml(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, readin
     claims = _CLAIMS[tool]
     own = tuple(document for document in documents if claims(document.content))
     if tool == GITOPS and not path.is_dir():
-        own += _named_by_settings(own, cwd)
+        own += _read_settings_files(own, cwd)
     reading.files = sorted({document.file for document in own})
     reading.unread = sorted({label_of(file, cwd) for file in chosen} - set(reading.files))
     if tool == JULIE:
@@ -112,8 +108,8 @@ def _read_yaml(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, readin
     return bool(own)
 
 
-def _named_by_settings(documents: tuple[Document, ...], cwd: Path) -> tuple[Document, ...]:
-    """Read the files that a state of kafka-gitops keeps its parts in."""
+def _read_settings_files(documents: tuple[Document, ...], cwd: Path) -> tuple[Document, ...]:
+    """Read the files that a kafka-gitops state refers to."""
     named: list[Path] = []
     for document in documents:
         settings = document.content.get("settings")
@@ -121,33 +117,33 @@ def _named_by_settings(documents: tuple[Document, ...], cwd: Path) -> tuple[Docu
         for name in files.values() if isinstance(files, dict) else ():
             if isinstance(name, str) and (file := document.path.parent / name) not in named:
                 named.append(file)
-    found = read_documents(named, cwd)
-    return tuple(document for document in found if kafka_gitops.claims(document.content))
+    documents_read = read_documents(named, cwd)
+    return tuple(document for document in documents_read if kafka_gitops.claims(document.content))
 
 
-def _nothing(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserError:
-    """Say that there is nothing of a tool, and of which others there is something."""
-    there = {name: count for name, count in _counted(files, cwd).items() if count and name != tool}
+def _no_files_error(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserError:
+    """Return an error that names the other tools with files there."""
+    other_tools = {name: count for name, count in _count_files(files, cwd).items() if count and name != tool}
     message = f"there is no file of {tool}'s in {label_of(path, cwd)}"
-    if there:
-        named = ", ".join(f"{name} ({counted(count, 'file', grouping='')})" for name, count in there.items())
-        first = max(there, key=lambda name: there[name])
+    if other_tools:
+        named = ", ".join(f"{name} ({counted(count, 'file', grouping='')})" for name, count in other_tools.items())
+        first = max(other_tools, key=lambda name: other_tools[name])
         return UserError(f"{message}, but of {named}", hint=f"Read those with --from {first}")
     known = ", ".join(("terraform", *sorted(_CLAIMS)))
     return UserError(message, hint=f"Name the folder that holds them. Read are those of {known}.")
 
 
-def _counted(files: tuple[Path, ...], cwd: Path) -> dict[str, int]:
-    found = dict.fromkeys(("terraform", *sorted(_CLAIMS)), 0)
-    found["terraform"] = sum(map(is_state, files))
+def _count_files(files: tuple[Path, ...], cwd: Path) -> dict[str, int]:
+    counts = dict.fromkeys(("terraform", *sorted(_CLAIMS)), 0)
+    counts["terraform"] = sum(map(is_state, files))
     for file in files:
         if file.suffix in YAML:
-            for name in _claimed(file, cwd):
-                found[name] += 1
-    return found
+            for name in _claiming_tools(file, cwd):
+                counts[name] += 1
+    return counts
 
 
-def _claimed(file: Path, cwd: Path) -> list[str]:
+def _claiming_tools(file: Path, cwd: Path) -> list[str]:
     try:
         documents = read_documents([file], cwd)
     except UserError:
@@ -155,7 +151,7 @@ def _claimed(file: Path, cwd: Path) -> list[str]:
     return [name for name, claims in _CLAIMS.items() if any(claims(document.content) for document in documents)]
 
 
-# What was imported, factored as what is exported is: namespaces, what topics share, policies, rules.
+# Imported resources are factored like exported ones.
 
 
 _SET_IT: Final = "Set it at the topic; `default` is what the brokers have."
@@ -163,8 +159,8 @@ _STAYS: Final = "It stays on the cluster as it is."
 
 
 @dataclass(slots=True)
-class Gathered:
-    """Resources of all clusters, where each was written, and what was not carried over."""
+class FactoredImport:
+    """Resources of all clusters with their places, and what was not imported."""
 
     resources: dict[Address, Resource] = field(default_factory=dict)
     places: dict[Address, Place] = field(default_factory=dict)
@@ -173,43 +169,43 @@ class Gathered:
 
 def gather(
     flat: Mapping[str, Flat], targets: Iterable[Target], policies: Mapping[str, TieringPolicy], at_least: int
-) -> Gathered:
-    """Factor what was found, cluster by cluster; `policies` are declared already."""
-    gathered = Gathered()
+) -> FactoredImport:
+    """Factor the resources of each cluster; `policies` exist already."""
+    gathered = FactoredImport()
     taken = dict(policies)
     for target in {target.name: target for target in targets}.values():
-        found = ClusterContents(
+        contents = ClusterContents(
             cluster=target.name,
             resources=[*flat[target.name].topics.values(), *_namespaces(target)],
             capabilities=_capabilities(target),
             separator=target.separator,
             bindings=sorted(flat[target.name].bindings),
-            may_share=not _namespaces(target),  # What is declared stays as it is.
+            may_share=not _namespaces(target),  # declared namespaces stay unchanged
         )
-        inherited = _Inherited(target, policies)
-        made = factored(found, policies=taken, at_least=at_least)
+        inherited = _InheritedConfigs(target, policies)
+        made = factored(contents, policies=taken, at_least=at_least)
         for address, resource in made.resources.items():
-            _add(gathered, address, resource, target, flat[target.name])
+            _add_resource(gathered, address, resource, target, flat[target.name])
             if isinstance(resource, Topic) and address in gathered.resources:
-                gathered.lost += inherited.told(resource, flat[target.name])
+                gathered.lost += inherited.find_inherited(resource, flat[target.name])
             if isinstance(resource, TieringPolicy):
                 taken[resource.metadata.name] = resource
-        gathered.lost += _unsaid(made, flat[target.name], target)
+        gathered.lost += _report_inexpressible(made, flat[target.name], target)
     return gathered
 
 
-def _unsaid(made: Factored, flat: Flat, target: Target) -> Iterator[NotImported]:
-    """Yield what has no words, with where it is written: rules by themselves, and those of topics."""
+def _report_inexpressible(made: Factored, flat: Flat, target: Target) -> Iterator[NotImported]:
+    """Yield what manifests cannot express, with its place in the files."""
     rules = {str(binding): place for binding, place in flat.bindings.items()}
     for left in made.unsaid:
         name = full_name_of(Address(left.place)).replace(":", target.separator)
         place = rules.get(left.place) or flat.places.get(name)
-        if place is not None:  # Else it is in the workspace itself.
+        if place is not None:  # otherwise it is in the workspace itself
             subject, key = (left.place, "") if left.place in rules else (f"topic {name}", "acls")
             yield NotImported(place, subject, key, left.error.message, _STAYS, is_left_out=False)
 
 
-def _add(gathered: Gathered, address: Address, resource: Resource, target: Target, flat: Flat) -> None:
+def _add_resource(gathered: FactoredImport, address: Address, resource: Resource, target: Target, flat: Flat) -> None:
     name = full_name_of(address).replace(":", target.separator)
     place = flat.places.get(name) if kind_of(address) == "topic" else None
     declared = target.declared.get(address)
@@ -221,21 +217,21 @@ def _add(gathered: Gathered, address: Address, resource: Resource, target: Targe
         why = f"{address} is declared already, at {declared.source}"
         gathered.lost.append(NotImported(place, f"topic {name}", "", why, "Keep one of the two."))
     elif isinstance(resource, Namespace) and isinstance(declared.resource, Namespace):
-        there = {*_bindings(declared.resource, target)}
+        declared_bindings = {*_bindings(declared.resource, target)}
         why = f"{address} is declared already, at {declared.source}, without this rule"
         for binding in _bindings(resource, target):
-            if binding not in there and (place := flat.bindings.get(binding)) is not None:
+            if binding not in declared_bindings and (place := flat.bindings.get(binding)) is not None:
                 gathered.lost.append(NotImported(place, str(binding), "", why, "Add it there."))
 
 
 def _bindings(namespace: Namespace, target: Target) -> Iterator[Binding]:
-    """Yield the rules of a namespace as brokers have them."""
+    """Yield the rules of a namespace as broker bindings."""
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
     return bindings_of_namespace(prefix, namespace.spec.acls)
 
 
-class _Inherited:
-    """What topics get from namespaces that are declared already, and their files do not set."""
+class _InheritedConfigs:
+    """Configs that topics inherit from declared namespaces and their files do not set."""
 
     def __init__(self, target: Target, policies: Mapping[str, TieringPolicy]) -> None:
         self._target = target
@@ -243,8 +239,8 @@ class _Inherited:
         self._inheritance = Inheritance({**known, **target.declared}, {})
         self._capabilities = replace(_capabilities(target), inherits_configs=False)
 
-    def told(self, topic: Topic, flat: Flat) -> Iterator[NotImported]:
-        """Tell each config that an imported topic gets."""
+    def find_inherited(self, topic: Topic, flat: Flat) -> Iterator[NotImported]:
+        """Yield each config that an imported topic would inherit."""
         name = topic.full_name.replace(":", self._target.separator)
         own = flat.topics[name].spec.configs
         for key, (value, origin) in sorted(self._inheritance.above(topic, self._capabilities).items()):
@@ -256,12 +252,12 @@ class _Inherited:
 
 
 def _namespaces(target: Target) -> list[Namespace]:
-    found = (declared.resource for declared in target.declared.values())
-    return [resource for resource in found if isinstance(resource, Namespace)]
+    resources = (declared.resource for declared in target.declared.values())
+    return [resource for resource in resources if isinstance(resource, Namespace)]
 
 
 def _capabilities(target: Target) -> Capabilities:
-    """Return what is known of a cluster that nobody asks: how its platform says things."""
+    """Return assumed capabilities, without contacting the cluster."""
     if target.has_namespaces:
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
     return Capabilities(
@@ -273,32 +269,28 @@ def _capabilities(target: Target) -> Capabilities:
     )
 
 
-# Which clusters of ours the files of another tool speak of: as asked, as declared, or by the names they have there.
+# Map clusters of the other tool to ours: by option, by declaration, or by name.
 
 
 _UNNAMED: Final = OF_BROKERS
-_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The workspace that manifests are written into, as far as it can be read."""
+    """The workspace around the written manifests."""
 
     folder: Path | None = None
     manifests: Sequence[str] = ()
-    """The files and folders that it reads."""
+    """Files and folders that it reads."""
     targets: Mapping[str, Target] = field(default_factory=dict)
     """Its clusters by name."""
     policies: Mapping[str, TieringPolicy] = field(default_factory=dict)
 
 
-def surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundings:
-    """Return the workspace that is named, or the nearest upwards of where manifests go, else of where we are.
-
-    Raises:
-        UserError: It cannot be read: what is declared already, and on which clusters, only its files say.
-    """
-    folder = _folder(invocation, out)
+def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundings:
+    """Return the named workspace, or the nearest one above `out` or the current folder."""
+    folder = _find_folder(invocation, out)
     if folder is None:
         return Surroundings()
     within = replace(invocation, workspace=folder)
@@ -307,39 +299,35 @@ def surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundi
     if not manifest_files(folder, listed, apart=frozenset(), may_be_empty=True, within=limit).files:
         return Surroundings(folder, listed)
     loaded = load_files(within, select)
-    found = (declared.resource for declared in loaded.desired.values())
-    policies = {each.metadata.name: each for each in found if isinstance(each, TieringPolicy)}
-    return Surroundings(folder, listed, {target.name: target for target in _declared(loaded)}, policies)
+    resources = (declared.resource for declared in loaded.desired.values())
+    policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
+    return Surroundings(folder, listed, {target.name: target for target in _declared_targets(loaded)}, policies)
 
 
 def targets_of(
-    reading: Reading, around: Surroundings, asked: Iterable[str], separator: str | None
+    reading: Reading, around: Surroundings, options: Iterable[str], separator: str | None
 ) -> dict[str, Target]:
-    """Return for each cluster, as the files call it, which of ours it is.
-
-    Raises:
-        UsageError: What was asked names no cluster of the files, or one name for several.
-    """
-    theirs = _named(reading)
-    wanted = _wanted(asked, theirs)
+    """Return our cluster for each cluster name in the files."""
+    theirs = _cluster_names(reading)
+    wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
-    # What names no cluster is on the only one there is, unless another one has no name.
+    # A nameless reference means the only named cluster, unless a cluster without a name is declared.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     owners: dict[str, str] = {}
     for name in theirs:
-        ours = wanted.get(name or meant) or _matched(name or meant, around, is_only=is_only)
+        ours = wanted.get(name or meant) or _match_cluster(name or meant, around, is_only=is_only)
         owner = owners.setdefault(ours, name or meant)
         if owner != (name or meant) and not {owner, name} <= wanted.keys():
-            one, other = (quote(f"{each or _UNNAMED}=") for each in (owner, name))
+            one, other = (quote(f"{cluster_name or _UNNAMED}=") for cluster_name in (owner, name))
             hint = f"Name them: --cluster {one}NAME --cluster {other}OTHER"
             raise UsageError(f"two clusters of the files would both be {ours}", hint=hint)
-        found[name] = _separated(around.targets.get(ours, Target(name=ours)), separator)
-    return found
+        targets[name] = _apply_separator(around.targets.get(ours, Target(name=ours)), separator)
+    return targets
 
 
-def _folder(invocation: Invocation, out: Path) -> Path | None:
+def _find_folder(invocation: Invocation, out: Path) -> Path | None:
     if invocation.workspace is not None:
         return workspace_folder(invocation)
     for start in (out, invocation.cwd):
@@ -350,7 +338,7 @@ def _folder(invocation: Invocation, out: Path) -> Path | None:
     return None
 
 
-def _declared(loaded: Loaded) -> Iterable[Target]:
+def _declared_targets(loaded: Loaded) -> Iterable[Target]:
     for declared in loaded.desired.values():
         cluster = declared.resource
         if isinstance(cluster, Cluster):
@@ -362,24 +350,24 @@ def _declared(loaded: Loaded) -> Iterable[Target]:
                 provider=cluster.spec.provider,
                 is_declared=True,
                 declared={
-                    address: each
-                    for address, each in loaded.desired.items()
+                    address: item
+                    for address, item in loaded.desired.items()
                     if cluster_of(address) == cluster.metadata.name
                 },
             )
 
 
-def _named(reading: Reading) -> list[str]:
+def _cluster_names(reading: Reading) -> list[str]:
     clusters = {cluster.name for cluster in reading.clusters}
     used = {topic.cluster for topic in reading.topics} | {rule.cluster for rule in reading.rules}
     return sorted(clusters | used)
 
 
-def _wanted(asked: Iterable[str], theirs: list[str]) -> dict[str, str]:
-    """Return what `--cluster NAME` and `--cluster THEIRS=OURS` say."""
+def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]:
+    """Parse `--cluster NAME` and `--cluster THEIRS=OURS`."""
     several = [name for name in theirs if name]
-    found: dict[str, str] = {}
-    for text in asked:
+    wanted: dict[str, str] = {}
+    for text in options:
         left, sign, right = text.rpartition("=")
         if not sign and len(several) > 1:
             example = f"--cluster {several[0]}={text}"
@@ -388,20 +376,20 @@ def _wanted(asked: Iterable[str], theirs: list[str]) -> dict[str, str]:
         if sign and left not in theirs:
             hint = f"They speak of {', '.join(several)}." if several else f"They name none: --cluster {right}"
             raise UsageError(f"no cluster {left!r} is in these files", hint=hint)
-        found[left if sign else (several or theirs or [""])[0]] = right
-    return found
+        wanted[left if sign else (several or theirs or [""])[0]] = right
+    return wanted
 
 
-def _matched(theirs: str, around: Surroundings, *, is_only: bool) -> str:
+def _match_cluster(theirs: str, around: Surroundings, *, is_only: bool) -> str:
     if theirs in around.targets:
         return theirs
     real = [target.name for target in around.targets.values() if not target.has_namespaces]
     if is_only and len(real) == 1:
         return real[0]
-    return _ODD.sub("-", theirs).strip("-._") or _UNNAMED
+    return _INVALID_CHARACTERS.sub("-", theirs).strip("-._") or _UNNAMED
 
 
-def _separated(target: Target, separator: str | None) -> Target:
+def _apply_separator(target: Target, separator: str | None) -> Target:
     if separator is None or separator == target.separator:
         return target
     if target.is_declared and target.provider == OF_BROKERS:
@@ -412,7 +400,7 @@ def _separated(target: Target, separator: str | None) -> Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What is imported, and where to."""
+    """Options of an import."""
 
     tool: str
     path: Path
@@ -420,36 +408,36 @@ class ImportOptions:
     clusters: tuple[str, ...] = ()
     """`NAME`, or `THEIRS=OURS`."""
     separator: str | None = None
-    """What ':' of a namespace is in names on the broker; `None`: as declared, else a dot."""
+    """Stands for ':' of namespaces in broker names; `None`: as declared, else a dot."""
     at_least: int = 0
     """Topics that make a prefix of names a namespace; 0: only access rules do."""
     bootstrap_servers: tuple[str, ...] = ()
-    """Where the brokers are, whatever the files say: `HOST:PORT`, or `NAME=HOST:PORT`; it becomes a workspace."""
+    """Broker addresses, as `HOST:PORT` or `NAME=HOST:PORT`; the folder becomes a workspace."""
     is_workspace: bool = False
-    """The folder becomes a workspace of its own, with its clusters."""
+    """Write a workspace with its clusters."""
     is_forced: bool = False
-    """Also into a folder that holds something; nothing there is overwritten."""
+    """Allow a folder that is not empty; nothing is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNote:
-    """A cluster that manifests name: whether the files here declare it, and what would."""
+    """A cluster of the manifests, and whether it is declared."""
 
     name: str
     is_declared: bool
     manifest: str | None
-    """Its Cluster document, as far as the other tool's files say it."""
+    """Its Cluster manifest, as complete as the files allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was written, and what could not be carried over."""
+    """Written files, and what was not imported."""
 
     tool: str
     path: str
     read: tuple[str, ...]
     unread: tuple[str, ...]
-    """Files of the same form beside them that are none of the tool's."""
+    """Files of the same format that do not belong to the tool."""
     files: tuple[Path, ...]
     addresses: tuple[Address, ...]
     places: Mapping[Address, Place]
@@ -458,17 +446,17 @@ class Imported:
 
     @property
     def left_out(self) -> tuple[NotImported, ...]:
-        """What would have been carried over, were it written otherwise."""
+        """Resources that could be imported if written differently."""
         return tuple(lost for lost in self.lost if lost.is_left_out)
 
     @property
     def unsaid(self) -> tuple[NotImported, ...]:
-        """What manifests have no words for."""
+        """What manifests cannot express."""
         return tuple(lost for lost in self.lost if not lost.is_left_out)
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Return what the exit code says: something was left out, or nothing was there."""
+        """Error that sets the exit code: something was left out, or nothing exists."""
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
@@ -483,25 +471,21 @@ class Imported:
 
 
 def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> Imported:
-    """Write manifests of what the files of another tool say.
-
-    Raises:
-        UserError: The files or the workspace cannot be read, nothing is there, or the folder holds something.
-    """
+    """Write manifests of what the files of another tool declare."""
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)
-    around = Surroundings() if is_workspace else surroundings(invocation, select, out)
+    around = Surroundings() if is_workspace else read_surroundings(invocation, select, out)
     targets = targets_of(reading, around, options.clusters, options.separator)
-    reading.clusters = _reached(options, reading, targets)
+    reading.clusters = _apply_addresses(options, reading, targets)
     composed = compose(reading, targets)
     gathered = gather(composed.flat, targets.values(), around.policies, options.at_least)
     if is_workspace and gathered.resources:
-        _check_reached(composed, targets)
-    files = _written(composed, gathered, out, is_workspace=is_workspace, is_forced=options.is_forced)
+        _check_brokers_known(composed, targets)
+    files = _write_files(composed, gathered, out, is_workspace=is_workspace, is_forced=options.is_forced)
     if files and around.folder is not None:
-        tell_unread(invocation, around.folder, around.manifests, out)
-    lost = sorted((*composed.lost, *gathered.lost), key=lambda each: (each.place.file, each.place.line or 0))
+        warn_unread(invocation, around.folder, around.manifests, out)
+    lost = sorted((*composed.lost, *gathered.lost), key=lambda item: (item.place.file, item.place.line or 0))
     return Imported(
         tool=options.tool,
         path=label_of(path, invocation.cwd),
@@ -510,13 +494,13 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
         files=files,
         addresses=tuple(sorted(gathered.resources)),
         places=gathered.places,
-        clusters=tuple(_notes(composed, targets, is_workspace=is_workspace)),
+        clusters=tuple(_build_notes(composed, targets, is_workspace=is_workspace)),
         lost=tuple(lost),
     )
 
 
-def _written(
-    composed: Composed, gathered: Gathered, out: Path, *, is_workspace: bool, is_forced: bool
+def _write_files(
+    composed: Composed, gathered: FactoredImport, out: Path, *, is_workspace: bool, is_forced: bool
 ) -> tuple[Path, ...]:
     if not gathered.resources:
         return ()
@@ -524,37 +508,41 @@ def _written(
     texts = texts_of([*clusters, *gathered.resources.values()], {})
     if not is_workspace:
         return saved(texts, out, is_forced=is_forced)
-    files = saved(in_workspace(texts, out), out, is_forced=is_forced)
-    return (*files, *ignored(out))
+    files = saved(add_workspace_files(texts, out), out, is_forced=is_forced)
+    return (*files, *add_ignores(out))
 
 
-def _reached(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
-    """Return the clusters of the files; where brokers are named on the command line, that is where they are."""
+def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
+    """Return the clusters with their brokers; addresses on the command line replace those of the files."""
     if not targets:
-        return []  # There is nothing to import, so the brokers are not asked about.
+        return []  # without clusters, missing brokers are no error
     theirs = {target.name: name for name, target in targets.items()}
-    said = {targets[cluster.name].name for cluster in reading.clusters}
-    asked = _addresses(options.bootstrap_servers, targets, sorted(theirs.keys() - said) or sorted(theirs))
+    names = {targets[cluster.name].name for cluster in reading.clusters}
+    servers_by_cluster = _parse_addresses(
+        options.bootstrap_servers, targets, sorted(theirs.keys() - names) or sorted(theirs)
+    )
     place = Place("--bootstrap-server")
     more = [
         FoundCluster(name=theirs[name], place=place, bootstrap_servers=servers)
-        for name, servers in asked.items()
-        if name not in said
+        for name, servers in servers_by_cluster.items()
+        if name not in names
     ]
-    found = (
-        replace(each, bootstrap_servers=asked.get(targets[each.name].name, each.bootstrap_servers))
-        for each in reading.clusters
+    reached = (
+        replace(
+            cluster, bootstrap_servers=servers_by_cluster.get(targets[cluster.name].name, cluster.bootstrap_servers)
+        )
+        for cluster in reading.clusters
     )
-    return [*found, *more]
+    return [*reached, *more]
 
 
-def _addresses(
+def _parse_addresses(
     typed: Iterable[str], targets: Mapping[str, Target], unnamed: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the brokers of clusters of ours, as typed: `NAME=HOST:PORT`, or `HOST:PORT` where one is `unnamed`."""
+    """Parse `NAME=HOST:PORT`, or `HOST:PORT` if one cluster is `unnamed`; return brokers by our cluster name."""
     known = {target.name: target.name for target in targets.values()}
     known |= {theirs: target.name for theirs, target in targets.items() if theirs}
-    found: dict[str, tuple[str, ...]] = {}
+    servers: dict[str, tuple[str, ...]] = {}
     for text in typed:
         name, sign, address = text.rpartition("=")
         if not sign and len(unnamed) > 1:
@@ -565,11 +553,11 @@ def _addresses(
                 f"no cluster {name!r} is in these files", hint=f"They speak of {', '.join(sorted(known))}."
             )
         ours = known[name] if sign else unnamed[0]
-        found[ours] = (*found.get(ours, ()), address)
-    return found
+        servers[ours] = (*servers.get(ours, ()), address)
+    return servers
 
 
-def _check_reached(composed: Composed, targets: Mapping[str, Target]) -> None:
+def _check_brokers_known(composed: Composed, targets: Mapping[str, Target]) -> None:
     missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
     if missing:
         is_only = len({target.name for target in targets.values()}) == 1
@@ -579,7 +567,7 @@ def _check_reached(composed: Composed, targets: Mapping[str, Target]) -> None:
         raise UserError(f"the files do not say where the brokers of {named} are", hint=hint)
 
 
-def _notes(composed: Composed, targets: Mapping[str, Target], *, is_workspace: bool) -> list[ClusterNote]:
+def _build_notes(composed: Composed, targets: Mapping[str, Target], *, is_workspace: bool) -> list[ClusterNote]:
     texts = {name: document_text(cluster, {}) for name, cluster in composed.clusters.items()}
     ours = {target.name: target for target in targets.values()}
     return [ClusterNote(name, is_workspace or ours[name].is_declared, texts.get(name)) for name in sorted(ours)]

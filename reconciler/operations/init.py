@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = ".schemas/manifest.json"
-"""The JSON Schema of manifests, below a workspace: editors need no network for it."""
+"""Path of the JSON Schema of manifests in a workspace, so that editors need no network."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
@@ -59,20 +59,16 @@ spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Initialised:
-    """What was written, and where the state will be."""
+class InitResult:
+    """Written files, and the URL of the state."""
 
     folder: Path
     files: tuple[Path, ...]
     state: str
 
 
-def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> Initialised:
-    """Write a workspace into `directory` and probe the store of its state. Overwrites nothing.
-
-    Raises:
-        UserError: There is a workspace already, or the store cannot be used or does not honour conditional writes.
-    """
+def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> InitResult:
+    """Write a workspace into `directory` and probe the store of its state. Never overwrites."""
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
@@ -93,26 +89,26 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        ignore = ignored(folder)
+        ignore = add_ignores(folder)
     except OSError as error:
         raise UserError(
             f"cannot write into {folder}: {error.strerror or error}",
             hint="Make the folder writable, or name another one.",
         ) from error
-    return Initialised(folder, (*texts, *ignore), probed)
+    return InitResult(folder, (*texts, *ignore), probed)
 
 
 def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
-    """Return the `reconciler.yaml` of a folder; `references`: what its manifests may refer to, as `env:NAME`."""
+    """Return the `reconciler.yaml` of a folder; `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
-    text = _WORKSPACE.format(schema=SCHEMA, name=_name_of(folder), state=state, advice=advice)
-    quoted = ", ".join(f'"{each}"' for each in ("env:RECONCILER_*", *references))
+    text = _WORKSPACE.format(schema=SCHEMA, name=_workspace_name(folder), state=state, advice=advice)
+    quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
     return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
 
 
 @cache
 def schema_text() -> str:
-    """Return the JSON Schema of manifests, as a workspace keeps it in `SCHEMA`."""
+    """Return the JSON Schema of manifests."""
     from reconciler.manifests.json_schema import schemas  # noqa: PLC0415 - other commands write no schema
 
     return json.dumps(schemas()["manifest"], separators=(",", ":")) + "\n"
@@ -130,8 +126,8 @@ def _probe(folder: Path, location: str) -> str:
     return settings.url
 
 
-def ignored(folder: Path) -> tuple[Path, ...]:
-    """Add what a workspace makes to `.gitignore`, keeping what stands there."""
+def add_ignores(folder: Path) -> tuple[Path, ...]:
+    """Add local files of a workspace to `.gitignore`; return the file if it changed."""
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     missing = [entry for entry in (f"{_STATE}/", f"{_CLUSTERS}/") if entry not in text.splitlines()]
@@ -142,7 +138,7 @@ def ignored(folder: Path) -> tuple[Path, ...]:
     return (path,)
 
 
-def _name_of(folder: Path) -> str:
-    """Return a workspace name made of the folder's."""
+def _workspace_name(folder: Path) -> str:
+    """Derive a workspace name from the folder's."""
     cleaned = re.sub(r"[^a-z0-9-]+", "-", folder.name.lower()).strip("-")
     return cleaned[:40].strip("-") or "workspace"

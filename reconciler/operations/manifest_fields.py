@@ -34,50 +34,46 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Value
 
 
-# Where in the files something is said, and whether it can be changed there.
-
-
 ODD_LAYOUT: Final = "its layout allows no safe patch"
 
 
 class ElsewhereError(Exception):
-    """What is to be changed is not said in a manifest of its own; the message says where it is, and what to do."""
+    """The field is set outside the address's own manifest; the message says where, and what to do."""
 
 
 class ByHandError(Exception):
-    """It is said in a document of its own, at `place`, which no patch can safely change; the message says why."""
+    """The field is at `place`, in a document that no patch can safely change; the message says why."""
 
     def __init__(self, place: Place, why: str) -> None:
-        """Keep where it is."""
         super().__init__(why)
         self.place = place
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One document, and where in it an address is said: a mirror is an entry of its link."""
+    """A document and the position of an address in it; a mirror is an entry of its link."""
 
     place: Place
     file: EditedFile
     within: FieldPath = ()
 
-    def said(self, path: FieldPath) -> Any:
-        """Return what is written at a path; `None` where nothing is."""
+    def value_at(self, path: FieldPath) -> Any:
+        """Return the value at a path, or `None`."""
         return at(self.file.content(self.place.number), (*self.within, *path))
 
 
 @dataclass
 class Manifests:
-    """The files of a workspace while they are changed, in memory alone."""
+    """Files of a workspace with edits in memory."""
 
     loaded: Loaded
     files: dict[str, EditedFile] = field(default_factory=dict)
-    """By their real names, relative to the workspace: git changes nothing through a link."""
+    """By real path relative to the workspace: git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
-    """New files by their names."""
+    """Content of new files by name."""
 
     def patch(self) -> str:
-        """Return everything that was changed, as one patch; names count from the workspace."""
+        """Return all edits as one patch with names relative to the workspace."""
         emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
         edited = (
             patch_of(label, file.pieces, is_gone=label in emptied and not self._is_needed(label, emptied))
@@ -88,17 +84,17 @@ class Manifests:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The files that were there and say something else now."""
+        """Existing files with edits."""
         return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
 
     def spot(self, address: Address, path: FieldPath = ()) -> Spot:
-        """Return where an address says what stands at `path`, or could say it.
+        """Return where a manifest sets, or could set, the field at `path`.
 
         Raises:
-            ElsewhereError: It comes from somewhere that is not for this address alone.
-            ByHandError: Its file cannot be edited.
+            ElsewhereError: The value does not come from this address's manifest alone.
+            ByHandError: The file cannot be edited.
         """
-        owner = self._owner(address)
+        owner = self._owner_of(address)
         places = self.loaded.places.get(owner)
         if places is None:
             why = "the namespace below it needs it"
@@ -106,18 +102,18 @@ class Manifests:
                 why = "it is the other half of a bidirectional link; accept that link"
             raise ElsewhereError(f"it is declared by no document of its own: {why}")
         base = places[-1]
-        spot = Spot(base, self._file(base), () if owner == address else self._entry(address, owner, base))
+        spot = Spot(base, self._open_file(base), () if owner == address else self._entry_position(address, owner, base))
         self._check_overlays(owner, places, (*spot.within, *path))
         if path:
             self._check_variables(address, spot, path)
         return spot
 
     def is_dropped(self, address: Address) -> bool:
-        """Tell whether the document that says an address was taken out already: a mirror goes with its link."""
-        places = self.loaded.places.get(self._owner(address))
-        return places is not None and self._file(places[-1]).content(places[-1].number) is None
+        """Report whether the document of an address was removed; a mirror is removed with its link."""
+        places = self.loaded.places.get(self._owner_of(address))
+        return places is not None and self._open_file(places[-1]).content(places[-1].number) is None
 
-    def _owner(self, address: Address) -> Address:
+    def _owner_of(self, address: Address) -> Address:
         if address in self.loaded.places:
             return address
         links = (
@@ -128,12 +124,12 @@ class Manifests:
         )
         return next(links, address)
 
-    def _entry(self, address: Address, link: Address, place: Place) -> FieldPath:
-        """Return where in its link a mirror stands now: entries before it may have been taken out."""
+    def _entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
+        """Return the current position of a mirror in its link, since earlier entries may have been removed."""
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
-        entries = at(self._file(place).content(place.number), ("spec", "mirrorTopics")) or []
+        entries = at(self._open_file(place).content(place.number), ("spec", "mirrorTopics")) or []
         for position, entry in enumerate(entries):
             if isinstance(entry, dict) and entry.get("source") == source:
                 return ("spec", "mirrorTopics", position)
@@ -143,19 +139,19 @@ class Manifests:
     def _check_overlays(self, owner: Address, places: tuple[Place, ...], path: FieldPath) -> None:
         for place in places:
             is_overlay = Path(place.file).parts[:1] == (OVERLAYS,)
-            if is_overlay and (len(places) == 1 or self._says(place, path)):
+            if is_overlay and (len(places) == 1 or self._sets(place, path)):
                 what = path_text(path) if path else str(owner)
                 raise ElsewhereError(f"the overlay of this environment says {what}: change it there, {place}")
 
-    def _says(self, place: Place, path: FieldPath) -> bool:
-        """Tell whether a document says anything about a path: itself, something below it, or all above it at once."""
-        content = self._file(place).content(place.number)
+    def _sets(self, place: Place, path: FieldPath) -> bool:
+        """Report whether a document sets a path, something below it, or a parent as a whole."""
+        content = self._open_file(place).content(place.number)
         for length in range(1, len(path) + 1):
-            said = at(content, path[:length])
-            if said is None:
+            value = at(content, path[:length])
+            if value is None:
                 parent = at(content, path[: length - 1])
                 return isinstance(parent, dict) and path[length - 1] in parent
-            if not isinstance(said, dict):
+            if not isinstance(value, dict):
                 return True
         return True
 
@@ -163,13 +159,13 @@ class Manifests:
         whole = (*spot.within, *path)
         content = spot.file.content(spot.place.number)
         for length in range(1, len(whole) + 1):
-            said = at(content, whole[:length])
-            if _has_variable(said if length == len(whole) or not isinstance(said, dict | list) else None):
+            value = at(content, whole[:length])
+            if _has_variable(value if length == len(whole) or not isinstance(value, dict | list) else None):
                 known = explain_origin(self.loaded, address)
                 where = known.get(path_text(path)) or next(iter(known.values()), str(spot.place))
                 raise ElsewhereError(f"{path_text(path)} comes from a variable: change its value, {where}")
 
-    def _file(self, place: Place) -> EditedFile:
+    def _open_file(self, place: Place) -> EditedFile:
         path = (self.loaded.folder / place.file).resolve()
         folder = self.loaded.folder.resolve()
         if not path.is_relative_to(folder):
@@ -183,47 +179,44 @@ class Manifests:
         return self.files[label]
 
     def _is_needed(self, label: str, emptied: AbstractSet[str]) -> bool:
-        """Tell whether a file has to stay though it says nothing.
-
-        A path of `spec.manifests` is never without one, and a link never leads nowhere.
-        """
+        """Report whether an empty file must remain: every path of `spec.manifests` and every link needs a target."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
-            found = manifest_files(folder, [listed], apart=frozenset(), may_be_empty=True).files
-            labels = {label_of(path.resolve(), folder.resolve()): path for path in found}
+            listed_files = manifest_files(folder, [listed], apart=frozenset(), may_be_empty=True).files
+            labels = {label_of(path.resolve(), folder.resolve()): path for path in listed_files}
             if label in labels and (not labels.keys() - emptied or label_of(labels[label], folder) != label):
                 return True
         return False
 
 
-def _has_variable(said: Any) -> bool:
-    return any("${" in text for text in _texts(said))
+def _has_variable(value: Any) -> bool:
+    return any("${" in text for text in _all_texts(value))
 
 
-def _texts(said: Any) -> Iterator[str]:
-    match said:
+def _all_texts(content: Any) -> Iterator[str]:
+    match content:
         case str():
-            yield said
+            yield content
         case dict():
-            for value in said.values():
-                yield from _texts(value)
+            for value in content.values():
+                yield from _all_texts(value)
         case list():
-            for value in said:
-                yield from _texts(value)
+            for value in content:
+                yield from _all_texts(value)
         case _:
             pass
 
 
-# Values that clusters hold as people write them in a manifest, in the words their author used before.
+# Stored values are formatted like the existing ones of the author.
 
 
 _SIZES: Final = frozenset({"quotas.bytes"})
 _DURATIONS: Final = frozenset({"retryTimeout", "metadataInterval", "consumerOffsetSync.interval"})
 
 
-def written_config(key: str, stored: str, like: Any = None) -> Any:
-    """Return a stored config as it is written beside what stood there: `604800000` → `7d`, a number, a list, a text."""
-    for form in _forms(key, stored, like):
+def format_config(key: str, stored: str, like: Any = None) -> Any:
+    """Format a stored config like the existing value: `604800000` → `7d`, a number, list or text."""
+    for form in _candidate_forms(key, stored, like):
         try:
             if canonical_value(key, form) == stored:
                 return form
@@ -237,16 +230,16 @@ def written_config(key: str, stored: str, like: Any = None) -> Any:
     return stored
 
 
-def written_property(stored: str, like: Any = None) -> Any:
-    """Return a property of a cluster as it is written; its values are kept as texts."""
+def format_property(stored: str, like: Any = None) -> Any:
+    """Format a cluster property, which is stored as text."""
     is_number = isinstance(like, int) and not isinstance(like, bool)
-    if is_number and _number(stored) is not None:
-        return _number(stored)
+    if is_number and _parse_number(stored) is not None:
+        return _parse_number(stored)
     return stored == "true" if isinstance(like, bool) and stored in {"true", "false"} else stored
 
 
-def written_field(path: str, value: Value, like: Any = None) -> Any:
-    """Return any other field as it is written; a number that its author wrote as a number stays one."""
+def format_field(path: str, value: Value, like: Any = None) -> Any:
+    """Format another field; a number stays one if the author wrote a number."""
     if isinstance(value, int) and not isinstance(value, bool) and not isinstance(like, int):
         if path in _SIZES:
             return format_size(value)
@@ -255,13 +248,13 @@ def written_field(path: str, value: Value, like: Any = None) -> Any:
     return plain(value)
 
 
-def written_configs(configs: Mapping[str, str]) -> dict[str, Any]:
-    """Return all configs of something new."""
-    return {key: written_config(key, configs[key]) for key in sorted(configs)}
+def format_configs(configs: Mapping[str, str]) -> dict[str, Any]:
+    """Format all configs of a new resource."""
+    return {key: format_config(key, configs[key]) for key in sorted(configs)}
 
 
-def _forms(key: str, stored: str, like: Any) -> Iterator[Any]:
-    number = _number(stored)
+def _candidate_forms(key: str, stored: str, like: Any) -> Iterator[Any]:
+    number = _parse_number(stored)
     if isinstance(like, int) and not isinstance(like, bool) and number is not None:
         yield number
     if isinstance(like, list):
@@ -277,13 +270,13 @@ def _forms(key: str, stored: str, like: Any) -> Iterator[Any]:
         yield stored == "true"
 
 
-def _number(stored: str) -> int | None:
+def _parse_number(stored: str) -> int | None:
     return int(stored) if stored.removeprefix("-").isdecimal() and str(int(stored)) == stored else None
 
 
 _RULES: FieldPath = ("spec", "acls")
-_AS_WRITTEN: Final[Mapping[str, frozenset[str]]] = {}
-"""Of a platform that keeps rules as they are written."""
+_UNSPLIT: Final[Mapping[str, frozenset[str]]] = {}
+"""For platforms that store rules unchanged."""
 
 
 def accept_field(
@@ -291,15 +284,15 @@ def accept_field(
     address: Address,
     path: str,
     observed: Value,
-    operations: Mapping[str, frozenset[str]] = _AS_WRITTEN,
+    operations: Mapping[str, frozenset[str]] = _UNSPLIT,
 ) -> None:
-    """Write what was observed; a field that the cluster has not is taken out.
+    """Write an observed value; `None` removes the field.
 
-    `operations` are those of a platform that keeps rules of namespaces in parts: `AccessControl.operations`.
+    `operations`: `AccessControl.operations`, for platforms that split namespace rules.
 
     Raises:
-        ElsewhereError: It is said elsewhere.
-        ByHandError: Its document is laid out so that no patch is safe.
+        ElsewhereError: The field is set elsewhere.
+        ByHandError: The layout of the document prevents a safe patch.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.spot(address, _RULES if is_rule else place_of(address, path))
@@ -313,18 +306,18 @@ def accept_field(
 
 
 def field_by_hand(loaded: Loaded, address: Address, path: str, observed: Value, place: Place) -> str:
-    """Return what to write where, for the process that does by hand what no patch says: file, line, field, value."""
+    """Describe an edit that no patch can do: file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else place_of(address, path)
     line = explain_origin(loaded, address).get(path_text(where), str(place))
     if observed is None:
         return f"{line} {path}: take it out"
     if path.startswith(ACLS):
-        return f"{line} {path_text(_RULES)}: {yaml_text(written_rule(path, observed))}"
-    return f"{line} {path_text(where)}: {yaml_text(_written(path, observed, None))}"
+        return f"{line} {path_text(_RULES)}: {yaml_text(format_rule(path, observed))}"
+    return f"{line} {path_text(where)}: {yaml_text(_format_value(path, observed, None))}"
 
 
 def place_of(address: Address, path: str) -> FieldPath:
-    """Return where a manifest says a field; an entry of a link has no `spec`, and keys of configs may hold dots."""
+    """Return the path of a field in a manifest. Entries of links have no `spec`; config keys may contain dots."""
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
         if path.startswith(group):
@@ -334,30 +327,30 @@ def place_of(address: Address, path: str) -> FieldPath:
 
 def _accept_value(spot: Spot, address: Address, path: str, observed: Value) -> None:
     place = place_of(address, path)
-    like = spot.said(place)
+    like = spot.value_at(place)
     whole, number = (*spot.within, *place), spot.place.number
     if observed is not None:
-        spot.file.set(number, whole, _written(path, observed, like))
+        spot.file.set(number, whole, _format_value(path, observed, like))
     elif like is not None:
         spot.file.remove(number, whole)
 
 
-def _written(path: str, observed: Value, like: Any) -> Any:
+def _format_value(path: str, observed: Value, like: Any) -> Any:
     if path.startswith(CONFIGS):
-        return written_config(path.removeprefix(CONFIGS), str(observed), like)
+        return format_config(path.removeprefix(CONFIGS), str(observed), like)
     if path.startswith(PROPERTIES):
-        return written_property(str(observed), like)
-    return written_field(path, observed, like)
+        return format_property(str(observed), like)
+    return format_field(path, observed, like)
 
 
 def _accept_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """Keep one rule of this path, with the operations observed; what its author wrote twice is one rule.
+    """Set the operations of one rule and remove duplicates.
 
-    Where a platform keeps a rule in parts, a path is one part: the rule goes on saying the others.
+    If the platform splits rules, a path names one part: other parts of the rule stay.
     """
-    parts = [_paths_of(address, rule, operations) for rule in spot.said(_RULES) or ()]
+    parts = [_part_paths(address, rule, operations) for rule in spot.value_at(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
         raise ByHandError(spot.place, "no rule there says just that")
@@ -365,43 +358,48 @@ def _accept_rule(
     file, number = spot.file, spot.place.number
     with file.together():
         if observed is not None and whole is None:
-            file.append(number, _RULES, written_rule(path, observed))
+            file.append(number, _RULES, format_rule(path, observed))
         for position in reversed(places):
             if observed is not None and position == whole:
                 file.set(number, (*_RULES, position, "operations"), plain(observed))
             elif len(parts[position]) == 1:
                 file.remove(number, (*_RULES, position))
             else:
-                _take_part(spot, position, path, operations)
+                _remove_part(spot, position, path, operations)
 
 
-def _paths_of(address: Address, said: Any, operations: Mapping[str, frozenset[str]]) -> AbstractSet[str]:
-    """Return the paths of all that a rule is kept as."""
+def _part_paths(
+    address: Address, written_rule_content: Any, operations: Mapping[str, frozenset[str]]
+) -> AbstractSet[str]:
+    """Return the paths of all parts of a rule."""
     is_topics = kind_of(address) == "topic"
     try:
         if is_topics or not operations:
-            return {rule_path((TopicAcl if is_topics else NamespaceAcl).model_validate(said))}
-        return {rule_path(part) for part in namespace_rules_apart([NamespaceAcl.model_validate(said)], operations)}
+            return {rule_path((TopicAcl if is_topics else NamespaceAcl).model_validate(written_rule_content))}
+        return {
+            rule_path(part)
+            for part in namespace_rules_apart([NamespaceAcl.model_validate(written_rule_content)], operations)
+        }
     except ValidationError:
         return frozenset()
 
 
-def _take_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
-    """Let a rule say everything but one part of it."""
-    rule = NamespaceAcl.model_validate(spot.said((*_RULES, position)))
-    part = next(each for each in namespace_rules_apart([rule], operations) if rule_path(each) == path)
+def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
+    """Remove one part of a rule."""
+    rule = NamespaceAcl.model_validate(spot.value_at((*_RULES, position)))
+    part = next(candidate for candidate in namespace_rules_apart([rule], operations) if rule_path(candidate) == path)
     first, *others = rule_without(rule, part, operations)
     file, number = spot.file, spot.place.number
     for other in others:
-        file.append(number, _RULES, written_rule(rule_path(other), other.operations))
+        file.append(number, _RULES, format_rule(rule_path(other), other.operations))
     before, after = rule.to_json(), first.to_json()
     for name in (name for name in after if after[name] != before[name]):
         file.set(number, (*_RULES, position, name), after[name])
 
 
-def written_rule(path: str, operations: Value) -> dict[str, Any]:
-    """Return a rule as it is written: without what holds anyway."""
+def format_rule(path: str, operations: Value) -> dict[str, Any]:
+    """Return a rule without default values."""
     rule = rule_at(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
-    said = rule.to_json()
-    return {name: value for name, value in said.items() if name not in shown or value != plain(shown[name])}
+    fields = rule.to_json()
+    return {name: value for name, value in fields.items() if name not in shown or value != plain(shown[name])}

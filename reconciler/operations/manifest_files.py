@@ -43,26 +43,26 @@ _HINT: Final = "Mend them first; nothing was changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Formatted:
-    """Which files were, or would be, changed."""
+class FormatResult:
+    """Files that were, or would be, changed."""
 
     changed: tuple[Path, ...]
     files: int
     verdict: ReconcilerError | None
 
 
-def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> Formatted:
-    """Lay out the named files and folders, or the whole workspace; with `check` only say what would change.
+def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
+    """Format files, folders or the whole workspace; with `check` only report changes.
 
     Raises:
-        ManifestError: Some are not YAML; nothing was changed.
+        ManifestError: Files are not YAML; nothing was changed.
     """
-    found = _named(invocation, paths) if paths else _of_workspace(invocation)
+    files = _named_files(invocation, paths) if paths else _workspace_files(invocation)
     texts: dict[Path, str] = {}
     problems: list[Problem] = []
-    for path in found:
+    for path in files:
         try:
-            before, after = _laid_out(path, label_of(path, invocation.cwd))
+            before, after = _read_and_format(path, label_of(path, invocation.cwd))
         except ManifestError as error:
             problems += error.problems
             continue
@@ -77,41 +77,44 @@ def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> Format
     if check and texts:
         verdict = UserError(f"{len(texts)} files are not in canonical form", hint="Run: reconciler fmt")
     changed = tuple(Path(label_of(path, invocation.cwd)) for path in texts)
-    return Formatted(changed, len(found), verdict)
+    return FormatResult(changed, len(files), verdict)
 
 
-def _laid_out(path: Path, label: str) -> tuple[str, str]:
+def _read_and_format(path: Path, label: str) -> tuple[str, str]:
     raw = read_bounded(path, label)
     if isinstance(raw, Problem):
         raise ManifestError([raw], hint=_HINT)
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        # The parser says which byte, and how to mend it.
+        # the parser names the byte and the remedy
         raise ManifestError(parse(raw, label).problems, hint=_HINT) from None
     return text, format_text(text, label)
 
 
-def _named(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, ...]:
+def _named_files(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, ...]:
     cwd = invocation.cwd
-    return _found(cwd, [label_of(cwd / path, cwd) for path in paths], invocation.read_limit(cwd))
+    return _list_files(cwd, [label_of(cwd / path, cwd) for path in paths], invocation.read_limit(cwd))
 
 
-def _of_workspace(invocation: Invocation) -> tuple[Path, ...]:
+def _workspace_files(invocation: Invocation) -> tuple[Path, ...]:
     folder = workspace_folder(invocation).resolve()
     variables = Variables.of((), environ=invocation.environ)
     within = invocation.read_limit(folder)
     spec = load_workspace(folder, environment=None, variables=variables, within=within).spec
     beside = [WORKSPACE_FILE, *spec.values, *([OVERLAYS] if (folder / OVERLAYS).is_dir() else [])]
-    return _found(folder, [*beside, *spec.manifests], within)
+    return _list_files(folder, [*beside, *spec.manifests], within)
 
 
-def _found(folder: Path, names: Sequence[str], within: Path | None) -> tuple[Path, ...]:
-    found = manifest_files(folder, names, apart=frozenset(), may_be_empty=True, within=within)
-    problems = [*found.problems, *(outside(label_of(file, folder)) for file in found.files if is_outside(file, within))]
+def _list_files(folder: Path, names: Sequence[str], within: Path | None) -> tuple[Path, ...]:
+    listing = manifest_files(folder, names, apart=frozenset(), may_be_empty=True, within=within)
+    problems = [
+        *listing.problems,
+        *(outside(label_of(file, folder)) for file in listing.files if is_outside(file, within)),
+    ]
     if problems:
         raise ManifestError(problems, hint=_HINT)
-    return found.files
+    return listing.files
 
 
 def _write(path: Path, text: str) -> None:
@@ -124,7 +127,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def folder_of(invocation: Invocation) -> Path:
-    """Return the folder of the workspace, or where there is none the one that the command works in."""
+    """Return the folder of the workspace, or the current one without a workspace."""
     try:
         return workspace_folder(invocation)
     except UserError:
@@ -132,7 +135,7 @@ def folder_of(invocation: Invocation) -> Path:
 
 
 def name_of_workspace(invocation: Invocation) -> str:
-    """Return the name of the workspace as far as its file can be read: reports on broken files are filed under it."""
+    """Return the workspace's name, even from a broken file, because reports on it need a name."""
     folder = folder_of(invocation).resolve()
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
@@ -141,38 +144,35 @@ def name_of_workspace(invocation: Invocation) -> str:
         match document.content:
             case {"kind": "Workspace", "metadata": {"name": str(name)}} if name:
                 return name
-    found = _NAME.search(raw.decode(errors="replace"))
-    return found[1] if found else folder.name
+    match = _NAME.search(raw.decode(errors="replace"))
+    return match[1] if match else folder.name
 
 
 _NAME: Final = re.compile(r"""\bname:[ \t]*["']?([A-Za-z0-9][A-Za-z0-9._-]*)""")
-"""Of a file that is no YAML any more; the first thing that is named there is the workspace."""
-
-
-# `validate`: everything that can be known of the files without asking any cluster or store.
+"""First name in a file that is not valid YAML."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """What was read, and what is wrong with it beyond its form."""
+    """Result of an offline check."""
 
     workspace: str
     counts: Mapping[str, int]
-    """How many of each kind."""
+    """Number of resources by kind."""
     warnings: tuple[str, ...]
     findings: tuple[Finding, ...]
     verdict: ReconcilerError | None
 
 
 def validate(invocation: Invocation, select: Select) -> Validated:
-    """Check the manifests.
+    """Check the manifests without contacting clusters or the state.
 
     Raises:
-        ManifestError: Some do not read; lists every problem of every file.
+        ManifestError: Files are invalid; lists all problems.
     """
     loaded = load_files(invocation, select)
-    found = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
-    findings = located(found, loaded)
+    problems = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
+    findings = located(problems, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
     return Validated(
         workspace=loaded.workspace.metadata.name,

@@ -31,15 +31,12 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import SiteOptions
 
 
-# A metric: its name, what it says, and its numbers.
-
-
 PREFIX: Final = "reconciler_"
-"""What the name of every metric begins with where it is written."""
+"""Prefix of all metric names in the output."""
 
 
 class Sample(NamedTuple):
-    """One number of a metric."""
+    """One value of a metric."""
 
     labels: tuple[tuple[str, str], ...]
     value: float
@@ -47,7 +44,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its name without our prefix, what it says, and its numbers. A counter only rises."""
+    """One metric with its samples; the name has no prefix. A counter only rises."""
 
     name: str
     help: str
@@ -55,34 +52,35 @@ class Metric:
     kind: Literal["gauge", "counter"] = "gauge"
 
     def add(self, value: float, **labels: str) -> None:
-        """Add a number."""
+        """Add a sample."""
         self.samples.append(Sample(tuple(labels.items()), value))
 
 
-# What jobs counted, summed up over passes: a counter must go on where it was, whoever runs the next pass.
+# Counters of jobs continue over passes, even if another process runs the next one.
 
 
 MIRROR_BYTES: Final = "cluster_link_mirror_topic_bytes"
-"""Stored bytes that were copied into mirrors."""
+"""Stored bytes copied into mirrors."""
 
 Totals: TypeAlias = dict[tuple[str, str], float]
-"""(name of what is counted, cluster) → how often, up to now."""
+"""Running totals by (counter, cluster)."""
 
 
-def counted(before: Totals, upkeep: Upkeep) -> Totals:
-    """Return what was counted before, and in a pass. Pure."""
+def add_totals(before: Totals, upkeep: Upkeep) -> Totals:
+    """Return the totals including a pass. Pure."""
     totals = dict(before)
     for job in upkeep.jobs:
         for name, count in ({} if job.upkept is None else job.upkept.counts).items():
             place = name, job.cluster
             totals[place] = totals.get(place, 0) + count
-    for one in upkeep.synced:
-        place = MIRROR_BYTES, cluster_of(one.address) or ""
-        totals[place] = totals.get(place, 0) + one.bytes
+    for outcome in upkeep.synced:
+        place = MIRROR_BYTES, cluster_of(outcome.address) or ""
+        totals[place] = totals.get(place, 0) + outcome.bytes
     return totals
 
 
-# Metrics of links and mirrors, in Confluent's names (`io.confluent.kafka.server/cluster_link_…`) with our prefix.
+# Metrics of links use Confluent's names (`io.confluent.kafka.server/cluster_link_…`) with our prefix; those of object
+# storage use Redpanda's without `redpanda_`.
 
 
 _STATES_OF_LINK: Final = {
@@ -93,7 +91,7 @@ _STATES_OF_LINK: Final = {
 
 
 def task_states(link: LinkSeen) -> dict[str, str]:
-    """Return the state of each task of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or what its link imposes on it."""
+    """Return the state of each task of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or the state of its link."""
     spec = link.declared.spec
     switches = (
         (AUTO_CREATE_MIRROR, spec.auto_create),
@@ -104,22 +102,22 @@ def task_states(link: LinkSeen) -> dict[str, str]:
     return {task: _task_state(link, task, is_configured=task in configured) for task in TASKS}
 
 
-def of_links(
+def link_metrics(
     links: Mapping[str, Sequence[LinkSeen]],
     mirrors: Mapping[str, Sequence[MirrorSeen]],
     vitals: Mapping[str, Vitals],
     totals: Totals,
 ) -> Iterator[Metric]:
-    """Yield what links and mirrors are doing after a pass; mirrors' own series are those of measured topics."""
+    """Yield metrics of links and mirrors after a pass; offsets and lag only of measured topics."""
     count = Metric("cluster_link_count", "Links by state.")
     tasks = Metric("cluster_link_task_count", "Tasks of links by state.")
-    for cluster, found in links.items():
-        for state, number in sorted(Counter(str(link.status) for link in found).items()):
+    for cluster, cluster_links in links.items():
+        for state, number in sorted(Counter(str(link.status) for link in cluster_links).items()):
             count.add(number, cluster=cluster, state=state)
-        for link in found:
+        for link in cluster_links:
             for state, number in sorted(Counter(task_states(link).values()).items()):
                 tasks.add(number, cluster=cluster, link=link.name, state=state)
-    yield from (count, tasks, *_of_mirrors(mirrors), *_lags(mirrors, vitals), _link_bytes(totals))
+    yield from (count, tasks, *_mirror_metrics(mirrors), *_lag_metrics(mirrors, vitals), _link_bytes(totals))
 
 
 def _task_state(link: LinkSeen, task: str, *, is_configured: bool) -> str:
@@ -130,19 +128,23 @@ def _task_state(link: LinkSeen, task: str, *, is_configured: bool) -> str:
     return _STATES_OF_LINK.get(link.status, "ACTIVE")
 
 
-def _of_mirrors(mirrors: Mapping[str, Sequence[MirrorSeen]]) -> Iterator[Metric]:
+def _mirror_metrics(mirrors: Mapping[str, Sequence[MirrorSeen]]) -> Iterator[Metric]:
     count = Metric("cluster_link_mirror_topic_count", "Mirrors by link and state; stopped ones too.")
     stuck = Metric("cluster_link_mirror_transition_in_error", "Mirrors whose transition something keeps from ending.")
-    for cluster, found in mirrors.items():
-        for (link, state), number in sorted(Counter((each.link, each.status) for each in found).items()):
+    for cluster, cluster_mirrors in mirrors.items():
+        for (link, state), number in sorted(
+            Counter((mirror.link, mirror.status) for mirror in cluster_mirrors).items()
+        ):
             count.add(number, cluster=cluster, link=link, state=state)
-        in_error = Counter(each.link for each in found if each.status in UNDER_WAY and each.trouble is not None)
-        for link in sorted({each.link for each in found}):
+        in_error = Counter(
+            mirror.link for mirror in cluster_mirrors if mirror.status in UNDER_WAY and mirror.trouble is not None
+        )
+        for link in sorted({mirror.link for mirror in cluster_mirrors}):
             stuck.add(in_error[link], cluster=cluster, link=link)
     yield from (count, stuck)
 
 
-def _lags(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _lag_metrics(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     records = Metric(
         "cluster_link_mirror_topic_offset_lag",
         "Offsets a mirror is behind its source, summed over partitions; of mirrors whose source was measured.",
@@ -152,11 +154,15 @@ def _lags(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vita
         "How much older the newest record of a mirror is than that of its source, in its slowest partition; 0: it has "
         "all. Missing while that partition has no record.",
     )
-    links = {(cluster, each.name): each.link for cluster, found in mirrors.items() for each in found}
-    measured = (topic for found in vitals.values() for topic in found.measured)
+    links = {
+        (cluster, mirror.name): mirror.link
+        for cluster, cluster_mirrors in mirrors.items()
+        for mirror in cluster_mirrors
+    }
+    measured = (topic for cluster_vitals in vitals.values() for topic in cluster_vitals.measured)
     sources = {(cluster_of(topic.address), full_name_of(topic.address)): topic for topic in measured}
-    for cluster, one in vitals.items():
-        for topic in one.measured:
+    for cluster, cluster_vitals in vitals.items():
+        for topic in cluster_vitals.measured:
             follows = topic.source
             source = None if follows is None else sources.get((cluster_of(follows), full_name_of(follows)))
             if source is not None:
@@ -170,17 +176,14 @@ def _lags(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vita
 
 def _link_bytes(totals: Totals) -> Metric:
     metric = Metric(MIRROR_BYTES, "Stored bytes that were copied into mirrors of the cluster.", kind="counter")
-    for (counted, cluster), total in sorted(totals.items()):
-        if counted == MIRROR_BYTES:
+    for (add_totals, cluster), total in sorted(totals.items()):
+        if add_totals == MIRROR_BYTES:
             metric.add(total, cluster=cluster)
     return metric
 
 
-# Metrics of object storage, in Redpanda's names with our prefix in place of `redpanda_`.
-
-
 REMOTE: Final = "cloud_storage_"
-_OF_TOPICS: Final = (
+_TOPIC_FIELDS: Final = (
     ("bytes", "bytes", "Bytes of the topic in object storage."),
     ("segments", "segments", "Segments of the topic in object storage."),
     ("pending_deletion", "segments_pending_deletion", "Segments that are marked and not deleted yet."),
@@ -190,29 +193,35 @@ _OF_TOPICS: Final = (
 )
 
 
-def of_remote(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
-    """Yield what topics have in object storage, what was counted up to now, and what holds after the pass."""
-    for field_name, name, text in _OF_TOPICS:
+def remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
+    """Yield metrics of topics in object storage, totals of counters, and current levels."""
+    for field_name, name, text in _TOPIC_FIELDS:
         metric = Metric(f"{REMOTE}{name}", text)
-        for cluster, one in vitals.items():
-            for topic in one.measured:
+        for cluster, cluster_vitals in vitals.items():
+            for topic in cluster_vitals.measured:
                 value = None if topic.remote is None else getattr(topic.remote, field_name)
                 if value is not None:
                     metric.add(value, cluster=cluster, topic=full_name_of(topic.address))
         yield metric
     for name, text in COUNTED.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        # From 0 on: a counter that begins at 1 has not risen for who reads it.
-        found = {cluster: 0.0 for cluster, one in vitals.items() if one.levels}
-        found |= {cluster: total for (counted, cluster), total in totals.items() if counted == name}
-        for cluster, total in sorted(found.items()):
+        # Counters start at 0: readers do not see a rise to a first value.
+        totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
+        totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
+        for cluster, total in sorted(totals_by_cluster.items()):
             metric.add(total, cluster=cluster)
         yield metric
     for name, text in LEVELS.items():
         metric = Metric(f"{REMOTE}{name}", text)
-        found = {cluster: one.levels[name] for cluster, one in vitals.items() if name in one.levels}
-        found |= {job.cluster: job.upkept.levels[name] for job in jobs if job.upkept and name in job.upkept.levels}
-        for cluster, level in sorted(found.items()):
+        levels_by_cluster = {
+            cluster: cluster_vitals.levels[name]
+            for cluster, cluster_vitals in vitals.items()
+            if name in cluster_vitals.levels
+        }
+        levels_by_cluster |= {
+            job.cluster: job.upkept.levels[name] for job in jobs if job.upkept and name in job.upkept.levels
+        }
+        for cluster, level in sorted(levels_by_cluster.items()):
             metric.add(level, cluster=cluster)
         yield metric
 
@@ -220,8 +229,8 @@ def of_remote(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: 
 MIRROR: Final = "mirror"
 
 
-class Measured(NamedTuple):
-    """One cluster: its instruments, or why they could not be read."""
+class ClusterReading(NamedTuple):
+    """Readings of one cluster, or the error."""
 
     cluster: str
     vitals: Vitals | None
@@ -231,55 +240,57 @@ class Measured(NamedTuple):
 
 
 class Instruments:
-    """The clusters of one workspace, or of a state, opened once and read after every pass."""
+    """The clusters of a workspace, opened once and read after every pass."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach
         self._site = reach.site()
 
-    def read(self) -> list[Measured]:
-        """Read every cluster, side by side. One that was never made is left out."""
+    def read(self) -> list[ClusterReading]:
+        """Read all clusters in parallel, except those that do not exist yet."""
         recorded = self._reach.recorded(self._site)
-        found = side_by_side(lambda name: self._measured(name, recorded), self._site.to_read, name="metrics")
-        return [each for each in found if each is not None]
+        measurements = side_by_side(lambda name: self._read_cluster(name, recorded), self._site.to_read, name="metrics")
+        return [measurement for measurement in measurements if measurement is not None]
 
-    def _measured(self, name: str, recorded: Mapping[Address, str | None]) -> Measured | None:
+    def _read_cluster(self, name: str, recorded: Mapping[Address, str | None]) -> ClusterReading | None:
         try:
             if not stands(self._site, name, recorded):
                 return None
             provider = self._site.providers[name]
             links = () if provider.links is None else provider.links.links()
-            return Measured(name, provider.vitals(), links=links, mirrors=links_of(provider).mirrors() if links else ())
+            return ClusterReading(
+                name, provider.vitals(), links=links, mirrors=links_of(provider).mirrors() if links else ()
+            )
         except ReconcilerError as error:
-            return Measured(name, None, error)
+            return ClusterReading(name, None, error)
 
 
 def metrics_of(
-    measured: Sequence[Measured], upkeep: Upkeep, *, now_ms: int, totals: Totals | None = None
+    measured: Sequence[ClusterReading], upkeep: Upkeep, *, now_ms: int, totals: Totals | None = None
 ) -> list[Metric]:
-    """Return every metric after a pass that ended at `now_ms`; `totals` are what was counted up to it. Pure."""
+    """Return all metrics after a pass that ended at `now_ms`; `totals` include it. Pure."""
     up = Metric("cluster_up", "Whether the cluster could be read after the pass.")
-    for each in measured:
-        up.add(float(each.vitals is not None), cluster=each.cluster)
-    vitals = {each.cluster: each.vitals for each in measured if each.vitals is not None}
+    for measurement in measured:
+        up.add(float(measurement.vitals is not None), cluster=measurement.cluster)
+    vitals = {measurement.cluster: measurement.vitals for measurement in measured if measurement.vitals is not None}
     return [
         up,
-        *_of_clusters(vitals),
-        *_of_topics(vitals),
-        *of_remote(vitals, upkeep.jobs, totals or {}),
-        _of_groups(vitals),
-        *of_links(
-            {each.cluster: each.links for each in measured},
-            {each.cluster: each.mirrors for each in measured},
+        *_cluster_metrics(vitals),
+        *_topic_metrics(vitals),
+        *remote_metrics(vitals, upkeep.jobs, totals or {}),
+        _group_metrics(vitals),
+        *link_metrics(
+            {measurement.cluster: measurement.links for measurement in measured},
+            {measurement.cluster: measurement.mirrors for measurement in measured},
             vitals,
             totals or {},
         ),
-        *_of_jobs(upkeep, now_ms),
-        *_of_pass(upkeep, now_ms),
+        *_job_metrics(upkeep, now_ms),
+        *_pass_metrics(upkeep, now_ms),
     ]
 
 
-def _of_clusters(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _cluster_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     counts = (
         ("topics", "Topics and mirrors on the cluster."),
         ("partitions", "Partitions of all topics and mirrors."),
@@ -296,13 +307,13 @@ def _of_clusters(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     names = {"unmeasured": "unmeasured_topics"}
     for field_name, text in counts:
         metric = Metric(f"cluster_{names.get(field_name, field_name)}", text)
-        for cluster, found in vitals.items():
-            if (value := getattr(found, field_name)) is not None:
+        for cluster, cluster_vitals in vitals.items():
+            if (value := getattr(cluster_vitals, field_name)) is not None:
                 metric.add(value, cluster=cluster)
         yield metric
 
 
-def _of_topics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _topic_metrics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     sums = (
         ("partitions", "topic_partitions", "Partitions of the topic."),
         ("start", "topic_log_start_offset", "First offset that can be read, summed over partitions."),
@@ -316,67 +327,67 @@ def _of_topics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     )
     for field_name, name, text in sums:
         metric = Metric(name, text)
-        for cluster, found in vitals.items():
-            for topic in found.measured:
+        for cluster, cluster_vitals in vitals.items():
+            for topic in cluster_vitals.measured:
                 if (value := getattr(topic, field_name)) is not None:
                     metric.add(value, cluster=cluster, topic=full_name_of(topic.address))
         yield metric
 
 
-def _of_groups(vitals: Mapping[str, Vitals]) -> Metric:
+def _group_metrics(vitals: Mapping[str, Vitals]) -> Metric:
     metric = Metric("group_lag", "Offsets a group has still to read of a topic; at most 10,000 series a cluster.")
-    for cluster, found in vitals.items():
-        for each in found.lags:
-            metric.add(each.lag, cluster=cluster, group=each.group, topic=each.topic)
+    for cluster, cluster_vitals in vitals.items():
+        for group_lag in cluster_vitals.lags:
+            metric.add(group_lag.lag, cluster=cluster, group=group_lag.group, topic=group_lag.topic)
     return metric
 
 
-def _of_jobs(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+def _job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     when = Metric("job_last_run_timestamp_seconds", "When the pass that ran the job ended, since 1970.")
     took = Metric("job_last_run_duration_seconds", "How long the job took.")
     good = Metric("job_last_run_success", "Whether all of it was done.")
     done = Metric("job_last_run_done", "What the job did, in units: objects swept, partitions rolled, topics deleted.")
     size = Metric("job_last_run_bytes", "Stored bytes the job removed, wrote anew or copied.")
-    for (job, cluster), outcomes in sorted(_by_job(upkeep).items()):
+    for (job, cluster), outcomes in sorted(_group_by_job(upkeep).items()):
         labels = {"job": job, "cluster": cluster}
         when.add(now_ms / 1000, **labels)
-        took.add(sum(one.seconds for one in outcomes), **labels)
-        good.add(float(not any(one.errors for one in outcomes)), **labels)
-        done.add(sum(_done(one) for one in outcomes), **labels)
-        size.add(sum(_bytes(one) for one in outcomes), **labels)
+        took.add(sum(outcome.seconds for outcome in outcomes), **labels)
+        good.add(float(not any(outcome.errors for outcome in outcomes)), **labels)
+        done.add(sum(_units_done(outcome) for outcome in outcomes), **labels)
+        size.add(sum(_bytes_done(outcome) for outcome in outcomes), **labels)
     yield from (when, took, good, done, size)
 
 
-def _by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[Synced | JobOutcome]]:
-    found: dict[tuple[str, str], list[Synced | JobOutcome]] = {}
-    for one in upkeep.synced:
-        found.setdefault((MIRROR, cluster_of(one.address) or ""), []).append(one)
+def _group_by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[Synced | JobOutcome]]:
+    outcomes: dict[tuple[str, str], list[Synced | JobOutcome]] = {}
+    for outcome in upkeep.synced:
+        outcomes.setdefault((MIRROR, cluster_of(outcome.address) or ""), []).append(outcome)
     for job in upkeep.jobs:
-        found.setdefault((job.job, job.cluster), []).append(job)
-    return found
+        outcomes.setdefault((job.job, job.cluster), []).append(job)
+    return outcomes
 
 
-def _done(one: Synced | JobOutcome) -> int:
-    match one:
+def _units_done(outcome: Synced | JobOutcome) -> int:
+    match outcome:
         case Synced():
-            return one.records
+            return outcome.records
         case JobOutcome():
-            return 0 if one.upkept is None else one.upkept.done
+            return 0 if outcome.upkept is None else outcome.upkept.done
         case _:
-            assert_never(one)
+            assert_never(outcome)
 
 
-def _bytes(one: Synced | JobOutcome) -> int:
-    match one:
+def _bytes_done(outcome: Synced | JobOutcome) -> int:
+    match outcome:
         case Synced():
-            return one.bytes
+            return outcome.bytes
         case JobOutcome():
-            return 0 if one.upkept is None else one.upkept.bytes
+            return 0 if outcome.upkept is None else outcome.upkept.bytes
         case _:
-            assert_never(one)
+            assert_never(outcome)
 
 
-def _of_pass(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
+def _pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     when = Metric("run_last_timestamp_seconds", "When the last pass ended, since 1970.")
     when.add(now_ms / 1000)
     took = Metric("run_last_duration_seconds", "How long the last pass took.")
@@ -386,25 +397,24 @@ def _of_pass(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     yield from (when, took, good)
 
 
-# Metrics of drift.
-
-
-def of_drift(drifted: Drifted, *, now_ms: int) -> list[Metric]:
-    """Return what `drift` found by class, none as 0, and whether all could be compared. Pure."""
+def drift_result_metrics(drifted: Drifted, *, now_ms: int) -> list[Metric]:
+    """Return findings of `drift` by class, zeros included, and whether everything was compared. Pure."""
     plan = drifted.planned.plan
-    found = Counter(item.kind for item in drifted.findings if item.ignored is None)
+    counts = Counter(item.kind for item in drifted.findings if item.ignored is None)
     failing, is_whole = len(drifted.failing), not drifted.obstacles
-    return drift_metrics(plan.workspace, plan.environment or "", found, failing, is_whole=is_whole, now_s=now_ms / 1000)
+    return drift_metrics(
+        plan.workspace, plan.environment or "", counts, failing, is_whole=is_whole, now_s=now_ms / 1000
+    )
 
 
 def drift_metrics(
-    workspace: str, environment: str, found: Mapping[DriftClass, int], failing: int, *, is_whole: bool, now_s: float
+    workspace: str, environment: str, counts: Mapping[DriftClass, int], failing: int, *, is_whole: bool, now_s: float
 ) -> list[Metric]:
-    """Return the metrics of what was found."""
+    """Return the metrics of a comparison from its figures."""
     place = {"workspace": workspace, "environment": environment}
     findings = Metric("drift_findings", "Findings by class, without what a rule leaves as it is.")
     for kind in CLASSES:
-        findings.add(found.get(kind, 0), **place, **{"class": kind})
+        findings.add(counts.get(kind, 0), **place, **{"class": kind})
     single = (
         ("drift_failing", "Findings that make the exit code 3.", failing),
         ("drift_compared_all", "Whether everything could be compared.", float(is_whole)),

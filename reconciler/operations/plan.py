@@ -50,27 +50,24 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
 
 
-# From a loaded workspace to a plan: read the state, observe, decide, measure what that asks for, judge.
-
-
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """A plan and the three inventories it was made from."""
+class PlanDecision:
+    """A plan and the inventories it was made from."""
 
     plan: Plan
     snapshot: Snapshot | None
     recorded: Record
-    """What we last applied and own."""
+    """What this workspace last applied and owns."""
     seen: ObservedClusters
     remembered: Remembered
     mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
-    """Where recorded topics are that commands mounted under another name."""
+    """New names of recorded topics that commands mounted under another name."""
 
 
-def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> Decided:
-    """Observe the clusters and plan on `snapshot`, the state under our lease.
+def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
+    """Observe the clusters and plan against `snapshot`, the state under our lease.
 
-    Sizes are asked for only where the plan depends on them.
+    Sizes are measured only if the plan depends on them.
 
     Raises:
         RetryableError: A cluster cannot be read.
@@ -79,14 +76,13 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = N
         return _decide(work, Remembered(snapshot), wanted or PlanOptions())
 
 
-def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> Decided:
-    """Read the state without a lock, and decide as the next apply will: after it has settled what is open.
+def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
+    """Plan without a lock, against the state that the next apply has after settling interrupted runs.
 
-    Where something differs, the state is looked at once more: it may be an old one that was put back.
+    If anything differs, the state is read again: it may be a restored old one.
 
     Raises:
         RetryableError: A cluster cannot be read.
-        UserError: The state is another workspace's, lost or damaged.
     """
     work.invocation.tell("reading the state")
     remembered = remember(work)
@@ -97,7 +93,7 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> Decided:
     return decided
 
 
-def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
+def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> PlanDecision:
     snapshot = remembered.snapshot
 
     def may_lack(inventory: Inventory) -> frozenset[str]:
@@ -105,38 +101,38 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> Decided:
 
     seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
     record = remembered.settled(seen)
-    given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
+    request, inventory = _plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
         stored, lost = mountables(work.providers, work.loaded.desired, record, seen)
         recoveries = recoverables(work.providers, work.loaded.desired, seen)
-        given = replace(given, stored=replace(stored, recoveries=recoveries))
+        request = replace(request, stored=replace(stored, recoveries=recoveries))
         inventory = as_lost(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
-    draft = planner.decide(work.loaded.desired, record, inventory, request=given)
-    asked = planner.to_measure(draft)
+    draft = planner.decide(work.loaded.desired, record, inventory, request=request)
+    to_measure = planner.to_measure(draft)
     measures: Measures = {}
-    if asked:
+    if to_measure:
         cut, lacking = topics_cut(draft.actions), may_lack(seen.inventory)
         measures = measure(
-            work.providers, asked, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
+            work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
         )
         if cut:
             from reconciler.operations.steps.transitions import with_diverged  # noqa: PLC0415 - few plans need it
 
             measures = with_diverged(work.providers, draft.actions, measures)
-    found = planner.judge(draft, measures)
+    judged = planner.judge(draft, measures)
     copies = copies_of(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(
-        found,
-        errors=located(found.errors, work.loaded),
-        warnings=(*work.lowered_guards(), *copies, *located(found.warnings, work.loaded)),
-        approvers=approvers_asked(found.actions, work.guards)[0],
+        judged,
+        errors=located(judged.errors, work.loaded),
+        warnings=(*work.lowered_guards(), *copies, *located(judged.warnings, work.loaded)),
+        approvers=approvers_asked(judged.actions, work.guards)[0],
     )
-    return Decided(placed, snapshot, record, seen, remembered, given.stored.mounted_elsewhere)
+    return PlanDecision(placed, snapshot, record, seen, remembered, request.stored.mounted_elsewhere)
 
 
-def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
+def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted: PlanOptions) -> PlanInput:
     workspace, invocation = work.loaded.workspace, work.invocation
     commit = invocation.git_commit(work.folder)
     return PlanInput(
@@ -156,7 +152,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
         source=PlanSource(
             environment=work.select.environment,
             git_commit=commit,
-            applied=_applied(work, snapshot, commit, wanted),
+            applied=_last_applied(work, snapshot, commit, wanted),
             tool=invocation.tool,
         ),
         options=wanted,
@@ -164,8 +160,10 @@ def _given(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, wanted
     )
 
 
-def _applied(work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions) -> AppliedCommit | None:
-    """Return the commit that was applied last; `None`: not known, or the plan does not lead to the files."""
+def _last_applied(
+    work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions
+) -> AppliedCommit | None:
+    """Return the last applied commit; `None`: unknown, or the plan does not lead to the files."""
     applied = snapshot.lockfile.commit if snapshot and snapshot.lockfile else None
     if applied is None or not wanted.is_to_files or work.back_to is not None:
         return None
@@ -177,7 +175,7 @@ def _applied(work: Work, snapshot: Snapshot | None, commit: str | None, wanted: 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first line of a plan says."""
+    """Facts for the first line of a plan."""
 
     topics: int
     clusters: int
@@ -185,12 +183,12 @@ class Header:
     serial: int | None
     commit: str | None
     unread: tuple[str, ...] = ()
-    """The clusters that could not be read, and that the plan does without."""
+    """Clusters that could not be read and are not planned."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A finished plan, ready to be shown."""
+    """A finished plan with everything needed to show it."""
 
     plan: Plan
     header: Header
@@ -199,11 +197,11 @@ class Planned:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """Return the plan as JSON that is printed: what cannot be seen is an escape."""
+        """Return the plan as JSON with invisible characters escaped."""
         return plan_bytes(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
-        """Return what the exit code says, the gravest first."""
+        """Return the error that sets the exit code, the gravest first."""
         if self.plan.errors:
             return errors_of(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
@@ -217,29 +215,25 @@ class Planned:
 
 Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
-"""On what a plan may fail. Errors fail always: what was planned is not the whole."""
-_BY_DEFAULT: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
-"""What no apply would do."""
+"""Values of `--fail-on`. Errors always fail: such a plan is incomplete."""
+_DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
+"""Plans that no apply would carry out."""
 
 
-def failing(given: Sequence[str]) -> frozenset[Fails]:
-    """Return what a plan fails on, of words with commas between; by default on what no apply would do.
-
-    Raises:
-        UsageError: One of them is none of these.
-    """
-    named = [word.strip() for words in given for word in words.split(",")]
+def failing(words: Sequence[str]) -> frozenset[Fails]:
+    """Parse values of `--fail-on`, separated by commas; empty: the default."""
+    named = [word.strip() for text in words for word in text.split(",")]
     for word in named:
         if word not in FAILS:
             raise UsageError(f"--fail-on {word}: no plan fails on that", hint=f"Write some of: {', '.join(FAILS)}.")
-    return frozenset(each for each in FAILS if each in named) if named else _BY_DEFAULT
+    return frozenset(kind for kind in FAILS if kind in named) if named else _DEFAULT_FAILS
 
 
 class BlockedPlanError(BlockedError):
-    """A guard refused a plan or a part of it, so nothing of it was done; `planned` is for showing."""
+    """A guard refused the plan or a part of it; nothing was done. `planned` is for display."""
 
     def __init__(self, planned: Planned) -> None:
-        """Name what is blocked, and the words that would allow it."""
+        """Name the blocked actions and the options that allow them."""
         self.planned = planned
         actions, applied = planned.plan.blocked, planned.plan.applied
         if applied is not None and not actions:
@@ -254,7 +248,7 @@ class BlockedPlanError(BlockedError):
 
 
 def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:
-    """Plan the workspace as its files are; with `out` also write the plan there, for `apply FILE`."""
+    """Plan the files; with `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     work.warn_about_local_state()
@@ -265,8 +259,8 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     return planned
 
 
-def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
-    """Wrap what was decided with what a reader wants to know about how."""
+def show_decided(work: Work, decided: PlanDecision, started_ms: int) -> Planned:
+    """Add display facts to a decided plan."""
     snapshot = decided.snapshot
     header = Header(
         topics=decided.seen.topics,
@@ -276,13 +270,13 @@ def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
         commit=decided.plan.git_commit,
         unread=tuple(sorted(decided.seen.lost)),
     )
-    there = decided.seen.inventory
-    warnings = tuple(str(problem) for problem in work.loaded.warnings if problem.unseen not in there)
+    inventory = decided.seen.inventory
+    warnings = tuple(str(problem) for problem in work.loaded.warnings if problem.unseen not in inventory)
     return Planned(decided.plan, header, work.select, work.folder, warnings)
 
 
 def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
-    """Write a plan to a file, with the options that it was made with."""
+    """Save a plan with its options."""
     try:
         with burst():
             write_whole(path, saved_bytes(plan, options))
@@ -292,18 +286,17 @@ def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
         ) from error
 
 
-# What exit codes say of runs.
-
-
-def as_it_is(_address: Address, message: str) -> str:
-    """Return a refusal as it is: nobody knows the files."""
+def _keep_message(_address: Address, message: str) -> str:
+    """Return a refusal unchanged."""
     return message
 
 
-def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = as_it_is) -> ReconcilerError | None:
-    """Return what the exit code says of a run. What was left to another on purpose is no failure.
+def verdict_of(
+    result: RunResult | None, add_place: Callable[[Address, str], str] = _keep_message
+) -> ReconcilerError | None:
+    """Return the error that sets the exit code of a run. Work left to others on purpose is no failure.
 
-    `told` says of a refusal where in the files its reason is written.
+    `told` adds the place in the files to a refusal.
     """
     if result is None:
         return None
@@ -312,19 +305,19 @@ def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = a
         return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
     if result.not_started and result.is_stopped:
         return IncompleteError(
-            f"stopped: {_left(result)}",
+            f"stopped: {_describe_rest(result)}",
             hint="Find out and go on with: reconciler apply --resume"
             if result.unanswered
             else "Go on with: reconciler apply --resume",
         )
     if result.failed:
         first = result.failed[0]
-        why = told(Address(first.id.partition(":")[2]), first.error.message)
+        why = add_place(Address(first.id.partition(":")[2]), first.error.message)
         failed = counted(len(result.failed), "action", "actions", grouping="")
         skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
         return PartialError(
             f"{failed} failed{skipped}; the first is {first.id}: {why}",
-            hint=f"{first.error.hint}{_between(first.error.hint)}Then run: reconciler apply",
+            hint=f"{first.error.hint}{_hint_separator(first.error.hint)}Then run: reconciler apply",
         )
     if result.skipped:
         left, cause = counted(len(result.skipped), "action was", "actions were", grouping=""), result.skipped[0].because
@@ -335,8 +328,8 @@ def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = a
     return None
 
 
-def _left(result: RunResult) -> str:
-    """Return how much a stopped run left; what was begun, and got no answer, is counted apart."""
+def _describe_rest(result: RunResult) -> str:
+    """Describe what a stopped run left; actions without an answer are counted separately."""
     unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
     if not unanswered:
         return f"{counted(rest, 'action is', 'actions are', grouping='')} left"
@@ -345,6 +338,6 @@ def _left(result: RunResult) -> str:
     return f"{doubt}; whether these happened is not known: {first_few(unanswered)}"
 
 
-def _between(hint: str) -> str:
-    """Return what goes before another sentence: a hint may end in what is to be typed, and takes no full stop then."""
+def _hint_separator(hint: str) -> str:
+    """Return the separator after a hint, which may end in a command and then has no full stop."""
     return " " if hint.endswith((".", "!", "?")) else " · "

@@ -1,4 +1,4 @@
-"""`run`: maintenance and mirrors, once or again and again, with the jobs of a pass in their order."""
+"""`run`: maintenance and mirrors, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -51,16 +51,11 @@ def run_once(
     report: Callable[[Event], None],
     stop: Stop,
 ) -> Upkeep:
-    """Do every job, or those in `only`, on all clusters as they are when their turn comes.
-
-    Raises:
-        UsageError: `only` names a job there is not.
-        UserError: The workspace cannot be opened, or a principal acts.
-    """
-    names = _chosen(only)
-    site = _opened(reach)
+    """Run all jobs, or those in `only`, once on all clusters."""
+    names = _select_jobs(only)
+    site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.ends(jobs.stop):
-        return _Pass(reach, site, jobs, _mirrors(site, jobs, report), names, report, stop).done(is_asked=True)
+        return _Pass(reach, site, jobs, _build_mirrors(site, jobs, report), names, report, stop).run_pass(is_asked=True)
 
 
 def run_every(
@@ -71,117 +66,115 @@ def run_every(
     report: Callable[[Event], None],
     stop: Stop,
 ) -> Iterator[Upkeep]:
-    """Do passes until somebody asks to stop, `interval_s` from the end of one to the next, and yield what each did.
+    """Run passes until stopped, with `interval_s` between them, and yield the result of each.
 
-    The workspace, or the state that stands in for it, is opened once: it only says where clusters are.
-
-    Raises:
-        UsageError: `only` names a job there is not.
-        UserError: The workspace cannot be opened, or a principal acts.
+    The workspace, or the state instead of it, is only opened once, to find the clusters.
     """
-    names = _chosen(only)
-    site = _opened(reach)
+    names = _select_jobs(only)
+    site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.ends(jobs.stop):
-        mirrors = _mirrors(site, jobs, report)
+        mirrors = _build_mirrors(site, jobs, report)
         while not stop.is_requested:
-            yield _Pass(reach, site, jobs, mirrors, names, report, stop).done(is_asked=bool(only))
+            yield _Pass(reach, site, jobs, mirrors, names, report, stop).run_pass(is_asked=bool(only))
             stop.wait(interval_s)
 
 
-def _opened(reach: SiteOptions) -> Site:
-    """Open the workspace for who may do upkeep: jobs delete and rewrite what topics hold, whoever may see them."""
+def _open_site(reach: SiteOptions) -> Site:
+    """Open the workspace. Jobs delete and rewrite records regardless of ACLs, so only the super user may run them."""
     if reach.invocation.principal is not None:
         raise UserError("upkeep is done by the super user", hint="Leave --principal out.")
     return reach.site()
 
 
 @dataclass(frozen=True)
-class _Mirrors:
-    """What keeps mirrors going: what one pass learned, the next one uses."""
+class _MirrorWork:
+    """Links and mirrors with what earlier passes learned."""
 
     links: _Links
     rounds: Rounds
 
 
-def _mirrors(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _Mirrors:
+def _build_mirrors(site: Site, jobs: SparkJobs, report: Callable[[Event], None]) -> _MirrorWork:
     now_ms = site.invocation.now_ms
     links = _Links(site.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
-    return _Mirrors(links, Rounds(jobs.copier(), now_ms))
+    return _MirrorWork(links, Rounds(jobs.copier(), now_ms))
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass: links, the records of mirrors, groups that read them, then what each cluster does to itself."""
+    """One pass: links, records of mirrors, their groups, then maintenance of each cluster."""
 
     reach: SiteOptions
     site: Site
     jobs: SparkJobs
-    mirrors: _Mirrors
+    mirrors: _MirrorWork
     names: Sequence[str]
     report: Callable[[Event], None]
     stop: Stop
 
-    def done(self, *, is_asked: bool) -> Upkeep:
+    def run_pass(self, *, is_asked: bool) -> Upkeep:
         now_ms = self.site.invocation.now_ms
         began_ms, before = now_ms(), self.jobs.tasks()
-        found = _answering(self.site, is_stateless=self.reach.no_state)
-        for lost in found.lost:
-            for error in lost.errors:
-                address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
-                self.report(ActionFailed(lost.name, address, error.message, error.hint))
+        answers = _read_clusters(self.site, is_stateless=self.reach.no_state)
+        for failure in answers.lost:
+            for error in failure.errors:
+                address = cluster_address(failure.cluster) if failure.cluster else Address(failure.name)
+                self.report(ActionFailed(failure.name, address, error.message, error.hint))
         by_jobs = {
             name: inventory
-            for name, inventory in found.inventories.items()
+            for name, inventory in answers.inventories.items()
             if self.site.providers[name].capabilities.mirrors.by_jobs
         }
-        begun = tuple(self._begun(sources_first(by_jobs), found.owners)) if MIRROR in self.names else ()
-        left = {(one.over.cluster, each.link): each for one in begun for each in one.left}
-        owned = {(cluster, name) for cluster, links in found.owners.items() for name in links}
+        starts = tuple(self._start_links(sources_first(by_jobs), answers.owners)) if MIRROR in self.names else ()
+        left = {(start.over.cluster, link.link): link for start in starts for link in start.left}
+        owned = {(cluster, name) for cluster, links in answers.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
-        brought = Round((), {})
+        mirror_round = Round((), {})
         if is_due:
-            others = OtherLinks(owned, {place for place, each in left.items() if each.is_left})
-            brought = _synced(self.mirrors.rounds, by_jobs, self._is_wanted, self.report, others)
-        linked = [outcome for one in begun if (outcome := self.mirrors.links.ended(one))]
-        failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in brought.failed.items()]
-        done = tuple(self._tended(sorted(found.inventories), is_asked=is_asked))
+            others = OtherLinks(owned, {place for place, link in left.items() if link.is_left})
+            mirror_round = _copy_mirrors(self.mirrors.rounds, by_jobs, self._is_wanted, self.report, others)
+        linked = [outcome for start in starts if (outcome := self.mirrors.links.finish_links(start))]
+        failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in mirror_round.failed.items()]
+        done = tuple(self._run_jobs(sorted(answers.inventories), is_asked=is_asked))
         seconds = max(0, now_ms() - began_ms) / 1000
         ran = self.jobs.ran_since(before)
         return Upkeep(
-            brought.synced,
-            (*found.lost, *linked, *failed, *done),
+            mirror_round.synced,
+            (*answers.lost, *linked, *failed, *done),
             seconds,
             is_stopped=self.stop.is_requested,
-            left=brought.left,
+            left=mirror_round.left,
             ran=ran,
             others={
-                address_of("link", cluster, name): (found.owners[cluster][name], each.left)
-                for (cluster, name), each in sorted(left.items())
+                address_of("link", cluster, name): (answers.owners[cluster][name], link.left)
+                for (cluster, name), link in sorted(left.items())
             },
         )
 
-    def _begun(self, clusters: Iterable[str], owners: Mapping[str, LinkOwners]) -> Iterator[_Begun]:
-        for name in self._until_stopped(clusters):
-            yield self.mirrors.links.begun(name, self._is_wanted, owners[name])
+    def _start_links(self, clusters: Iterable[str], owners: Mapping[str, LinkOwners]) -> Iterator[_LinkStart]:
+        for name in self._until_stop(clusters):
+            yield self.mirrors.links.begin_links(name, self._is_wanted, owners[name])
 
-    def _tended(self, clusters: Sequence[str], *, is_asked: bool) -> Iterator[JobOutcome]:
+    def _run_jobs(self, clusters: Sequence[str], *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
         means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
         jobs: dict[str, Mapping[str, Callable[[], Upkept]]] = {}
-        last = [name for name in self.names if name == _REPLICAS]  # They follow what any cluster of the pass uploads.
+        last = [name for name in self.names if name == _REPLICAS]  # these depend on uploads of all clusters in the pass
         for names in ([name for name in self.names if name not in last], last):
-            for cluster in self._until_stopped(clusters if names else ()):
+            for cluster in self._until_stop(clusters if names else ()):
                 if cluster not in jobs:
                     begin = self.site.providers[cluster].maintenance
                     jobs[cluster] = {} if begin is None else begin(means)
-                due = self._until_stopped(names)
-                yield from _tended(cluster, jobs[cluster], due, now_ms=self.site.invocation.now_ms, report=self.report)
+                due = self._until_stop(names)
+                yield from _run_jobs(
+                    cluster, jobs[cluster], due, now_ms=self.site.invocation.now_ms, report=self.report
+                )
 
-    def _until_stopped(self, given: Iterable[One]) -> Iterator[One]:
-        for one in given:
+    def _until_stop(self, items: Iterable[One]) -> Iterator[One]:
+        for item in items:
             if self.stop.is_requested:
                 return
-            yield one
+            yield item
 
     def _is_wanted(self, address: Address) -> bool:
         targets, excludes = self.reach.select.targets, self.reach.select.excludes
@@ -189,78 +182,72 @@ class _Pass:
         return is_target and not any(matches(pattern, address) for pattern in excludes)
 
 
-# The jobs of one pass. First all clusters are read; one that does not answer stops no other.
-
-
 _OBSERVE: Final = "observe"
-"""What an outcome calls the look that comes before all jobs."""
+"""Name of the outcome of reading a cluster."""
 _STATE: Final = "state"
-"""What it calls reading the state."""
+"""Name of the outcome of reading the state."""
 _AT_ONCE: Final = 16
 
 LinkOwners: TypeAlias = Mapping[str, ResourceOwner]
-"""The other workspaces that own links of a cluster, by the name of the link."""
+"""Other workspaces that own links of a cluster, by name of the link."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Answering:
-    """The clusters that answered, by name, and why others did not."""
+class _Answers:
+    """Clusters that answered, and failures of the others."""
 
     inventories: Mapping[str, Inventory]
     lost: tuple[JobOutcome, ...]
     owners: Mapping[str, LinkOwners]
-    """For each cluster that answered."""
+    """By cluster that answered."""
 
 
-def _answering(site: Site, *, is_stateless: bool) -> _Answering:
-    """Read all clusters side by side. A cluster that is declared and not there yet is left out."""
+def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
+    """Read all clusters in parallel, except declared ones that do not exist yet."""
     names, began_ms = site.to_read, site.invocation.now_ms()
-    snapshot, lost = (None, []) if is_stateless else _recorded(site)
+    snapshot, lost = (None, []) if is_stateless else _read_recorded(site)
     recorded = snapshot.record if snapshot else {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="observe") as threads:
-        answers = dict(zip(names, threads.map(lambda name: _asked(site, name, recorded), names), strict=True))
-    found = {name: answer for name, answer in answers.items() if isinstance(answer, dict) and answer}
+        answers = dict(zip(names, threads.map(lambda name: _read_inventory(site, name, recorded), names), strict=True))
+    inventories = {name: answer for name, answer in answers.items() if isinstance(answer, dict) and answer}
     errors = {name: answer for name, answer in answers.items() if isinstance(answer, ReconcilerError)}
     seconds = max(0, site.invocation.now_ms() - began_ms) / 1000
     lost += [JobOutcome(_OBSERVE, name, seconds, None, error) for name, error in sorted(errors.items())]
     me = site.me(snapshot.lineage if snapshot else "")
     ours = {address for address in (*site.desired, *recorded) if kind_of(address) == "link"}
-    owners = {name: _owners(name, inventory, me, ours) for name, inventory in found.items()}
-    return _Answering(found, tuple(lost), owners)
+    owners = {name: _foreign_owners(name, inventory, me, ours) for name, inventory in inventories.items()}
+    return _Answers(inventories, tuple(lost), owners)
 
 
-def _recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
-    """Return what was applied: it tells a cluster that is lost from one that is not made yet."""
+def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
+    """Return the state, which distinguishes a lost cluster from one that does not exist yet."""
     try:
         return read_state(site), []
     except ReconcilerError as error:
         return None, [JobOutcome(_STATE, "", 0.0, None, error)]
 
 
-def _owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
-    """Return the other workspaces that own links of a cluster; what is declared or recorded here is ours to keep."""
+def _foreign_owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
+    """Return links of a cluster that other workspaces own. Links declared or recorded here are ours."""
     seen = inventory.get(cluster_address(cluster))
     owners = None if seen is None else seen.cluster.owners
     if owners is None:
         return {}
     links = {address for address in inventory if kind_of(address) == "link"} - set(ours)
-    found = {full_name_of(address): owners.other(owned_as(address) or "", me) for address in sorted(links)}
-    return {name: owner for name, owner in found.items() if owner is not None}
+    owner_by_name = {full_name_of(address): owners.other(owned_as(address) or "", me) for address in sorted(links)}
+    return {name: owner for name, owner in owner_by_name.items() if owner is not None}
 
 
-def _asked(site: Site, name: str, recorded: Record) -> Inventory | ReconcilerError:
+def _read_inventory(site: Site, name: str, recorded: Record) -> Inventory | ReconcilerError:
     try:
-        found = dict(observe(site.providers, [name], recorded, can_exclude=False).inventory)
+        inventory = dict(observe(site.providers, [name], recorded, can_exclude=False).inventory)
     except ReconcilerError as error:
         return error
-    seen = found.get(cluster_address(name))
+    seen = inventory.get(cluster_address(name))
     moved = None if seen is None else moved_storage(site.clusters[name], seen)
-    if moved is not None:  # What was uploaded lies elsewhere: every job would go by half of what there is.
+    if moved is not None:  # uploaded objects are elsewhere, so jobs would miss half of the records
         return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
-    return found
-
-
-# The jobs of `run`, in the order in which a pass does them.
+    return inventory
 
 
 MIRROR: Final = "mirror"
@@ -282,17 +269,14 @@ OF_CLUSTERS: Final = (
     "sweep",
     _REPLICAS,
 )
-"""What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once,
-once a scrub has put again what object storage lost; what was unmounted is deleted here."""
+"""Maintenance jobs in order; platforms skip those they do not have. Retention follows upload and scrub: a scrub
+restores lost objects first.
+"""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 
-def _chosen(only: Sequence[str]) -> tuple[str, ...]:
-    """Return the jobs to do, in order; nothing named is all of them.
-
-    Raises:
-        UsageError: There is no such job.
-    """
+def _select_jobs(only: Sequence[str]) -> tuple[str, ...]:
+    """Return the selected jobs in order; empty `only`: all."""
     for name in only:
         if name not in JOBS:
             hint = did_you_mean(nearest(name, JOBS), then=f"Jobs: {', '.join(JOBS)}.")
@@ -300,10 +284,7 @@ def _chosen(only: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in JOBS if not only or name in only)
 
 
-# The jobs that clusters do to themselves, one after the other; one that fails does not stop the next.
-
-
-def _tended(
+def _run_jobs(
     cluster: str,
     jobs: Mapping[str, Callable[[], Upkept]],
     names: Iterable[str],
@@ -311,13 +292,13 @@ def _tended(
     now_ms: Callable[[], int],
     report: Callable[[Event], None],
 ) -> Iterator[JobOutcome]:
-    """Do the named jobs of one cluster, those it has, and yield what came of each."""
+    """Run the named jobs of one cluster and yield their outcomes."""
     for name in names:
         if name in jobs:
-            yield _done(name, cluster, jobs[name], now_ms, report)
+            yield _run_job(name, cluster, jobs[name], now_ms, report)
 
 
-def _done(
+def _run_job(
     name: str, cluster: str, do: Callable[[], Upkept], now_ms: Callable[[], int], report: Callable[[Event], None]
 ) -> JobOutcome:
     event, address, began_ms = f"{name}:{cluster}", cluster_address(cluster), now_ms()
@@ -337,33 +318,31 @@ def _done(
     return outcome
 
 
-# Links kept going by a pass of `run`: their tasks that are due, and transitions that somebody began, driven on.
-#
-# Groups come last, after the records that they go on from: `begun`, copy, `ended`.
+# Links run in two steps around the copy: groups are synced after the records they point to.
 
 
 _LINK_JOB: Final = "link"
-"""What an outcome calls it; it belongs to the job `mirror`."""
+"""Name in outcomes; part of the job `mirror`."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """What came of the links of a cluster so far in a pass."""
+class _LinkStart:
+    """Result of the first step for the links of a cluster."""
 
     over: LinkPass
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     due: frozenset[str] = frozenset()
-    """Links whose groups are to be brought once records are copied."""
+    """Links whose groups are due after the copy."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
     left: tuple[LinkSynced, ...] = ()
-    """Links of which something is left to their owners."""
+    """Links with work left to their owners."""
 
 
 @dataclass
 class _Links:
-    """The links of a workspace, pass after pass. What was done when is remembered as long as this is."""
+    """The links of a workspace over all passes."""
 
     providers: Mapping[str, Provider]
     driver: Driver
@@ -372,30 +351,30 @@ class _Links:
     is_stopped: Callable[[], bool]
     _pace: Pace = field(default_factory=Pace)
 
-    def begun(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _Begun:
-        """Do what comes before records are copied: whether sources are reached, mirrors made, shaped and driven on.
+    def begin_links(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _LinkStart:
+        """Do the link work that precedes a copy: check sources, create and configure mirrors, drive transitions.
 
-        What fails for one link, or one mirror of it, is said and stops no other.
+        An error of one link or mirror is reported and does not stop the others.
         """
 
         def is_chosen(name: str) -> bool:
             return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
 
         over = LinkPass(cluster, self.providers, self._pace, self.now_ms, owners)
-        return self._with(_Begun(over), sync_links(over, self.driver, is_chosen))
+        return self._add_results(_LinkStart(over), sync_links(over, self.driver, is_chosen))
 
-    def ended(self, begun: _Begun) -> JobOutcome | None:
-        """Bring groups to where their mirrors are by now, and return what came of it all; `None`: nothing was due."""
-        links = bring_groups(begun.over, () if self.is_stopped() else begun.due)
-        done = self._with(begun, links)
+    def finish_links(self, start: _LinkStart) -> JobOutcome | None:
+        """Sync groups to their mirrors; return the outcome of both steps, or `None` if nothing was due."""
+        links = bring_groups(start.over, () if self.is_stopped() else start.due)
+        done = self._add_results(start, links)
         if not (done.changed or done.errors or done.failure):
             return None
         upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
         return JobOutcome(_LINK_JOB, done.over.cluster, done.seconds, upkept, done.failure)
 
-    def _with(self, begun: _Begun, links: Iterator[LinkSynced]) -> _Begun:
-        """Go through links and add what came of them."""
-        cluster, began_ms, failure = begun.over.cluster, self.now_ms(), begun.failure
+    def _add_results(self, start: _LinkStart, links: Iterator[LinkSynced]) -> _LinkStart:
+        """Run links and add their results."""
+        cluster, began_ms, failure = start.over.cluster, self.now_ms(), start.failure
         done: list[LinkSynced] = []
         try:
             done.extend(links)
@@ -403,24 +382,24 @@ class _Links:
             failure = error
             self.report(ActionFailed(f"{_LINK_JOB}:{cluster}", cluster_address(cluster), error.message, error.hint))
         return replace(
-            begun,
-            changed=begun.changed + sum(sum(link.done.values()) + len(link.drove) for link in done),
-            errors=(*begun.errors, *(error for link in done for error in self._told(link))),
+            start,
+            changed=start.changed + sum(sum(link.done.values()) + len(link.drove) for link in done),
+            errors=(*start.errors, *(error for link in done for error in self._report_link(link))),
             due=frozenset(link.link for link in done if link.are_groups_due),
-            seconds=begun.seconds + max(0, self.now_ms() - began_ms) / 1000,
+            seconds=start.seconds + max(0, self.now_ms() - began_ms) / 1000,
             failure=failure,
-            left=(*begun.left, *(link for link in done if link.left)),
+            left=(*start.left, *(link for link in done if link.left)),
         )
 
     def _is_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:
-        """Tell whether a link was selected, or a mirror of it."""
+        """Report whether a link or one of its mirrors was selected."""
         if is_wanted(address_of("link", cluster, link)):
             return True
         mirrors = links_of(self.providers[cluster]).mirrors(link)
         return any(is_wanted(address_of("mirror", cluster, mirror.name)) for mirror in mirrors)
 
-    def _told(self, link: LinkSynced) -> Sequence[ReconcilerError]:
-        """Say what a pass over a link came to; what it is about goes before each error."""
+    def _report_link(self, link: LinkSynced) -> Sequence[ReconcilerError]:
+        """Report the results of a link; each error is prefixed with its subject."""
         whole = address_of("link", link.cluster, link.link)
         for name in link.drove:
             address = address_of("mirror", link.cluster, name)
@@ -430,31 +409,28 @@ class _Links:
             is_mirror = what != LINK and what not in TASKS
             address = address_of("mirror", link.cluster, what) if is_mirror else whole
             about = address if is_mirror or what == LINK else f"{address}, {what}"
-            errors.append(self._of_pass(about, error))
+            errors.append(self._prefix_error(about, error))
             self.report(ActionFailed(f"{_LINK_JOB}:{address}", address, errors[-1].message, error.hint))
         return errors
 
-    def _of_pass(self, about: str, error: ReconcilerError) -> ReconcilerError:
-        """Return an error that says what it is about. What only cannot end yet is not what somebody stopped."""
-        said = copy(error)
+    def _prefix_error(self, about: str, error: ReconcilerError) -> ReconcilerError:
+        """Prefix an error with its subject. An unfinished transition is retryable unless a stop was requested."""
+        copied_error = copy(error)
         if isinstance(error, IncompleteError) and not self.is_stopped():
-            said = RetryableError(error.message, hint=error.hint)
-        said.message = f"{about}: {error.message}"
-        return said
+            copied_error = RetryableError(error.message, hint=error.hint)
+        copied_error.message = f"{about}: {error.message}"
+        return copied_error
 
 
-# The job `mirror`: every live mirror is brought to its source's end as it was when the round began, side by side.
-
-
-def _synced(
+def _copy_mirrors(
     rounds: Rounds,
     clusters: Iterable[str],
     is_wanted: Callable[[Address], bool],
     report: Callable[[Event], None],
     others: OtherLinks,
 ) -> Round:
-    """Do one round and return what came of every mirror; told are those of which there was anything to copy."""
-    told: set[str] = set()
+    """Copy all mirrors once; report only those with something to copy."""
+    started_mirrors: set[str] = set()
     one_at_a_time = threading.Lock()
 
     def say(event: Event) -> None:
@@ -463,20 +439,24 @@ def _synced(
 
     def started(mirror: MirrorSeen) -> Callable[[JobProgress], None]:
         address = address_of("mirror", mirror.cluster, mirror.name)
-        told.add(address)
-        say(ActionStarted(_name(address), address))
-        return lambda found: say(progress_event(_name(address), found))
+        started_mirrors.add(address)
+        say(ActionStarted(_event_name(address), address))
+        return lambda progress: say(progress_event(_event_name(address), progress))
 
     done = rounds.once(clusters, is_wanted, started, others)
-    for one in done.synced:
-        if one.error is not None:
-            say(ActionFailed(_name(one.address), one.address, one.error.message, one.error.hint))
-        elif one.address in told:
-            say(ActionDone(_name(one.address), one.address, one.seconds, one.records, one.bytes))
+    for outcome in done.synced:
+        if outcome.error is not None:
+            say(ActionFailed(_event_name(outcome.address), outcome.address, outcome.error.message, outcome.error.hint))
+        elif outcome.address in started_mirrors:
+            say(
+                ActionDone(
+                    _event_name(outcome.address), outcome.address, outcome.seconds, outcome.records, outcome.bytes
+                )
+            )
     for cluster, error in done.failed.items():
         say(ActionFailed(f"{MIRROR}:{cluster}", cluster_address(cluster), error.message, error.hint))
     return done
 
 
-def _name(address: Address) -> str:
+def _event_name(address: Address) -> str:
     return f"mirror:{address}"

@@ -12,7 +12,7 @@ from reconciler.lifecycles import LIFECYCLES
 from reconciler.manifests.load import explain_origin
 from reconciler.operations.clusters.mounts import UnmountedTopic, unmounted_topics
 from reconciler.operations.clusters.namespaces import QuotaUsage, limits_of, quota_usage
-from reconciler.operations.plan import Decided, decide_unlocked
+from reconciler.operations.plan import PlanDecision, decide_unlocked
 from reconciler.operations.steps.approval import read_plan
 from reconciler.operations.steps.effective import (
     AclRow,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One address in all three inventories."""
+    """One address in files, state and clusters."""
 
     address: Address
     desired: Resource | None
@@ -60,50 +60,42 @@ class Shown:
     source: str | None
     """Where it is declared: `manifests/topics.yaml:88`."""
     hidden: NotAuthorizedError | None = None
-    """Why the principal may not see the resource; `observed` is null then, too."""
+    """Why the principal may not see the resource; `observed` is null as well."""
 
     unmounted: UnmountedTopic | None = None
-    """Of a topic that is not there, or whose name another topic has: that a mounting has unmounted it."""
+    """The Mounting that unmounted a topic which is missing, or whose name another topic has."""
     owner: ResourceOwner | None = None
-    """The workspace that owns it, as its cluster says; `None`: nobody does."""
+    """Workspace that owns it according to its cluster; null: no owner."""
     is_ours: bool = False
     """Whether `owner` is this workspace."""
     is_rule: bool = False
-    """Of a namespace: that its platform has none, so that only the topics in it have its configs."""
+    """For a namespace on a platform without namespaces: its configs are set on its topics."""
     quotas: tuple[QuotaUsage, ...] = ()
-    """Of a namespace that was asked for: how much of its quotas is used."""
+    """Usage of the quotas of a namespace, if it was requested by address."""
 
     @property
     def is_known(self) -> bool:
-        """Tell whether anybody knows it; what is hidden is there."""
+        """Whether it is known anywhere; hidden resources exist."""
         return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
 def show(invocation: Invocation, select: Select, address: str | None) -> tuple[Shown, ...]:
-    """Return every address that anybody knows, or the one asked for.
-
-    Raises:
-        UserError: Nobody knows that address.
-    """
+    """Return one address, or all known ones."""
     work = open_work(invocation, select, is_reader=True)
-    rows = _rows(work, Address(address) if address else None)
+    rows = _build_rows(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
-        raise unknown_address(address, declared(work.loaded.desired))
+        raise unknown_address(address, expand_links(work.loaded.desired))
     _warn_of_sealed(invocation, rows)
     return rows
 
 
 def _warn_of_sealed(invocation: Invocation, rows: Iterable[Shown]) -> None:
-    for found in sealed({row.address: row.observed for row in rows if row.observed is not None}):
-        invocation.warn(f"{found.address}: {found.message}. {found.hint}")
+    for sealed_topic in sealed({row.address: row.observed for row in rows if row.observed is not None}):
+        invocation.warn(f"{sealed_topic.address}: {sealed_topic.message}. {sealed_topic.hint}")
 
 
 def show_plan(path: Path) -> SavedPlan:
-    """Return a saved plan.
-
-    Raises:
-        UserError: It cannot be read, is no plan, of another version, or was changed.
-    """
+    """Read a saved plan."""
     return read_plan(path, str(path), read_shown)
 
 
@@ -115,8 +107,8 @@ def unknown_address(address: str, known: Iterable[str]) -> UserError:
     )
 
 
-def declared(desired: Desired) -> Desired:
-    """Return everything that is declared, the mirrors that links stand for included."""
+def expand_links(desired: Desired) -> Desired:
+    """Return declared resources, including the mirrors of links."""
     derived: dict[Address, Declared] = {}
     for item in desired.values():
         if isinstance(item.resource, MirrorLink):
@@ -124,7 +116,7 @@ def declared(desired: Desired) -> Desired:
     return {**desired, **derived}
 
 
-def sides_of(
+def collect_sides(
     address: Address,
     desired: Desired,
     recorded: Record,
@@ -132,19 +124,19 @@ def sides_of(
     unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
 ) -> Shown:
-    """Return one address in all three inventories."""
+    """Return one address in files, state and clusters."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
     is_other = observed is not None and last is not None and is_another(last, observed)
     if address in seen.hidden or (observed is not None and not (is_other and away is not None and away.location)):
         away = None
-    owner = _owner(address, item.resource if item else None, recorded, seen)
+    owner = _owner_of(address, item.resource if item else None, recorded, seen)
     platform = seen.capabilities.get(cluster_of(address) or "")
     return Shown(
         address,
         item.resource if item else None,
         last,
-        _with_role(observed, seen.inventory),
+        _replace_role(observed, seen.inventory),
         item.source if item else None,
         seen.hidden.get(address),
         away,
@@ -154,8 +146,8 @@ def sides_of(
     )
 
 
-def _with_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
-    """Return an observed mirror with the role that its clusters report."""
+def _replace_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
+    """Return an observed mirror with the role that its cluster reports."""
     mirror = observed.resource if observed is not None else None
     role = role_now(mirror, inventory) if isinstance(mirror, MirrorTopic) else None
     if observed is None or mirror is None or role is None:
@@ -163,7 +155,9 @@ def _with_role(observed: Observed | None, inventory: Inventory) -> Observed | No
     return replace(observed, resource=mirror.model_copy(update={"state": role}))
 
 
-def _owner(address: Address, wanted: Resource | None, recorded: Record, seen: ObservedClusters) -> ResourceOwner | None:
+def _owner_of(
+    address: Address, wanted: Resource | None, recorded: Record, seen: ObservedClusters
+) -> ResourceOwner | None:
     cluster = seen.inventory.get(cluster_address(cluster_of(address) or ""))
     if cluster is None or cluster.cluster.owners is None:
         return None
@@ -172,45 +166,42 @@ def _owner(address: Address, wanted: Resource | None, recorded: Record, seen: Ob
     return None if key is None else cluster.cluster.owners.of(key)
 
 
-def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
+def _build_rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     remembered = remember(work)
     names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
     seen = observe(work.providers, names, remembered.record)
     recorded = remembered.settled(seen)
-    desired = declared(work.loaded.desired)
+    desired = expand_links(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
     unmounted = unmounted_topics(desired, recorded)
     me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
-    rows = tuple(sides_of(address, desired, recorded, seen, unmounted, me) for address in addresses)
+    rows = tuple(collect_sides(address, desired, recorded, seen, unmounted, me) for address in addresses)
     name = (only and cluster_of(only)) or ""
     if only is None or kind_of(only) != "namespace" or name not in seen.capabilities:
         return rows
     limits = limits_of(seen.inventory.get(only)) or limits_of(desired.get(only))
-    topics = [each for each in seen.inventory if kind_of(each) in {"topic", "mirror"}]
-    partitions = {full_name_of(each): partitions_of(seen.inventory[each].resource) for each in topics}
+    topics = [topic for topic in seen.inventory if kind_of(topic) in {"topic", "mirror"}]
+    partitions = {full_name_of(topic): partitions_of(seen.inventory[topic].resource) for topic in topics}
     return (replace(rows[0], quotas=quota_usage(work.providers[name], only, limits, partitions)),)
-
-
-# `explain`: where each value of one address comes from, how it acts, and why something is planned for it.
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Everything known of one address."""
+    """Explanation of one address."""
 
     shown: Shown
     origins: Mapping[str, str]
     """Field path to `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
-    """Configs as they act, inherited ones included."""
+    """Effective configs, including inherited ones."""
     effective_origins: Mapping[str, str]
-    """Origin of each acting config: an address with `file:line` in brackets, `brokers` or `default`."""
+    """Origin of each effective config: an address with `file:line` in brackets, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
-    """Of a topic: its tiering now; empty where no file and no policy mentions tiering."""
+    """Current tiering of a topic; empty if no file or policy sets it."""
     tiering_planned: tuple[TieringRow, ...]
-    """What of that is another once the plan is applied."""
+    """Rows that differ after the plan."""
     acls: tuple[AclRow, ...]
-    """Access rules as they act on the cluster now, those of its tiers included."""
+    """Effective ACLs, including those of namespaces."""
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
     held: tuple[Held, ...]
@@ -219,42 +210,38 @@ class Explained:
 
 
 def explain(invocation: Invocation, select: Select, address: str) -> Explained:
-    """Explain one address as a plan sees it now.
-
-    Raises:
-        UserError: Nobody knows it.
-    """
+    """Explain one address as the current plan sees it."""
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
-    asked = Address(address)
-    desired = declared(work.loaded.desired)
+    target = Address(address)
+    desired = expand_links(work.loaded.desired)
     unmounted = unmounted_topics(desired, decided.recorded)
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    shown = sides_of(asked, desired, decided.recorded, decided.seen, unmounted, me)
+    shown = collect_sides(target, desired, decided.recorded, decided.seen, unmounted, me)
     plan = decided.plan
-    if not shown.is_known and not any(action.address == asked for action in plan.actions):
+    if not shown.is_known and not any(action.address == target for action in plan.actions):
         raise unknown_address(address, {*desired, *decided.recorded})
     _warn_of_sealed(invocation, [shown])
-    acting = _effective(work, decided, asked)
-    tiering, planned = _tiering(decided, asked)
+    acting = _effective_configs(work, decided, target)
+    tiering, planned = _tiering_rows(decided, target)
     return Explained(
         shown=shown,
-        origins=_origins(work, shown),
+        origins=_find_origins(work, shown),
         effective={row.key: row.value for row in acting},
-        effective_origins=dict(_places(work, acting)),
+        effective_origins=dict(_config_places(work, acting)),
         tiering=tiering,
         tiering_planned=planned,
-        acls=acting_acls(asked, decided.seen.inventory),
-        actions=tuple(action for action in plan.actions if action.address == asked),
-        drift=tuple(finding for finding in plan.drift if finding.address == asked),
-        held=tuple(held for held in plan.held if held.address == asked),
-        waiting=tuple(row for row in plan.waiting if row.address == asked),
-        errors=tuple(finding for finding in plan.errors if finding.address == asked),
+        acls=acting_acls(target, decided.seen.inventory),
+        actions=tuple(action for action in plan.actions if action.address == target),
+        drift=tuple(finding for finding in plan.drift if finding.address == target),
+        held=tuple(held for held in plan.held if held.address == target),
+        waiting=tuple(row for row in plan.waiting if row.address == target),
+        errors=tuple(finding for finding in plan.errors if finding.address == target),
     )
 
 
-def _tiering(decided: Decided, address: Address) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
-    """Return what tiering makes of a topic now, and what of it the plan changes."""
+def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
+    """Return the effective tiering of a topic now, and the rows that the plan changes."""
     inventory, actions = decided.seen.inventory, decided.plan.actions
     known = {place: recorded.origins for place, recorded in decided.recorded.items() if recorded.origins}
     now = acting_tiering(address, inventory, known)
@@ -263,14 +250,14 @@ def _tiering(decided: Decided, address: Address) -> tuple[tuple[TieringRow, ...]
     return now, tuple(row for row in then if row not in now)
 
 
-def _origins(work: Work, shown: Shown) -> Mapping[str, str]:
+def _find_origins(work: Work, shown: Shown) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
     written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
     return dict(sorted({**recorded, **written, **dict(_rule_origins(shown, written))}.items()))
 
 
 def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield, for each access rule by its path, where the files have it: the last place, where several are one."""
+    """Yield the place of each access rule by path; the last one if rules are equal."""
     if isinstance(shown.desired, Topic | Namespace):
         for index, rule in enumerate(shown.desired.spec.acls):
             place = written.get(f"spec.acls[{index}].principal")
@@ -278,24 +265,24 @@ def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[st
                 yield rule_path(rule), place
 
 
-def _effective(work: Work, decided: Decided, address: Address) -> Sequence[ConfigRow]:
+def _effective_configs(work: Work, decided: PlanDecision, address: Address) -> Sequence[ConfigRow]:
     if address not in decided.seen.inventory or kind_of(address) not in {"topic", "mirror", "namespace"}:
         return ()
     provider = work.providers[cluster_of(address) or ""]
     return configs_on(provider, address, decided.seen.inventory)
 
 
-def _places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
-    """Yield where each acting config is from, and where in the files that says so."""
+def _config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
+    """Yield the origin of each effective config, with its place in the files."""
     written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
     for row in rows:
         names = (f"spec.properties.{name}" for name, config in CONFIG_DEFAULTS.items() if config == row.key)
         paths = (f"spec.configs.{row.key}", *names)
-        place = next((found for path in paths if (found := written[row.origin].get(path))), None)
+        place = next((written_place for path in paths if (written_place := written[row.origin].get(path))), None)
         yield row.key, row.origin if place is None else f"{row.origin} ({place})"
 
 
-# A picture before anybody knows in which language it will be written: nodes, and arrows between them.
+# A picture is independent of the output language.
 
 
 Subject: TypeAlias = Literal["lifecycle", "workspace", "plan"]
@@ -304,7 +291,7 @@ Shape: TypeAlias = Literal["state", "cluster", "storage", "action"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One thing in a picture; `name` is its own among the others."""
+    """One node; `name` is unique."""
 
     name: str
     shape: Shape
@@ -312,21 +299,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From one node to another, with what is said beside it."""
+    """An arrow with its label."""
 
     start: str
     end: str
     label: str = ""
-    """The verb of a move, or what a link is; empty where there is nothing to say."""
+    """Verb of a move, or description of a link; may be empty."""
     condition: str = ""
-    """When a verb leads this way, where it leads several ways."""
+    """When a verb leads this way, if it can lead several ways."""
     by_itself: bool = False
-    """It happens without a command."""
+    """Whether it happens without a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What people often ask for and do not get, and why."""
+    """A move that is often requested but not allowed, and why."""
 
     state: str
     verb: str
@@ -335,27 +322,19 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn, in a lasting order."""
+    """A picture in stable order."""
 
     of: Subject
-    """What is drawn."""
     name: str
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     initial: str | None = None
-    """The state a lifecycle begins in. Null: it is none."""
+    """Initial state of a lifecycle; null for other subjects."""
     refusals: tuple[Refusal, ...] = ()
 
 
-# What `graph` draws: the table of a lifecycle, what the files say of clusters, or what waits for what in a plan.
-
-
 def draw_lifecycle(name: str) -> Picture:
-    """Return a state machine: every state, and every move of its table.
-
-    Raises:
-        UserError: There is none of that name.
-    """
+    """Draw a lifecycle with all states and moves."""
     lifecycle = LIFECYCLES.get(name)
     if lifecycle is None:
         hint = did_you_mean(nearest(name, LIFECYCLES), then=f"Lifecycles: {', '.join(LIFECYCLES)}.")
@@ -373,18 +352,14 @@ def draw_lifecycle(name: str) -> Picture:
 
 
 def draw_workspace(invocation: Invocation, select: Select) -> Picture:
-    """Return the clusters that the files declare, the links between them, and what is mounted; asks no cluster.
-
-    Raises:
-        UserError: There is no workspace here, or its files have problems.
-    """
+    """Draw the declared clusters, links and mounted topics, without contacting clusters."""
     loaded = load_files(invocation, select)
     clusters = {
         item.resource.metadata.name: item.resource
         for _, item in sorted(loaded.desired.items())
         if isinstance(item.resource, Cluster)
     }
-    mounted = _mounted(loaded.desired)
+    mounted = _count_mounted(loaded.desired)
     storages = {
         name: storage.url
         for name in mounted
@@ -398,7 +373,7 @@ def draw_workspace(invocation: Invocation, select: Select) -> Picture:
             *(Node(url, "storage") for url in sorted(set(storages.values()))),
         ),
         arrows=(
-            *(arrow for arrow in _links(loaded.desired) if {arrow.start, arrow.end} <= clusters.keys()),
+            *(arrow for arrow in _link_arrows(loaded.desired) if {arrow.start, arrow.end} <= clusters.keys()),
             *(
                 Arrow(url, name, count) if verb == "mount" else Arrow(name, url, count)
                 for name, url in sorted(storages.items())
@@ -409,7 +384,7 @@ def draw_workspace(invocation: Invocation, select: Select) -> Picture:
 
 
 def draw_plan(plan: Plan) -> Picture:
-    """Return the actions of a plan, and which waits for which."""
+    """Draw the actions of a plan and their dependencies."""
     names = {action.id: f"{action.verb} {action.address}" for action in plan.actions}
     return Picture(
         of="plan",
@@ -424,30 +399,30 @@ def draw_plan(plan: Plan) -> Picture:
     )
 
 
-def _links(desired: Desired) -> Iterator[Arrow]:
+def _link_arrows(desired: Desired) -> Iterator[Arrow]:
     for _, item in sorted(desired.items()):
         if isinstance(item.resource, MirrorLink):
-            yield _link(item.resource)
+            yield _link_arrow(item.resource)
 
 
-def _link(link: MirrorLink) -> Arrow:
+def _link_arrow(link: MirrorLink) -> Arrow:
     spec = link.spec
-    said = [link.metadata.name]
+    parts = [link.metadata.name]
     if spec.mode != "destination":
-        said.append(spec.mode)
+        parts.append(spec.mode)
     if spec.prefix:
-        said.append(f"prefix {spec.prefix}")
+        parts.append(f"prefix {spec.prefix}")
     if spec.mirror_topics:
-        said.append(counted(len(spec.mirror_topics), "mirror"))
+        parts.append(counted(len(spec.mirror_topics), "mirror"))
     if spec.auto_create is not None and spec.auto_create.enabled:
-        said.append("auto-create")
+        parts.append("auto-create")
     if spec.paused:
-        said.append("paused")
-    return Arrow(spec.source, link.cluster, ", ".join(said))
+        parts.append("paused")
+    return Arrow(spec.source, link.cluster, ", ".join(parts))
 
 
-def _mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
-    """Return what each cluster mounts and unmounts, counted: there may be thousands."""
+def _count_mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
+    """Return the number of topics that each cluster mounts and unmounts, as text."""
     counts: dict[str, dict[str, int]] = {}
     for _, item in sorted(desired.items()):
         if isinstance(item.resource, Mounting):
@@ -455,6 +430,6 @@ def _mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
             of_cluster = counts.setdefault(item.resource.metadata.cluster or "", {})
             of_cluster[verb] = of_cluster.get(verb, 0) + 1
     return {
-        cluster: {verb: f"{verb}s {counted(count, 'topic')}" for verb, count in found.items()}
-        for cluster, found in counts.items()
+        cluster: {verb: f"{verb}s {counted(count, 'topic')}" for verb, count in verb_counts.items()}
+        for cluster, verb_counts in counts.items()
     }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surgery:
-    """One change of the record: of which state, under what name, and whom to tell."""
+    """Change of the state's record: invocation, options and callbacks."""
 
     invocation: Invocation
     select: Select
@@ -44,15 +44,13 @@ class Surgery:
     lock_timeout_s: float
     stop: Stop
     show: Callable[[Plan], None] | None = None
-    """Given the plan of a dry run, which asks and changes nothing."""
+    """Receives the plan of a dry run, which changes nothing."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
         """Apply orders to the record after `confirm` accepts their plan; return the plan.
 
         Raises:
-            UserError: Nothing was ever applied, an order is refused, or it was not confirmed; nothing was changed.
-            StalePlanError: The record changed after it was confirmed, so the plan would differ; nothing was changed.
-            LeaseError: Someone else is applying.
+            StalePlanError: The record changed after the confirmation; nothing was changed.
         """
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
@@ -74,22 +72,19 @@ class Surgery:
             return ToDo(plan.actions, plan.digest)
 
         wish = RunRequest(command=self.command, options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s))
-        at = _with_clusters(site, snapshot.record)
-        run_under_lease(at, wish, decide_under_lease, report=_tell_nobody, stop=self.stop)
+        at = _add_recorded_clusters(site, snapshot.record)
+        run_under_lease(at, wish, decide_under_lease, report=_ignore_event, stop=self.stop)
         return confirmed
 
 
-def _tell_nobody(_event: Event) -> None:
-    """Forgetting and readdressing are shown before and over at once."""
+def _ignore_event(_event: Event) -> None:
+    """Ignore events: these orders were shown before and take no time."""
 
 
-def _with_clusters(site: Site, record: Record) -> Site:
-    """Return the site with the clusters as recorded: a run left open is settled first, and that asks them."""
+def _add_recorded_clusters(site: Site, record: Record) -> Site:
+    """Return the site with the recorded clusters, which settling an interrupted run needs."""
     resources = (recorded.resource for recorded in record.values())
     return replace(site, clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)})
-
-
-# `state rm`: stop owning, change nothing.
 
 
 def state_rm(
@@ -99,14 +94,9 @@ def state_rm(
     recursive: bool,
     confirm: Callable[[tuple[tuple[Address, Recorded], ...]], bool],
 ) -> tuple[Address, ...]:
-    """Forget what `patterns` name; with `recursive` also what lies in those namespaces and on those clusters.
+    """Remove resources from the state without changing them; `recursive` includes those below `patterns`.
 
-    `confirm` is asked with all that would be forgotten. Nothing on any cluster is changed; what is forgotten is owned
-    by nobody there. Where a cluster cannot be told, a warning says so.
-
-    Raises:
-        UserError: One names nothing that is recorded, or it was not confirmed.
-        UsageError: A pattern may name more than one, and `recursive` is not set.
+    `confirm` receives the resources. Owner marks on clusters are removed; a warning names unreachable clusters.
     """
     for pattern in patterns:
         if "*" in pattern and not recursive:
@@ -120,18 +110,10 @@ def state_rm(
     return tuple(action.address for action in surgery.carry_out(orders, rows).actions)
 
 
-# `state mv`: what is recorded under one address is recorded under another from then on; nothing is touched.
-
-
 def state_mv(
     surgery: Surgery, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
 ) -> tuple[ReaddressOrder, ...]:
-    """Record `before` as `after` from now on, a namespace with all that lies in it; `confirm` is asked with each move.
-
-    Raises:
-        UsageError: The two are of different kinds or clusters, or of a kind that keeps its name.
-        UserError: `before` is not recorded, `after` is, or it was not confirmed.
-    """
+    """Rename a recorded address, a namespace with everything in it; `confirm` receives each move."""
     order = ReaddressOrder(Address(before), Address(after))
     forbidden = forbids_move(order.before, order.after)
     if forbidden is not None:
@@ -146,30 +128,22 @@ def _moves_of(plan: Plan) -> tuple[ReaddressOrder, ...]:
     return tuple(ReaddressOrder(before, after) for before, after in adopted if before is not None)
 
 
-# `state repair`: look at what is left, show what would mend it, ask, and write it.
-
-
 _AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was wrong with a state, and how it was repaired; `None`: there was nothing to repair."""
+    """Result of a repair; `None`: nothing had to be repaired."""
 
     repair: Repair | None
     kept: str | None = None
-    """Where the lockfile that was there is kept."""
+    """Where the old lockfile is stored."""
 
 
 def state_repair(
     invocation: Invocation, select: Select, choice: Choice, *, confirm: Callable[[Repair], bool]
 ) -> Repaired:
-    """Make the lockfile anew from what is beside it; `confirm` is asked with what would be done.
-
-    Raises:
-        UserError: The state is another's, of a newer version, or a person has to decide; or not confirmed.
-        LeaseError: Somebody is applying.
-    """
+    """Rebuild the lockfile from the stored snapshots and runs; `confirm` receives the repair."""
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
         remains = look_at(site.state, threads.map)
@@ -180,23 +154,16 @@ def state_repair(
     return Repaired(repair, mend(site.state, repair))
 
 
-# `state unlock`: the lease of a run that is dead, taken away; never deleted.
-
-
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
 ) -> Unlocked:
-    """Free a lease whose holder is dead: at once with its run, else after watching one whole lease.
+    """Free the lease of a dead run: at once if `run` names it, else after watching it for its full length.
 
-    `confirm` gets one line that says who holds it; where nobody does there is nothing to ask.
-
-    Raises:
-        LeaseError: It is alive, or another run holds it.
-        UserError: Not confirmed.
+    `confirm` receives a line about the holder; it is not called without one.
     """
     site = open_state(invocation, select)
-    found = read_lockfile(site.state, owner=site.owner)
-    lease = found.lockfile.lease if found is not None else None
+    current = read_lockfile(site.state, owner=site.owner)
+    lease = current.lockfile.lease if current is not None else None
     if lease is not None and lease.status == "held":
         is_confirmed = confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}.")
         require_confirmation(is_confirmed)

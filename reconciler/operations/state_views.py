@@ -31,7 +31,7 @@ from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_seri
 
 @dataclass(frozen=True, slots=True)
 class StateListing:
-    """What a workspace owns. `lineage` is `None` where nothing was ever applied."""
+    """Resources that a workspace owns. `lineage` is `None` before the first apply."""
 
     url: str
     lineage: str | None
@@ -41,14 +41,14 @@ class StateListing:
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """One resource as it was last applied."""
+    """One resource as last applied."""
 
     address: str
     recorded: Recorded
 
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
-    """Return what this workspace owns, in the order of plans."""
+    """Return the owned resources in the order of plans."""
     site = open_state(invocation, select, is_reader=True)
     snapshot = read_state(site)
     if snapshot is None:
@@ -58,11 +58,7 @@ def state_list(invocation: Invocation, select: Select) -> StateListing:
 
 
 def state_show(invocation: Invocation, select: Select, address: str) -> StateEntry:
-    """Return one resource as it was last applied.
-
-    Raises:
-        UserError: It is not ours.
-    """
+    """Return one resource as last applied."""
     snapshot = read_state(open_state(invocation, select, is_reader=True))
     record: Record = snapshot.record if snapshot else {}
     recorded = record.get(Address(address))
@@ -72,11 +68,8 @@ def state_show(invocation: Invocation, select: Select, address: str) -> StateEnt
 
 
 def not_recorded(address: str, record: Record) -> UserError:
-    """Say that an address is not ours, and which one of ours is like it."""
+    """Return an error with the nearest recorded address."""
     return UserError(f"{address} is not recorded", hint=hint_for_unknown(address, record))
-
-
-# `state history`: the snapshots that are kept, and the runs that made them.
 
 
 _AT_ONCE: Final = 16
@@ -84,10 +77,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One snapshot of the state, and what the `run.json` of the run whose work it records says, if it still exists.
-
-    Where a later run recorded what a killed run had done, `run` is the one that did it.
-    """
+    """A snapshot of the state with facts from its run, if stored; `run` did the work, even if another recorded it."""
 
     serial: int
     key: str
@@ -97,44 +87,44 @@ class HistoryRow:
     command: str | None
     who: str | None
     started: str | None
-    """When the run began."""
+    """Start of the run."""
     git_commit: str | None
     approved_by: tuple[str, ...] = ()
-    """Who is said to have approved it."""
+    """Stated approvers."""
     pull_request: str | None = None
-    """Address of the pull request in which they approved."""
+    """URL of the pull request with the approval."""
     settled_by: str | None = None
-    """The later run that recorded what `run`, which was cut off, had done."""
+    """Later run that recorded the work of the interrupted `run`."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The newest snapshots of the state, newest first."""
+    """Snapshots of the state, newest first."""
 
     rows: tuple[HistoryRow, ...]
     older: int = 0
-    """How many older ones are kept and not shown: `--limit`."""
+    """Number of older stored snapshots beyond `--limit`."""
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
-    """Return the newest `limit` snapshots (`None`: all): one LIST, then two reads for each of them."""
+    """Return the newest `limit` snapshots (`None`: all), with one LIST and two reads for each."""
     site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
-    kept = history(site.state)
-    warn_of_outdated(site, current.lockfile if current else None, kept)
-    if pointer is not None and all(row.key != pointer.key for row in kept):
+    stored = history(site.state)
+    warn_of_outdated(site, current.lockfile if current else None, stored)
+    if pointer is not None and all(row.key != pointer.key for row in stored):
         site.invocation.warn(
             f"{site.state.url}/{pointer.key} is missing, and the lockfile names it: it is the current state. "
             "Repair it with: reconciler state repair"
         )
-    shown = kept[:limit]
+    shown = stored[:limit]
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="history") as threads:
-        rows = threads.map(lambda row: _row(site, row, pointer.key if pointer else None), shown)
-        return History(tuple(rows), len(kept) - len(shown))
+        rows = threads.map(lambda row: _history_row(site, row, pointer.key if pointer else None), shown)
+        return History(tuple(rows), len(stored) - len(shown))
 
 
-def _row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
+def _history_row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
     runs = runs_of(site.state, row)
     run = None if runs is None else runs.settles or runs.run
     known = read_run(site.state, run) if run else None
@@ -154,30 +144,27 @@ def _row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
     )
 
 
-# `state diff`: what two states say differently, address by address and field by field.
-
-
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "acls"})
 _NAMES: Final = frozenset({"metadata.name", "metadata.namespace", "metadata.cluster"})
 
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """One address on which two records differ."""
+    """One address whose records differ."""
 
     address: Address
     change: Literal["created", "deleted", "changed"]
     fields: tuple[Change, ...]
-    """What was applied, by field: `partitions`, `configs.retention.ms`."""
+    """Applied values by field: `partitions`, `configs.retention.ms`."""
     facts: tuple[Change, ...]
-    """What is known of it: `ownership`, `protect`, `incarnation`, `physicalName`."""
+    """Other recorded facts: `ownership`, `protect`, `incarnation`, `physicalName`."""
     origins: tuple[Change, ...]
-    """Where values come from, by field; null: the resource itself."""
+    """Origins of values by field; null: the resource itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """What two states say differently, in the order of plans."""
+    """Differences of two states, in the order of plans."""
 
     before: Snapshot
     after: Snapshot
@@ -185,11 +172,7 @@ class StateDiff:
 
 
 def state_diff(invocation: Invocation, select: Select, serial: int, other: int | None = None) -> StateDiff:
-    """Return how the state `other` (`None`: the current one) differs from the state `serial`.
-
-    Raises:
-        UserError: One of them is not kept, or damaged.
-    """
+    """Compare the state `serial` with `other` (`None`: the current one)."""
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
     warn_of_outdated(site, current.lockfile)
@@ -199,7 +182,11 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
 
 
 def read_current(site: Site) -> Snapshot:
-    """Return the state as it is. Raises UserError: nothing was ever applied."""
+    """Return the current state.
+
+    Raises:
+        UserError: Nothing was applied yet.
+    """
     current = read_state(site)
     if current is None:
         raise UserError(f"{site.state.url} holds no state yet", hint="The first apply makes one.")
@@ -207,31 +194,31 @@ def read_current(site: Site) -> Snapshot:
 
 
 def state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
-    """Return the state as it was committed under a serial; 0 is the empty one, before anything was applied."""
+    """Return the state of a serial; 0 is the empty state before the first apply."""
     return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:
-    """Return every address on which two records differ, in the order of plans; the run alone is no difference."""
-    found = (
-        _compared(address, before.get(address), after.get(address))
+    """Return the addresses whose records differ, in the order of plans. The run is ignored."""
+    differences = (
+        _compare(address, before.get(address), after.get(address))
         for address in sorted(before.keys() | after.keys(), key=rank)
     )
-    return tuple(difference for difference in found if difference is not None)
+    return tuple(difference for difference in differences if difference is not None)
 
 
-def _compared(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
-    # Equality first: most of two states is the same.
+def _compare(address: Address, before: Recorded | None, after: Recorded | None) -> StateDifference | None:
+    # cheap check first: most resources are equal
     is_same = before is not None and after is not None and before.resource == after.resource
-    fields = () if is_same else _moved(_fields_of(before), _fields_of(after))
-    facts = _moved(_facts_of(before), _facts_of(after))
-    origins = _moved(_origins_of(before), _origins_of(after))
+    fields = () if is_same else _changes_between(_fields_of(before), _fields_of(after))
+    facts = _changes_between(_facts_of(before), _facts_of(after))
+    origins = _changes_between(_origins_of(before), _origins_of(after))
     if before is None or after is None:
         return StateDifference(address, "created" if before is None else "deleted", fields, facts, origins)
     return StateDifference(address, "changed", fields, facts, origins) if fields or facts or origins else None
 
 
-def _moved(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Change, ...]:
+def _changes_between(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Change, ...]:
     if before == after:
         return ()
     return tuple(
@@ -244,8 +231,8 @@ def _moved(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Cha
 def _fields_of(recorded: Recorded | None) -> dict[str, Value]:
     if recorded is None:
         return {}
-    found = {path: value for path, value in _flat("", recorded.resource.to_json()) if path not in _NAMES}
-    return {path.removeprefix("spec."): value for path, value in found.items()} | _rules_of(recorded.resource)
+    fields = {path: value for path, value in _flatten("", recorded.resource.to_json()) if path not in _NAMES}
+    return {path.removeprefix("spec."): value for path, value in fields.items()} | _rules_of(recorded.resource)
 
 
 def _rules_of(resource: Resource) -> dict[str, Value]:
@@ -267,26 +254,19 @@ def _origins_of(recorded: Recorded | None) -> Mapping[str, Value]:
     return dict(recorded.origins) if recorded else {}
 
 
-def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     for key, inside in value.items():
         if key in _NOT_FIELDS:
             continue
         path = f"{prefix}.{key}" if prefix else key
         if isinstance(inside, Mapping):
-            yield from _flat(path, inside)
+            yield from _flatten(path, inside)
         else:
             yield path, tuple(inside) if isinstance(inside, list) else inside
 
 
-# `state rollback-plan`: a plan back to what was applied as an earlier state, with the guards of every plan.
-
-
 def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> Planned:
-    """Plan back to what was applied as state `serial`; with `out` also write the plan there, for `apply FILE`.
-
-    Raises:
-        UserError: That state is not kept, damaged, or the empty one.
-    """
+    """Plan back to state `serial`; with `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
     planned = show_decided(work, decide_unlocked(work), started_ms)
@@ -297,9 +277,9 @@ def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: P
 
 
 def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_reader: bool = False) -> Work:
-    """Open a workspace in which a state says what is wanted; of the files only `reconciler.yaml` is read.
+    """Open a workspace whose desired resources are those of an earlier state.
 
-    How clusters are reached is not undone: that is as recorded now.
+    Only `reconciler.yaml` is read. Connections of clusters are those recorded now.
     """
     site = open_state(invocation, select, is_reader=is_reader)
     if serial == 0:
@@ -309,7 +289,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
         )
     current = read_current(site)
     then, now = state_at(site, current, serial), current.record
-    desired = wanted_again(then.record, now, serial)
+    desired = restore_desired(then.record, now, serial)
     resources = (item.resource for item in desired.values())
     return Work(
         invocation=invocation,
@@ -324,7 +304,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
             desired=desired,
             folder=site.edge.folder,
             environment=select.environment,
-            warnings=tuple(_kept_partitions(then.record, now, serial)),
+            warnings=tuple(_warn_of_partitions(then.record, now, serial)),
             places={},
             values=Values({}),
         ),
@@ -332,35 +312,35 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
     )
 
 
-def wanted_again(then: Record, now: Record, serial: int) -> Desired:
-    """Return what was recorded then as what is wanted: effective as it stands, nothing of it is worked out anew."""
+def restore_desired(then: Record, now: Record, serial: int) -> Desired:
+    """Return recorded resources as desired ones, with their effective values unchanged."""
     return {
-        address: Declared(_again(recorded, now.get(address)), f"state #{serial}", recorded.origins)
+        address: Declared(_restore(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()
     }
 
 
-def _again(then: Recorded, now: Recorded | None) -> Resource:
+def _restore(then: Recorded, now: Recorded | None) -> Resource:
     resource = then.resource
     if isinstance(resource, Cluster) and now is not None and isinstance(now.resource, Cluster):
         spec = now.resource.spec.model_copy(update={"properties": resource.spec.properties})
         return now.resource.model_copy(update={"spec": spec})
     if isinstance(resource, Topic) and now is not None:
-        changed: dict[str, object] = {"partitions": _partitions(then, now)}
+        changed: dict[str, object] = {"partitions": _restore_partitions(then, now)}
         if then.protect != now.protect:
             changed["protect"] = then.protect
         return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
     return resource
 
 
-def _partitions(then: Recorded, now: Recorded) -> int | None:
-    """Return the partitions of a topic that goes back: what it has by now is never taken away."""
+def _restore_partitions(then: Recorded, now: Recorded) -> int | None:
+    """Return the partitions of a topic, which a rollback never reduces."""
     before = then.resource.spec.partitions if isinstance(then.resource, Topic) else None
     after = now.resource.spec.partitions if isinstance(now.resource, Topic) else None
     return before if before is None or after is None else max(before, after)
 
 
-def _kept_partitions(then: Record, now: Record, serial: int) -> Iterator[Problem]:
+def _warn_of_partitions(then: Record, now: Record, serial: int) -> Iterator[Problem]:
     for address in sorted(then.keys() & now.keys()):
         before, after = then[address].resource, now[address].resource
         if not (isinstance(before, Topic) and isinstance(after, Topic)):

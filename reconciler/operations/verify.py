@@ -28,41 +28,41 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds, Spans, TopicLog
 
 
-_NAMED: Final = 5
-_BEHIND: Final = frozenset({"end", "partition"})
-"""How a mirror differs from its source that has not got all of it yet."""
+_SHOWN_NAMES: Final = 5
+_LAG_DIFFERENCES: Final = frozenset({"end", "partition"})
+"""Differences of a mirror that is only behind."""
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
-"""Configs that, where they are synced, let a mirror begin where its source does."""
+"""Configs that, if synced, make a mirror start at the offset of its source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What came of comparing two logs."""
+    """Result of comparing two logs."""
 
     left: Address
     right: Address
     comparison: Comparison
     verdict: ReconcilerError | None
     foreign: tuple[ForeignRecords, ...] = ()
-    """Records in a mirror that other producers wrote: they are not in its source."""
+    """Records that other producers wrote to the mirror."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether both have the same records, and no others."""
+        """Whether both logs have the same records."""
         return self.comparison.is_equal and not self.foreign
 
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """A mirror that could not be compared, and why."""
+    """A mirror that could not be compared."""
 
     mirror: Address
     error: ReconcilerError
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """What was a mirror, and is a topic of its own: it is not compared."""
+class StoppedMirror:
+    """A mirror that was stopped: it is an ordinary topic and is not compared."""
 
     mirror: Address
     by: str | None
@@ -71,62 +71,55 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class LinkVerified:
-    """Every mirror of a link, compared with its source."""
+    """Comparison of each mirror of a link with its source."""
 
     link: Address
     mirrors: tuple[Verified, ...]
     failed: tuple[NotCompared, ...]
-    stopped: tuple[Stopped, ...]
+    stopped: tuple[StoppedMirror, ...]
 
     @property
     def is_equal(self) -> bool:
-        """Whether there are mirrors, every one could be compared, and has the records of its source."""
-        return bool(self.mirrors) and not self.failed and all(each.is_equal for each in self.mirrors)
+        """Whether there are mirrors, and all were compared and equal their sources."""
+        return bool(self.mirrors) and not self.failed and all(mirror.is_equal for mirror in self.mirrors)
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """What is wrong, in a sentence; `None`: nothing is."""
+        """Error that names the differences; `None`: no difference."""
         if self.is_equal:
             return None
         if not self.mirrors and not self.failed:
             hint = "See what became of its mirrors: reconciler mirror list"
             return UserError(f"{self.link}: nothing was compared, for no mirror follows its source", hint=hint)
-        said: list[str] = []
+        problems: list[str] = []
         hints: list[str] = []
-        different = [each for each in self.mirrors if not each.is_equal]
+        different = [mirror for mirror in self.mirrors if not mirror.is_equal]
         if different:
-            named = first_few([str(each.left) for each in different], _NAMED)
-            said.append(f"{counted(len(different), 'mirror differs', 'mirrors differ')} ({named})")
-            hints += [each.verdict.hint for each in different if each.verdict is not None]
+            named = first_few([str(mirror.left) for mirror in different], _SHOWN_NAMES)
+            problems.append(f"{counted(len(different), 'mirror differs', 'mirrors differ')} ({named})")
+            hints += [mirror.verdict.hint for mirror in different if mirror.verdict is not None]
             hints.append("See the partitions of one with: reconciler verify MIRROR")
         if self.failed:
-            named = first_few([str(each.mirror) for each in self.failed], _NAMED)
-            reasons = {each.error.message for each in self.failed}
+            named = first_few([str(mirror.mirror) for mirror in self.failed], _SHOWN_NAMES)
+            reasons = {mirror.error.message for mirror in self.failed}
             why = f": {reasons.pop()}" if len(reasons) == 1 else ""
-            said.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named}){why}")
-            hints += [each.error.hint for each in self.failed]
-        hint = ". ".join(list(dict.fromkeys(each.rstrip(".") for each in hints))[:_NAMED])
-        return UserError(f"{self.link}: {', and '.join(said)}", hint=hint)
+            problems.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named}){why}")
+            hints += [mirror.error.hint for mirror in self.failed]
+        hint = ". ".join(list(dict.fromkeys(text.rstrip(".") for text in hints))[:_SHOWN_NAMES])
+        return UserError(f"{self.link}: {', and '.join(problems)}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparing:
-    """How logs are compared. With `deep` every record is read again; `stop` ends the comparison."""
+class VerifyOptions:
+    """Options of a comparison. `deep` reads every record instead of stored digests."""
 
     deep: bool
     report: Callable[[Event], None]
     stop: Stop
 
 
-def verify(reach: SiteOptions, left: str, right: str | None, how: Comparing) -> Verified:
-    """Compare two logs by the digests they keep; with `deep` every record is read anew.
-
-    One address alone is a mirror, which is compared with its source: that it began later is no difference.
-
-    Raises:
-        UserError: One of them is not there, or `deep` finds no Java.
-        InterruptedRunError: Somebody asked to stop.
-    """
+def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> Verified:
+    """Compare two logs, or a mirror with its source; a later start of a mirror is no difference."""
     site = reach.site()
     try:
         ours = topic_address(left)
@@ -135,37 +128,38 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: Comparing) -> 
             error.message = f"{left!r} is not the address of a mirror or a link"
             error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
-    mirror = None if right is not None else _mirror(site, ours)
+    mirror = None if right is not None else _find_mirror(site, ours)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
-        return _Verifying(site, jobs.engine(), how).logs(ours, right, mirror)
+        return _LogComparer(site, jobs.engine(), how).logs(ours, right, mirror)
 
 
-def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerified:
-    """Compare every mirror of a link with its source; one that cannot be compared keeps no other from it.
-
-    What was promoted is a mirror no longer, and is left out.
-
-    Raises:
-        UserError: There is no such link, or `deep` finds no Java.
-        InterruptedRunError: Somebody asked to stop.
-    """
+def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkVerified:
+    """Compare each mirror of a link with its source; a failure does not stop the others. Skip stopped mirrors."""
     site = reach.site()
     links, name = links_of(provider_of(site, link)), full_name_of(link)
     seen = links.links()
-    if name not in {each.name for each in seen}:
-        near = nearest_spelling(link, (address_of("link", cluster_of(link) or "", each.name) for each in seen))
+    if name not in {link_seen.name for link_seen in seen}:
+        near = nearest_spelling(
+            link, (address_of("link", cluster_of(link) or "", link_seen.name) for link_seen in seen)
+        )
         hint = did_you_mean(near, then="See the links with: reconciler link list")
         raise NotFoundError(f"{link}: there is no such link", hint=hint)
     mirrors = links.mirrors(name)
-    active = [each for each in mirrors if each.status is not MirrorStatus.STOPPED]
-    stopped = [Stopped(_address(each), each.stopped_by) for each in mirrors if each.status is MirrorStatus.STOPPED]
+    active = [mirror for mirror in mirrors if mirror.status is not MirrorStatus.STOPPED]
+    stopped = [
+        StoppedMirror(_address(mirror), mirror.stopped_by)
+        for mirror in mirrors
+        if mirror.status is MirrorStatus.STOPPED
+    ]
     verified: list[Verified] = []
-    failed = [_lost(link, each) for each in links.lost(name)]
-    hidden, cluster = links.hidden({each.name for each in mirrors}, name), cluster_of(link) or ""
-    failed += [NotCompared(address_of("mirror", cluster, each), error) for each, error in sorted(hidden.items())]
+    failed = [_missing_topic(link, mirror_name) for mirror_name in links.lost(name)]
+    hidden, cluster = links.hidden({mirror.name for mirror in mirrors}, name), cluster_of(link) or ""
+    failed += [
+        NotCompared(address_of("mirror", cluster, mirror_name), error) for mirror_name, error in sorted(hidden.items())
+    ]
     lost: dict[str, ReconcilerError] = {}
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
-        verifying = _Verifying(site, jobs.engine(), how, seen, _all_foreign(links, active))
+        verifying = _LogComparer(site, jobs.engine(), how, seen, _read_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)
             if error is None:
@@ -174,56 +168,55 @@ def verify_link(reach: SiteOptions, link: Address, how: Comparing) -> LinkVerifi
                     continue
                 except (UserError, RetryableError) as raised:
                     error = raised
-                    lost |= _silence_of(site, mirror.source_cluster)
+                    lost |= _unreachable_error(site, mirror.source_cluster)
             failed.append(NotCompared(_address(mirror), error))
     return LinkVerified(link, tuple(verified), tuple(failed), tuple(stopped))
 
 
 @dataclass(frozen=True, slots=True)
-class _Verifying:
-    """What compares logs of one workspace."""
+class _LogComparer:
+    """Compares logs of one workspace."""
 
     site: Site
     engine: Engine
-    how: Comparing
+    how: VerifyOptions
     links: Sequence[LinkSeen] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
-    """What was asked for all mirrors of a link at once; `None`: it is asked for when it is needed."""
+    """Foreign records of all mirrors of a link; `None`: query each mirror."""
 
     def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> Verified:
-        """Compare two logs; a mirror with its source."""
         site, engine = self.site, self.engine
-        theirs = _source(site, mirror) if mirror is not None else topic_address(right or "")
-        logs = provider_of(site, ours).log(ours), _log_of_source(site, theirs, mirror)
+        theirs = _source_address(site, mirror) if mirror is not None else topic_address(right or "")
+        logs = provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
         spans = _spans(site, (ours, theirs), logs, mirror)
         if spans is None:
-            comparison = compare_logs(engine, *logs, deep=self.how.deep, progress=lambda found: self._tell(ours, found))
+            comparison = compare_logs(
+                engine, *logs, deep=self.how.deep, progress=lambda job_progress: self._tell(ours, job_progress)
+            )
         else:
             begins = None if mirror is None else mirror.begins
-            comparison = renumbered(engine, logs, spans, begins=begins, progress=lambda found: self._tell(ours, found))
+            comparison = renumbered(
+                engine, logs, spans, begins=begins, progress=lambda job_progress: self._tell(ours, job_progress)
+            )
         if mirror is not None and spans is None:
             links = links_of(provider_of(site, ours)).links() if self.links is None else self.links
-            comparison = _without_starts(comparison, mirror, links)
+            comparison = _drop_expected(comparison, mirror, links)
         named = ours if mirror is None else _address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
-            asked = self.foreign
-            if asked is None:
-                asked = links_by_jobs(provider_of(site, ours)).foreign([mirror.name])
-            foreign = asked.get(mirror.name, ())
-        verdict = _foreign(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
+            foreign_by_name = self.foreign
+            if foreign_by_name is None:
+                foreign_by_name = links_by_jobs(provider_of(site, ours)).foreign([mirror.name])
+            foreign = foreign_by_name.get(mirror.name, ())
+        verdict = _foreign_error(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
         return Verified(named, theirs, comparison, verdict, tuple(foreign))
 
-    def _tell(self, ours: Address, found: JobProgress) -> None:
-        self.how.report(progress_event(f"verify:{ours}", found))
+    def _tell(self, ours: Address, progress: JobProgress) -> None:
+        self.how.report(progress_event(f"verify:{ours}", progress))
 
 
-def _log_of_source(site: Site, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
-    """Return what a log is compared with; what a mirror was made from must be that very topic.
-
-    Raises:
-        UserError: It is gone, or was created again.
-    """
+def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
+    """Return the source's log; the source of a mirror must be the original topic, not a recreated one."""
     try:
         log = provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
@@ -242,11 +235,11 @@ def _log_of_source(site: Site, theirs: Address, mirror: MirrorSeen | None) -> To
 def _spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
 ) -> Mapping[int, Spans] | None:
-    """Return what is compared of logs that number their records differently; `None`: their offsets are the same.
+    """Return spans to compare logs whose offsets differ; `None`: the offsets are equal.
 
-    A mirror on a Kafka cluster keeps a map; two topics of Kafka clusters are compared whole, in the order of records.
+    A mirror on Kafka stores an offset map; two Kafka topics are compared whole, in record order.
     """
-    from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - with the rest of what reads records
+    from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - loads record code
     from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
 
     ours, theirs = ends
@@ -264,40 +257,47 @@ def renumbered(
     spans: Mapping[int, Spans],
     *,
     begins: Mapping[int, int] | None = None,
-    progress: Callable[[JobProgress], None] = lambda _found: None,
+    progress: Callable[[JobProgress], None] = lambda _progress: None,
 ) -> Comparison:
-    """Compare logs by the order of their records; where the right one goes on behind that, its end differs.
+    """Compare logs in record order; the end differs if the right log continues after the compared span.
 
-    Its start differs where the left one let go of all that the right one still has, from where a mirror `begins` on:
-    each lets go of old records in its own time, but nothing is not the same as something.
+    The start differs if the left log has deleted everything that the right one still has, from `begins` of a
+    mirror.
+    Otherwise, different starts are normal: each log deletes old records on its own.
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
     left, right = (log.bounds() for log in logs)
     comparison = verify_renumbered(engine, *logs, spans, progress=progress)
 
-    def behind(each: PartitionComparison) -> PartitionComparison:
-        bounds, here, span = right.get(each.partition), left.get(each.partition), spans[each.partition]
+    def behind(row: PartitionComparison) -> PartitionComparison:
+        bounds, left_bounds, span = (
+            right.get(row.partition),
+            left.get(row.partition),
+            spans[row.partition],
+        )
         if bounds is None:
-            return each
-        if here is None:
-            return replace(each, left=None, right=_as_far(each.right, bounds), differences=("partition",))
-        first = max(bounds.start, (begins or {}).get(each.partition, 0))
-        is_gone = not span.right.length and here.start > 0 and first < bounds.stable
-        lacks: list[Difference] = ["start"] if is_gone or (span.left.length and here.start > span.left.start) else []
+            return row
+        if left_bounds is None:
+            return replace(row, left=None, right=_with_bounds(row.right, bounds), differences=("partition",))
+        first = max(bounds.start, (begins or {}).get(row.partition, 0))
+        is_gone = not span.right.length and left_bounds.start > 0 and first < bounds.stable
+        lacks: list[Difference] = (
+            ["start"] if is_gone or (span.left.length and left_bounds.start > span.left.start) else []
+        )
         copied = bounds.stable if span.offsets is None else span.offsets.through
         lacks += ["end"] if span.right.stop < bounds.stable or copied > bounds.stable else []
-        if not lacks and each.is_equal:
-            return each
-        # As far as they go, not as far as both do: else a mirror that is behind shows no difference in its row.
-        sides = _as_far(each.left, here), _as_far(each.right, bounds)
-        return replace(each, left=sides[0], right=sides[1], differences=(*each.differences, *lacks))
+        if not lacks and row.is_equal:
+            return row
+        # Show the full range of each side, so that a mirror that is behind differs in its row.
+        sides = _with_bounds(row.left, left_bounds), _with_bounds(row.right, bounds)
+        return replace(row, left=sides[0], right=sides[1], differences=(*row.differences, *lacks))
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
 
 
-def _all_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
-    """Return the records of others in mirrors; `None`: of one they cannot be had, so each is asked for alone."""
+def _read_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
+    """Return the foreign records of all mirrors; `None`: one query failed, so query each mirror alone."""
     if links.by_jobs is None:
         return {}
     try:
@@ -306,8 +306,7 @@ def _all_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Se
         return None
 
 
-def _lost(link: Address, name: str) -> NotCompared:
-    """Return that the topic of a mirror is gone."""
+def _missing_topic(link: Address, name: str) -> NotCompared:
     address = address_of("mirror", cluster_of(link) or "", name)
     message = f"its topic is gone from cluster {cluster_of(link)}, or another one has its name"
     return NotCompared(
@@ -319,23 +318,23 @@ def _address(mirror: MirrorSeen) -> Address:
     return address_of("mirror", mirror.cluster, mirror.name)
 
 
-def _silence_of(site: Site, cluster: str) -> dict[str, ReconcilerError]:
-    """Return why a cluster does not answer; empty where it does. It is waited for once, not for every mirror."""
+def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
+    """Return the error of an unreachable cluster, so that only one mirror waits for it."""
     try:
         site.providers[cluster].identify()
     except RetryableError as error:
         return {cluster: error}
     except UserError:
-        pass  # Each mirror says so itself.
+        pass  # each mirror reports this itself
     return {}
 
 
-def _as_far(side: Side | None, bounds: Bounds) -> Side | None:
-    """Return a side with the bounds of its log."""
+def _with_bounds(side: Side | None, bounds: Bounds) -> Side | None:
+    """Return a side with the full range of its log."""
     return side and replace(side, start=bounds.start, end=bounds.stable)
 
 
-def _mirror(site: Site, topic: Address) -> MirrorSeen:
+def _find_mirror(site: Site, topic: Address) -> MirrorSeen:
     named = mirror_named(topic)
     try:
         return find_mirror(links_of(provider_of(site, topic)), named)
@@ -344,23 +343,23 @@ def _mirror(site: Site, topic: Address) -> MirrorSeen:
         raise
 
 
-def _source(site: Site, mirror: MirrorSeen) -> Address:
+def _source_address(site: Site, mirror: MirrorSeen) -> Address:
     if mirror.source_cluster not in site.clusters:
         message = f"cluster {mirror.source_cluster}, from which {mirror.name} is mirrored, is not in this workspace"
         raise UserError(message, hint="Declare it as a Cluster.")
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def _without_starts(comparison: Comparison, mirror: MirrorSeen, links: Sequence[LinkSeen]) -> Comparison:
-    """Return a comparison without what is meant: a mirror may begin later, and delete what is old by itself."""
+def _drop_expected(comparison: Comparison, mirror: MirrorSeen, links: Sequence[LinkSeen]) -> Comparison:
+    """Drop expected differences: a mirror may start later, and may have its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION
 
-    def meant(each: PartitionComparison) -> PartitionComparison:
-        begins = (mirror.begins or {}).get(each.partition, 0)
-        is_meant = each.left is not None and (is_own or 0 < begins <= each.left.start)
-        rest = tuple(one for one in each.differences if not (is_meant and one == "start"))
-        return replace(each, differences=rest)
+    def meant(partition: PartitionComparison) -> PartitionComparison:
+        begins = (mirror.begins or {}).get(partition.partition, 0)
+        is_meant = partition.left is not None and (is_own or 0 < begins <= partition.left.start)
+        rest = tuple(difference for difference in partition.differences if not (is_meant and difference == "start"))
+        return replace(partition, differences=rest)
 
     return replace(comparison, partitions=tuple(map(meant, comparison.partitions)))
 
@@ -370,23 +369,22 @@ def _verdict(
 ) -> ReconcilerError | None:
     if comparison.is_equal:
         return None
-    found = {one for each in comparison.differing for one in each.differences}
+    differences = {difference for partition in comparison.differing for difference in partition.differences}
     if mirror is None:
         hint = "Read both where they differ: reconciler topic consume TOPIC --partition N --from OFFSET"
     elif mirror.status is not MirrorStatus.ACTIVE:
         hint = f"The mirror is {mirror.status}: nothing is copied to it while it is"
-    elif found <= _BEHIND:
+    elif differences <= _LAG_DIFFERENCES:
         hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
     else:
         hint = "Copying what comes next does not mend that. To copy all of it again, delete the mirror, and apply"
-    return UserError(f"{left} and {right} differ in {described(comparison.differing)}", hint=hint)
+    return UserError(f"{left} and {right} differ in {describe_differing(comparison.differing)}", hint=hint)
 
 
-def _foreign(mirror: Address, source: Address, foreign: Sequence[ForeignRecords]) -> ReconcilerError | None:
-    """Return that other producers wrote to a mirror; `None`: they did not."""
+def _foreign_error(mirror: Address, source: Address, foreign: Sequence[ForeignRecords]) -> ReconcilerError | None:
     if not foreign:
         return None
-    message = f"{mirror} has {told_of(foreign)} that {source} does not have: another producer wrote them"
+    message = f"{mirror} has {describe_foreign(foreign)} that {source} does not have: another producer wrote them"
     return UserError(message, hint=STAYS)
 
 
@@ -396,14 +394,14 @@ STAYS: Final = (
 )
 
 
-def told_of(foreign: Sequence[ForeignRecords]) -> str:
-    """Return how many records of others there are, and where, in a few words."""
-    count = sum(each.records for each in foreign)
-    named = first_few([str(each) for each in foreign], _NAMED, grouping="")
+def describe_foreign(foreign: Sequence[ForeignRecords]) -> str:
+    """Return a short text with the number and places of foreign records."""
+    count = sum(foreign_range.records for foreign_range in foreign)
+    named = first_few([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
     return f"{counted(count, 'record')} ({named})"
 
 
-def described(differing: tuple[PartitionComparison, ...]) -> str:
-    """Return which partitions differ in what, in a few words."""
-    named = [f"partition {each.partition} ({', '.join(each.differences)})" for each in differing]
-    return first_few(named, _NAMED, grouping="")
+def describe_differing(differing: tuple[PartitionComparison, ...]) -> str:
+    """Return a short text of the partitions that differ, and in what."""
+    named = [f"partition {partition.partition} ({', '.join(partition.differences)})" for partition in differing]
+    return first_few(named, _SHOWN_NAMES, grouping="")

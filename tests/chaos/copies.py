@@ -10,7 +10,7 @@ from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.operations.verify import Comparing, verify
+from reconciler.operations.verify import VerifyOptions, verify
 from tests.soak.runs import invocation
 
 RECORDS: Final = 40_000
@@ -82,7 +82,7 @@ def check_copy(folder: Path, number: int) -> None:
     """The round's copy is its source, range by range and once each, and there is nothing to do."""
     here = invocation(folder)
     name = name_of(number)
-    how = Comparing(deep=False, report=lambda _: None, stop=Stop())
+    how = VerifyOptions(deep=False, report=lambda _: None, stop=Stop())
     compared = verify(SiteOptions(invocation=here, select=Select()), f"topic/west/{name}", f"topic/east/{name}", how)
     if compared.verdict is not None:
         raise compared.verdict

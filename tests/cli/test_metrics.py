@@ -22,7 +22,7 @@ from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.metrics import Measured, Metric, counted, metrics_of
+from reconciler.operations.metrics import ClusterReading, Metric, add_totals, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
 from reconciler.providers.embedded.measures import report_of, vitals_of
 from reconciler.providers.protocol import Upkept
@@ -218,9 +218,9 @@ def test_everything_of_a_pass_is_told() -> None:
     )
     seen = MirrorSeen("east", "orders", "id", "twin", "west", "shop:orders", MirrorStatus.ACTIVE, 3)
     measured = [
-        Measured("east", east, mirrors=[seen]),
-        Measured("north", None, broken),
-        Measured("west", west),
+        ClusterReading("east", east, mirrors=[seen]),
+        ClusterReading("north", None, broken),
+        ClusterReading("west", west),
     ]
     read = scraped(prometheus_text(metrics_of(measured, upkeep, now_ms=1_700_000_000_500)))
 
@@ -266,9 +266,9 @@ def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
         seen("c", MirrorStatus.PENDING_STOPPED, trouble),
         seen("d", MirrorStatus.FAILED, trouble),
     ]
-    measured = [Measured("east", Vitals(topics=4, partitions=4), links=links, mirrors=mirrors)]
+    measured = [ClusterReading("east", Vitals(topics=4, partitions=4), links=links, mirrors=mirrors)]
     upkeep = Upkeep((Synced(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
-    totals = counted(counted({}, upkeep), upkeep)
+    totals = add_totals(add_totals({}, upkeep), upkeep)
     metrics = metrics_of(measured, upkeep, now_ms=0, totals=totals)
     read = scraped(prometheus_text(metrics))
     assert read.of("cluster_link_count", cluster="east", state="ACTIVE") == 1
@@ -409,7 +409,10 @@ def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_othe
         ],
     )
     archive = TopicVitals(Address("topic/east/old"), 1, 0, 9, 9, 0, remote=RemoteVitals(90, 1, 0, 90, None))
-    measured = [Measured("west", west), Measured("east", Vitals(topics=1, partitions=1, measured=[archive]))]
+    measured = [
+        ClusterReading("west", west),
+        ClusterReading("east", Vitals(topics=1, partitions=1, measured=[archive])),
+    ]
     read = scraped(prometheus_text(metrics_of(measured, Upkeep((), (), 1.0), now_ms=0)))
     expected = {"bytes": 900, "segments": 7, "segments_pending_deletion": 2, "cloud_log_size": 950, "pending_bytes": 50}
     labels = {"cluster": "west", "topic": "shop:orders"}
@@ -439,7 +442,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
         ),
         1.0,
     )
-    totals = counted(counted({}, first), second)
+    totals = add_totals(add_totals({}, first), second)
     read = scraped(prometheus_text(metrics_of([], second, now_ms=0, totals=totals)))
     assert read.of("cloud_storage_segment_uploads_total", cluster="west") == 7
     assert read.of("cloud_storage_segment_uploads_total", cluster="east") == 1
@@ -453,7 +456,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
 @pytest.mark.parametrize("name", ["m.prom", "m.json"])
 def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> None:
     upkeep = Upkeep((), (job_of("upload", "west", counts={"uploaded_bytes": 1 << 40, "cache_op_hit": 2}),), 1.0)
-    totals = counted({}, upkeep)
+    totals = add_totals({}, upkeep)
     metrics = metrics_of([], upkeep, now_ms=0, totals=totals)
     path = tmp_path / name
     path.write_bytes(metrics_body(path, metrics))

@@ -19,7 +19,7 @@ from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.operations.verify import Comparing, verify
+from reconciler.operations.verify import VerifyOptions, verify
 from tests.cli.conftest import COMMAND, environment
 from tests.soak.runs import invocation, run_apply
 
@@ -132,7 +132,7 @@ def test_a_copy_is_stopped_in_time_and_finished_by_resuming(workspace: Path, eve
     )
     assert resumed.returncode == 0, resumed.stderr
     here = SiteOptions(invocation=invocation(workspace), select=Select())
-    how = Comparing(deep=False, report=lambda _: None, stop=Stop())
+    how = VerifyOptions(deep=False, report=lambda _: None, stop=Stop())
     assert verify(here, SOURCE, COPY, how).verdict is None
     assert plan(here.invocation, here.select).plan.is_empty
 

@@ -13,7 +13,7 @@ from reconciler.cli.json.base import Form
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.operations.metrics import PREFIX, Measured, Metric, drift_metrics, metrics_of
+from reconciler.operations.metrics import PREFIX, ClusterReading, Metric, drift_metrics, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
@@ -200,8 +200,8 @@ def _sample() -> list[Metric]:
     mirrors = [MirrorSeen("east", "orders", "id", "twin", "west", "orders", MirrorStatus.ACTIVE, 1)]
     totals = {(name, "west"): 1.0 for name in (*COUNTED, "cluster_link_mirror_topic_bytes")}
     measured = [
-        Measured("west", west),
-        Measured("east", east, links=[LinkSeen(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
+        ClusterReading("west", west),
+        ClusterReading("east", east, links=[LinkSeen(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
     ]
     upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0, None),), 1.0)
     return metrics_of(measured, upkeep, now_ms=1000, totals=totals)

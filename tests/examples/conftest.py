@@ -77,11 +77,11 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Run) -> Tell:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
 
-        def in_workspace(*arguments: str) -> tuple[int, str]:
+        def add_workspace_files(*arguments: str) -> tuple[int, str]:
             done = typed(workspace, *arguments)
             return done.returncode, done.stdout
 
-        module.STORY.typed = in_workspace
+        module.STORY.typed = add_workspace_files
         return module  # type: ignore[no-any-return]  # a module whose story types elsewhere
 
     return loaded

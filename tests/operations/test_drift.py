@@ -16,7 +16,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.drift import Drifted, DriftItem, Known, Whose, drift
+from reconciler.operations.drift import Drifted, DriftItem, DriftScope, KnownFile, drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.plan_rows import fingerprint
@@ -236,7 +236,7 @@ def test_a_saved_plan_says_itself_what_is_done(applied: Bench) -> None:
 
 
 KNOWN, CLICKS = Address("topic/west/orders"), Address("topic/west/clicks")
-SHOP = Whose("shop")
+SHOP = DriftScope("shop")
 
 
 def found(address: Address, observed: object, *, ignored: str | None = None) -> DriftItem:
@@ -245,10 +245,14 @@ def found(address: Address, observed: object, *, ignored: str | None = None) -> 
 
 
 def told(
-    path: Path, findings: Sequence[DriftItem], *, looked_at: Sequence[Address] = (KNOWN, CLICKS), whose: Whose = SHOP
+    path: Path,
+    findings: Sequence[DriftItem],
+    *,
+    looked_at: Sequence[Address] = (KNOWN, CLICKS),
+    whose: DriftScope = SHOP,
 ) -> list[DriftItem]:
     """Look once: return what is new, and remember it."""
-    known = Known.read(path, whose, findings, lambda address: address in looked_at)
+    known = KnownFile.read(path, whose, findings, lambda address: address in looked_at)
     known.remember()
     return list(known.unknown)
 
@@ -281,7 +285,7 @@ def test_what_is_no_longer_ignored_is_told_anew(tmp_path: Path) -> None:
 
 def test_what_was_not_shown_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
-    Known.read(path, SHOP, [found(KNOWN, "1")], lambda _address: True)
+    KnownFile.read(path, SHOP, [found(KNOWN, "1")], lambda _address: True)
     assert not path.exists()
 
 
@@ -297,7 +301,7 @@ def test_an_old_file_that_says_no_more_than_fingerprints_is_read(tmp_path: Path)
 
 def test_an_old_file_hides_nothing_of_an_environment_for_it_may_be_anothers(tmp_path: Path) -> None:
     path, one = tmp_path / "known.json", found(KNOWN, "1")
-    prod = Whose("shop", "prod", "line")
+    prod = DriftScope("shop", "prod", "line")
     path.write_text(json.dumps({"format": OLD, "fingerprints": [one.fingerprint], "addresses": {}}))
     assert told(path, [one], whose=prod) == [one]
     assert told(path, [one], whose=prod) == []
@@ -307,11 +311,11 @@ def test_an_old_file_hides_nothing_of_an_environment_for_it_may_be_anothers(tmp_
 def test_one_file_keeps_workspaces_environments_and_states_apart(tmp_path: Path) -> None:
     path, one = tmp_path / "known.json", found(KNOWN, "1")
     all_of_them = [
-        Whose("shop"),
-        Whose("shop", "dev", "a"),
-        Whose("shop", "prod", "a"),
-        Whose("shop", "prod", "b"),
-        Whose("bank", "prod", "b"),
+        DriftScope("shop"),
+        DriftScope("shop", "dev", "a"),
+        DriftScope("shop", "prod", "a"),
+        DriftScope("shop", "prod", "b"),
+        DriftScope("bank", "prod", "b"),
     ]
     assert [told(path, [one], whose=whose) for whose in all_of_them] == [[one]] * 5
     assert [told(path, [one], whose=whose) for whose in all_of_them] == [[]] * 5
@@ -361,10 +365,10 @@ def test_through_a_link_the_file_it_names_is_replaced(tmp_path: Path) -> None:
 def test_two_at_once_corrupt_nothing_and_neither_forgets_what_the_other_told(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
     findings = [found(Address(f"topic/west/t{number}"), "1") for number in range(40)]
-    before = [Known.read(path, SHOP, [one], lambda _address: True) for one in findings]
+    before = [KnownFile.read(path, SHOP, [one], lambda _address: True) for one in findings]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(Known.remember, before))
-    assert Known.read(path, SHOP, findings, lambda _address: True).unknown == ()
+        list(threads.map(KnownFile.remember, before))
+    assert KnownFile.read(path, SHOP, findings, lambda _address: True).unknown == ()
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -392,7 +396,7 @@ def die(descriptor):
     real(descriptor)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = die
-known.Known.read(Path(sys.argv[1]), known.Whose("shop"), [], lambda _address: True).remember()
+known.KnownFile.read(Path(sys.argv[1]), known.DriftScope("shop"), [], lambda _address: True).remember()
 """
 
 
@@ -408,7 +412,7 @@ def test_a_kill_while_it_is_written_leaves_the_file_as_it_was(tmp_path: Path) ->
 
 def test_a_folder_that_is_not_there_is_said_before_anything_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no folder"):
-        Known.read(tmp_path / "no/known.json", SHOP, [], lambda _address: True)
+        KnownFile.read(tmp_path / "no/known.json", SHOP, [], lambda _address: True)
 
 
 def test_a_fingerprint_means_the_same_in_every_version() -> None:

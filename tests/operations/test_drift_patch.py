@@ -16,7 +16,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import Accepted, accept
-from reconciler.operations.manifest_fields import ByHandError, ElsewhereError, Manifests, accept_field, written_config
+from reconciler.operations.manifest_fields import ByHandError, ElsewhereError, Manifests, accept_field, format_config
 from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
@@ -571,7 +571,7 @@ def test_comments_before_the_mark_of_a_document_outlive_it(bench: Bench) -> None
 
 
 def test_a_config_that_no_manifest_may_declare_is_not_written_into_one() -> None:
-    assert written_config("retention.bytes", "1073741824") == "1GiB"
-    assert written_config("message.format.version", "3.0-IV1") == "3.0-IV1"
+    assert format_config("retention.bytes", "1073741824") == "1GiB"
+    assert format_config("message.format.version", "3.0-IV1") == "3.0-IV1"
     with pytest.raises(ElsewhereError, match=r"configs\.retention\.bytes: no manifest can say it: -2 is out of range"):
-        written_config("retention.bytes", "-2")
+        format_config("retention.bytes", "-2")

@@ -22,7 +22,7 @@ from reconciler.operations.run import run_once
 from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
-from reconciler.operations.verify import Comparing, verify
+from reconciler.operations.verify import VerifyOptions, verify
 from reconciler.planning.actions import RunJob
 from reconciler.state.lockfile import read_lockfile
 from tests.operations.stage import opened
@@ -130,7 +130,7 @@ def feed(bench: Bench, count: int, *, to: str = SOURCE) -> None:
 
 
 def differences(bench: Bench) -> set[str]:
-    how = Comparing(deep=False, report=bench.events.append, stop=Stop())
+    how = VerifyOptions(deep=False, report=bench.events.append, stop=Stop())
     found = verify(SiteOptions(invocation=bench.invocation, select=Select()), SOURCE, MIRROR, how)
     assert (found.verdict is None) == found.comparison.is_equal
     return {difference for part in found.comparison.partitions for difference in part.differences}
@@ -138,7 +138,7 @@ def differences(bench: Bench) -> set[str]:
 
 def test_a_comparison_that_is_stopped_says_so_and_that_nothing_was_changed(linked: Bench) -> None:
     feed(linked, 10)
-    how = Comparing(deep=True, report=linked.events.append, stop=Stop())
+    how = VerifyOptions(deep=True, report=linked.events.append, stop=Stop())
     how.stop.request()
     with pytest.raises(InterruptedRunError) as stopped:
         verify(SiteOptions(invocation=linked.invocation, select=Select()), SOURCE, SOURCE, how)
@@ -299,7 +299,7 @@ def test_logs_of_different_topics_differ(applied: Bench) -> None:
     path.write_text(path.read_text() + "---\n" + path.read_text().replace("orders", "refunds").replace("3", "2"))
     applied.apply()
     feed(applied, 10)
-    how = Comparing(deep=False, report=applied.events.append, stop=Stop())
+    how = VerifyOptions(deep=False, report=applied.events.append, stop=Stop())
     found = verify(SiteOptions(invocation=applied.invocation, select=Select()), SOURCE, "topic/west/shop:refunds", how)
     assert isinstance(found.verdict, UserError)
     assert "partition 2 (partition" in found.verdict.message

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from reconciler.operations.state_views import wanted_again
+from reconciler.operations.state_views import restore_desired
 from reconciler.planning.plan import Selection
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.inventory import Resource
@@ -20,7 +20,7 @@ def going_back(world: World, then: World) -> World:
     addresses = sorted({*world.recorded, *then.recorded})
     verbs = ("delete", "update", "create", "adopt")
     allow = tuple(f"{verb}:{address}" for verb in verbs for address in addresses)
-    wanted = wanted_again(then.recorded, world.recorded, 1)
+    wanted = restore_desired(then.recorded, world.recorded, 1)
     return replace(world, desired=wanted, given=replace(world.given, back_to=1, selection=Selection(allow=allow)))
 
 

@@ -157,11 +157,11 @@ def verify_command(
     from reconciler.cli.json.runs_json import VerifyDocument
     from reconciler.cli.text.runs_text import verified_text
     from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.verify import Comparing, verify
+    from reconciler.operations.verify import VerifyOptions, verify
 
     stop = Stop()
     with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
-        how = Comparing(deep=deep, report=report, stop=stop)
+        how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify(from_state.reach(files, place), left, right, how)
     present(form, lambda: verified_text(verified), lambda: VerifyDocument.of(verified))
     raise_verdict(verified.verdict)
@@ -182,13 +182,13 @@ def _verify_link(
     from reconciler.cli.text.runs_text import link_verified_text
     from reconciler.operations.mirrors.mirror_selection import link_named
     from reconciler.operations.steps.runner import Stop
-    from reconciler.operations.verify import Comparing, verify_link
+    from reconciler.operations.verify import VerifyOptions, verify_link
 
     if right is not None:
         raise UsageError(f"{link} has no second address", hint="Of a link, every mirror is compared with its source.")
     stop, address = Stop(), link_named(link)
     with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
-        how = Comparing(deep=deep, report=report, stop=stop)
+        how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify_link(from_state.reach(files, place), address, how)
     present(form, lambda: link_verified_text(verified), lambda: LinkVerificationDocument.of(verified))
     raise_verdict(verified.verdict)

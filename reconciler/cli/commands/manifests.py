@@ -219,13 +219,13 @@ def export_command(
     from reconciler.cli.json.exports_json import ExportDocument
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import export_text
-    from reconciler.operations.export import ExportOptions, bare_named, export
+    from reconciler.operations.export import ExportOptions, export, parse_cluster
 
     invocation = place.invocation()
     folder = invocation.cwd / out
     check_folder("--out", folder)
-    bare = bare_named(
-        cluster, bootstrap_server or (), security or (), namespace_separator, here=invocation.cwd, out=folder
+    bare = parse_cluster(
+        cluster, bootstrap_server or (), security or (), namespace_separator, cwd=invocation.cwd, out=folder
     )
     options = ExportOptions(
         out=folder,

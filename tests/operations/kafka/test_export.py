@@ -27,7 +27,7 @@ from kafka.admin import ACLResourcePatternType as Pattern
 from examples.kafkajars import OLDER
 from reconciler.errors import UserError
 from reconciler.manifests.format import format_text
-from reconciler.operations.export import Exported, ExportOptions, bare_named, export
+from reconciler.operations.export import Exported, ExportOptions, export, parse_cluster
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.operations.test_state_edit import rm
@@ -119,7 +119,7 @@ def kafka_by_hand() -> Iterator[Kafka]:
 
 def typed(kafka: Kafka, bench: Bench, out: Path, **options: Any) -> Exported:
     """Export the broker into a folder that is a workspace then."""
-    bare = bare_named("west", [kafka.bootstrap()], (), options.pop("separator", None), here=bench.folder, out=out)
+    bare = parse_cluster("west", [kafka.bootstrap()], (), options.pop("separator", None), cwd=bench.folder, out=out)
     return export(bench.invocation, Select(), "west", ExportOptions(out=out, bare=bare, **options))
 
 
