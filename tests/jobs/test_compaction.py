@@ -47,7 +47,7 @@ def few_keys() -> Iterator[None]:
     """Memory for ten keys."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(in_memory, "KEYS", 10)
-        patched.setattr(in_memory, "_GATHERED", 4)
+        patched.setattr(in_memory, "_BUFFERED_ROWS", 4)
         yield
 
 

@@ -24,27 +24,24 @@ if TYPE_CHECKING:
     from reconciler.embedded.context import ClusterContext
 
 
-# One partition being read: a position that moves on as records are taken, and what was fetched beyond it.
-
-
 class Stream:
-    """Reads one partition of a log from `position` on. Not shared between threads."""
+    """Reads one partition from `position` on, and prefetches. Not thread-safe."""
 
     def __init__(self, log: EmbeddedLog, partition: int, position: int, *, is_strict: bool = False) -> None:
-        """Read from `position`; `is_strict`: where the log does not have that any more, nobody goes on elsewhere."""
+        """Start at `position`. `is_strict`: fail if the log no longer has it, instead of moving."""
         self.log = log
         self.partition = partition
         self._is_strict = is_strict
         self.position = position
-        """The offset of the next record to be taken, or of a gap before it."""
+        """Offset of the next record, or of a gap before it."""
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._rest: pa.RecordBatch | None = None
         self._until = position
         self.epoch: int | None = None
-        """The newest that the log had when it was last looked at."""
+        """Newest epoch of the log at the last read."""
 
     def take(self, most: int) -> pa.RecordBatch | None:
-        """Return the next records, at most so many; `None` where there are none now.
+        """Return at most `most` next records, or `None` if there are none now.
 
         Raises:
             UserError: It is strict, and the log does not have its position.
@@ -59,21 +56,21 @@ class Stream:
         return taken
 
     def seek(self, offset: int) -> None:
-        """Go on reading elsewhere; what was fetched is forgotten."""
+        """Continue at another offset, and drop prefetched records."""
         self.position, self._batches, self._rest, self.epoch = offset, None, None, None
 
     def bounds(self) -> Bounds:
-        """Return where the partition begins and ends now."""
+        """Return the partition's current bounds."""
         return self.log.bounds_of(self.partition)
 
     def end(self, bounds: Bounds) -> int:
-        """Return how far it may be read."""
+        """Return the readable end."""
         return bounds.readable_end(self.log.isolation)
 
     def _next(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.bounds()
-            # Of what was read, some may have been cut since: what lies there now is new (KIP-320).
+            # The log may have been cut below what was read: the records there are new (KIP-320).
             same_to = MAX_OFFSET if self.epoch is None else bounds.same_to(self.epoch)
             if self._is_strict:
                 self._check_within(bounds.start, min(bounds.end, same_to))
@@ -84,14 +81,14 @@ class Stream:
                 return None
             self._batches = self.log.read(self.partition, OffsetRange(self.position, self._until))
         try:
-            found = next(self._batches, None)
+            batch = next(self._batches, None)
         except ReconcilerError:
-            self._batches = None  # it would look read to its end, and what could not be read be left out
+            self._batches = None  # Otherwise the range would count as read, and its records be skipped.
             raise
-        if found is None:
-            # Past a gap at the end: aborted or compacted records are never read, and are not waited for.
+        if batch is None:
+            # Skip a gap at the end: aborted or compacted records never come.
             self.position, self._batches = self._until, None
-        return found
+        return batch
 
     def _check_within(self, start: int, end: int) -> None:
         if not start <= self.position <= end:
@@ -109,9 +106,9 @@ _BEGINNINGS: Final = get_args(Beginning)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. Key and value are bytes or `None`; headers are in their order, a name may come twice.
+    """One record. Key and value are bytes or `None`; headers keep their order, and names may repeat.
 
-    A name that is not UTF-8 is decoded as Python does it with names of files: `surrogateescape`.
+    A header name that is not UTF-8 is decoded with `surrogateescape`.
     """
 
     partition: int
@@ -123,7 +120,7 @@ class Record:
 
 
 def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield what is readable at the time of the call, partition by partition, from the beginning or from a time."""
+    """Yield the records readable at the time of the call, partition by partition, from the start or from a time."""
     for partition, bounds in log.bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
@@ -141,37 +138,37 @@ def _record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Records of one partition, in offset order: an Arrow batch of `RECORD_SCHEMA`, or one by one."""
+    """Records of one partition in offset order: an Arrow batch of `RECORD_SCHEMA`, or iterated one by one."""
 
     topic: str
     partition: int
     records: pa.RecordBatch
 
     def __len__(self) -> int:
-        """Return how many records these are."""
+        """Return the number of records."""
         return int(self.records.num_rows)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield them."""
+        """Yield the records."""
         yield from map(_record, self.records.to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a consumer reads. `beginning` is where, of what its group never committed: Kafka's `auto.offset.reset`."""
+    """How a consumer reads. `beginning` is Kafka's `auto.offset.reset`, for partitions without a commit."""
 
     group: str | None = None
     isolation: Isolation = "read_committed"
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Told of offsets whose object is gone, and reading goes on after them; `None`: reading them is an error."""
+    """Called with offsets whose object is missing or damaged, which are then skipped; `None`: they are an error."""
 
     def __post_init__(self) -> None:
-        """Refuse to begin where nobody could: anything else would be taken for the earliest.
+        """Reject an unknown `beginning`.
 
         Raises:
-            UserError: There is no such beginning.
+            UserError: It is unknown.
         """
         if self.beginning not in _BEGINNINGS:
             message = f"not a place to begin: {self.beginning!r}"
@@ -179,14 +176,15 @@ class Reading:
 
 
 class Consumer:
-    """Reads topics from where its group left off. Not shared between threads.
+    """Reads topics from its group's committed offsets. Not thread-safe.
 
-    There is no membership, for there is no server: two consumers of one group both read everything, unless each is
-    told its own `partitions`. Each `poll` looks anew which topics there are, so one made later joins by itself.
+    There is no group membership, since there is no server: two consumers of one group both read everything, unless
+    each
+    has its own `partitions`. Each `poll` also finds new topics.
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: Reading) -> None:
-        """Use `EmbeddedCluster.consumer`."""
+        """Create with `EmbeddedCluster.consumer`."""
         self._cluster = cluster
         self._subscription = subscription
         self._reading = reading
@@ -195,13 +193,14 @@ class Consumer:
         self._assign()
 
     def poll(self, max_records: int = 10_000) -> list[Fetched]:
-        """Return the next records, at most so many; nothing where everything is read. Partitions take turns.
+        """Return at most `max_records` next records, empty if there are none. Partitions take turns.
 
-        Where a partition cannot be read, what was read of others before is returned, and the next poll raises.
+        If a partition cannot be read, records of others are returned first, and the next poll raises.
 
         Raises:
-            UserError: A topic it names is gone; or `beginning` is `none`, and its group never committed a partition,
-                or a log does not have its position any more: its end was cut, or its start has moved beyond that.
+            UserError: A subscribed topic is gone; or, with `beginning` `none`, a partition has no commit, or
+            the log
+                no longer has its position.
         """
         self._assign()
         fetched: list[Fetched] = []
@@ -215,7 +214,7 @@ class Consumer:
             except ReconcilerError:
                 if not fetched:
                     raise
-                # What was taken before would be lost with the error: this partition comes first in the next poll.
+                # Otherwise the taken records would be lost; this partition is first in the next poll.
                 waiting.appendleft(place)
                 break
             if records is None:
@@ -228,11 +227,11 @@ class Consumer:
         return fetched
 
     def assignment(self) -> list[tuple[str, int]]:
-        """Return what is read: full names of topics, and partitions."""
-        return sorted(self._named(self._streams))
+        """Return the partitions it reads, as (full name, partition)."""
+        return sorted(self._by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
-        """Return the next offset `poll` looks for.
+        """Return the next offset that `poll` returns.
 
         Raises:
             UserError: It does not read that partition.
@@ -240,21 +239,21 @@ class Consumer:
         return self._stream(topic, partition).position
 
     def positions(self) -> dict[tuple[str, int], Committed]:
-        """Return all of them as a transaction commits them, by topic and partition: see `send_offsets`."""
-        return self._named(self._reached())
+        """Return all positions by (topic, partition), for `send_offsets` of a transaction."""
+        return self._by_name(self._reached())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on reading elsewhere. What the group has committed stays until the next `commit`.
+        """Continue at another offset; the group's commits stay until the next `commit`.
 
         Raises:
-            UserError: It does not read that partition, or no log can have that offset.
+            UserError: It does not read that partition, or the offset is negative.
         """
         if offset < 0:
             raise UserError(f"{offset} is not an offset", hint="Offsets count from 0.")
         self._stream(topic, partition).seek(offset)
 
     def commit(self) -> None:
-        """Commit the position of every partition: what `poll` has returned will not be read again.
+        """Commit the position of every partition, so that returned records are not read again.
 
         Raises:
             UserError: It has no group.
@@ -262,30 +261,30 @@ class Consumer:
         Groups.of(self._cluster).commit_places(self._group(), self._reached())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """Return what its group has committed of each partition it reads; `None`: never.
+        """Return its group's committed offset per partition; `None`: never committed.
 
         Raises:
             UserError: It has no group.
         """
-        found = Groups.of(self._cluster).fetch_places(self._group(), self._streams)
-        offsets = {place: found[place].offset if place in found else None for place in self._streams}
-        return self._named(offsets)
+        fetched = Groups.of(self._cluster).fetch_places(self._group(), self._streams)
+        offsets = {place: fetched[place].offset if place in fetched else None for place in self._streams}
+        return self._by_name(offsets)
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return how many offsets lie between the position and the end of each partition it reads."""
+        """Return the number of offsets between position and end, per partition."""
         behind = {
-            place: max(0, each.end(bounds) - max(each.position, bounds.start))
-            for place, each in self._streams.items()
-            for bounds in [each.bounds()]
+            place: max(0, stream.end(bounds) - max(stream.position, bounds.start))
+            for place, stream in self._streams.items()
+            for bounds in [stream.bounds()]
         }
-        return self._named(behind)
+        return self._by_name(behind)
 
     def _reached(self) -> dict[Place, Committed]:
-        """Return how far each partition is read, and under which epoch: where its log was cut since, that tells."""
-        return {place: Committed(each.position, epoch=each.epoch) for place, each in self._streams.items()}
+        """Return each position with its epoch, which shows a later cut of the log."""
+        return {place: Committed(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
     def _assign(self) -> None:
-        """Look which topics and partitions there are now; what is new starts, what is gone ends."""
+        """Refresh topics and partitions: new ones start, removed ones end."""
         catalog = self._cluster.catalog.read()
         topics = {entry.id: (name, entry) for name, entry in self._topics(catalog).items()}
         wanted = [(topic_id, partition) for topic_id in topics for partition in self._partitions(*topics[topic_id])]
@@ -294,12 +293,12 @@ class Consumer:
         committed = self._committed(new)
         logs = {topic_id: self._log(name, topic_id) for topic_id, (name, _) in topics.items()}
         for place, stream in self._streams.items():
-            stream.log = logs[place[0]]  # it may have another name by now
+            stream.log = logs[place[0]]  # It may have been renamed.
         for topic_id, partition in new:
-            started = self._started(logs[topic_id], partition, committed.get((topic_id, partition)))
+            started = self._start_stream(logs[topic_id], partition, committed.get((topic_id, partition)))
             self._streams[topic_id, partition] = started
-        kept = dict.fromkeys(place for place in self._order if place in self._streams)
-        self._order = deque([*kept, *(place for place in wanted if place not in kept)])
+        remaining = dict.fromkeys(place for place in self._order if place in self._streams)
+        self._order = deque([*remaining, *(place for place in wanted if place not in remaining)])
 
     def _topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
         who = self._cluster.permissions
@@ -309,9 +308,9 @@ class Consumer:
                 check_served(name, topic_shown(who, catalog, name))
         topics = self._subscription.topics(catalog)
         return {
-            name: each
-            for name, each in topics.items()
-            if is_served(each) and who.may(catalog, Operation.READ, Kind.TOPIC, name)
+            name: topic
+            for name, topic in topics.items()
+            if is_served(topic) and who.may(catalog, Operation.READ, Kind.TOPIC, name)
         }
 
     def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:
@@ -328,21 +327,21 @@ class Consumer:
         )
 
     def _partitions(self, full_name: str, topic: TopicEntry) -> list[int]:
-        asked = self._reading.partitions
-        if asked is None:
+        wanted = self._reading.partitions
+        if wanted is None:
             return list(range(topic.partitions))
-        there = [partition for partition in asked if 0 <= partition < topic.partitions]
-        if len(there) < len(asked) and self._subscription.pattern is None:
-            message = f"topic {full_name} has {topic.partitions} partitions, and not all of {list(asked)}"
+        existing = [partition for partition in wanted if 0 <= partition < topic.partitions]
+        if len(existing) < len(wanted) and self._subscription.pattern is None:
+            message = f"topic {full_name} has {topic.partitions} partitions, and not all of {list(wanted)}"
             raise UserError(message, hint="Partitions count from 0.")
-        return there
+        return existing
 
     def _committed(self, places: list[Place]) -> Mapping[Place, Committed]:
         if self._reading.group is None or not places:
             return {}
         return Groups.of(self._cluster).fetch_places(self._reading.group, places)
 
-    def _started(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
+    def _start_stream(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
         is_strict = self._reading.beginning == "none"
         stream = Stream(log, partition, 0 if committed is None else committed.offset, is_strict=is_strict)
         stream.epoch = None if committed is None else committed.epoch
@@ -364,28 +363,26 @@ class Consumer:
             raise UserError("a consumer without a group commits nothing", hint="Name one: consumer(group=…).")
         return self._reading.group
 
-    def _named(self, places: Mapping[Place, T]) -> dict[tuple[str, int], T]:
+    def _by_name(self, places: Mapping[Place, T]) -> dict[tuple[str, int], T]:
         return {(self._streams[place].log.full_name, place[1]): places[place] for place in places}
-
-
-# Which topics a consumer reads: those it names, or all whose full name matches a regular expression (KIP-37).
-#
-# A pattern is matched against the whole full name: `.*` sees all namespaces, and `shop:.*` all below `shop`.
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Names, or a pattern; never both."""
+    """Topic names, or a regular expression (KIP-37), never both.
+
+    A pattern must match the whole full name: `.*` matches all namespaces, `shop:.*` all topics below `shop`.
+    """
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
 
     @classmethod
     def of(cls, topics: Iterable[str] | None, pattern: str | None) -> Subscription:
-        """Return what is asked for.
+        """Return a subscription.
 
         Raises:
-            UserError: It is nothing, or both, or the pattern is not a regular expression.
+            UserError: Both or neither are given, or the pattern is not a regular expression.
         """
         if isinstance(topics, str):
             raise UserError(f"{topics!r} is one topic, not several", hint=f"Write it as topics=[{topics!r}].")
@@ -399,11 +396,11 @@ class Subscription:
         return cls(names, pattern)
 
     def topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
-        """Return the topics it means now, by full name, sorted.
+        """Return the current topics by full name, sorted.
 
         Raises:
-            InvalidNamespaceError: A topic is named whose namespace does not exist.
-            UserError: A topic is named that does not exist.
+            InvalidNamespaceError: A topic's namespace does not exist.
+            UserError: A named topic does not exist.
         """
         if self.pattern is None:
             return {name: topic_named(catalog, name) for name in sorted(self.names)}

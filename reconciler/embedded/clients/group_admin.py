@@ -41,66 +41,63 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
 
 
-# What groups have read: committed offsets beside what the logs hold. Opens no part.
-
-
 MANY: Final = 1_000
-"""With more groups than this, nobody is told which of them read a topic: each costs a request."""
+"""Maximum number of groups to check for readers of a topic: each costs a request."""
 
 _CLOCKS_APART_MS: Final = 2 * 60 * 60 * 1000
-"""How far the clock of who commits and that of the store may be apart, at most, for a group not to be overlooked."""
+"""Maximum assumed difference between the clocks of committers and of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Topics as one look at the catalog has them, and where their partitions begin and end, each read once."""
+    """Topics of one catalog, with their partitions' bounds, each read once."""
 
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
     bounds: dict[str, Mapping[int, Bounds]]
     hiding: frozenset[str] = frozenset()
-    """Full names of topics that begin at their local start: what is remote may not be fetched."""
+    """Full names of topics whose remote records are hidden: they begin at their local start."""
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> Read:
-        """Look at nothing yet."""
+        """Start without bounds."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
         return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote(catalog, name)))
 
     def rows(self, group: Group, topic_id: str) -> Iterator[GroupOffset]:
-        """Yield every partition of a topic, as a group reads it."""
+        """Yield every partition of a topic with the group's offset."""
         name, partitions = self.names[topic_id]
         if topic_id not in self.bounds:
             whole, is_hiding = read_bounds(self.store, topic_id, partitions), name in self.hiding
             self.bounds[topic_id] = {number: at.only_local() if is_hiding else at for number, at in whole.items()}
         offsets = group.offsets
         for partition, at in sorted(self.bounds[topic_id].items()):
-            found = offsets.get((topic_id, partition))
-            if found is None:
+            own = offsets.get((topic_id, partition))
+            if own is None:
                 yield GroupOffset(name, partition, None, at.start, at.stable, at.end)
                 continue
-            committed = found.clamped(at).offset
-            yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, found.at_ms, found.metadata)
+            committed = own.clamped(at).offset
+            yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
     def living(self, group: Group) -> list[str]:
-        """Return the ids of the topics a group has offsets of, sorted by name; topics that are gone are left out."""
+        """Return the ids of existing topics that a group has offsets of, sorted by name."""
         return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
 
 
 def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
-    """Return every partition of the topics a group has read.
+    """Return a group with every partition of its topics.
 
     Raises:
-        UserError: There is no such group.
+        UserError: The group does not exist.
     """
-    found, read = existing_group(store, group), Read.of(store, catalog)
-    rows = (row for topic_id in read.living(found) for row in read.rows(found, topic_id))
-    return ConsumerGroup(group, found.is_reading(now_ms), found.last_commit_ms(), tuple(rows))
+    existing, read = existing_group(store, group), Read.of(store, catalog)
+    rows = (row for topic_id in read.living(existing) for row in read.rows(existing, topic_id))
+    return ConsumerGroup(group, existing.is_reading(now_ms), existing.last_commit_ms(), tuple(rows))
 
 
 def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int) -> list[ConsumerGroup] | None:
-    """Return the groups that have offsets of one topic, each of that topic alone; `None`: there are too many to ask."""
-    names, read, found = list_groups(store), Read.of(store, catalog), []
+    """Return the groups with offsets of one topic, limited to that topic; `None`: too many groups."""
+    names, read, matching = list_groups(store), Read.of(store, catalog), []
     if len(names) > MANY:
         return None
     for name in names:
@@ -108,14 +105,14 @@ def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: in
         if group is not None and topic_id in group.topic_ids:
             rows = tuple(read.rows(group, topic_id))
             is_reading = group.is_reading(now_ms, topic_id)
-            found.append(ConsumerGroup(name, is_reading, group.last_commit_ms(topic_id), rows))
-    return found
+            matching.append(ConsumerGroup(name, is_reading, group.last_commit_ms(topic_id), rows))
+    return matching
 
 
 def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
-    """Return the groups that are reading each topic, by topic id; `None`: there are too many to ask.
+    """Return the groups that read each topic, by topic id; `None`: too many groups.
 
-    One listing tells which groups were written at all within the time: only those are read.
+    Only groups modified recently enough, according to one listing, are read.
     """
     young = store.clock_ms() - READING_MS - _CLOCKS_APART_MS
     names = [group_of_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
@@ -131,13 +128,13 @@ def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, .
     return reading
 
 
-# Looking at groups must not load pyarrow: only a reset by time reads records.
+# pyarrow is loaded lazily: only a reset by time reads records.
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What `cluster.groups` is. Offsets go by (full name of the topic, partition)."""
+    """The API `cluster.groups`. Offsets are keyed by (full topic name, partition)."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -151,102 +148,106 @@ class Groups:
         return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
     def names(self) -> list[str]:
-        """Return the groups that may be described, sorted."""
+        """Return the groups that the caller may describe, sorted."""
         catalog = self.catalog.read()
         return [name for name in list_groups(self.store) if self._may_see(catalog, Kind.GROUP, name)]
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return what a group has committed, its lag, and whether it is reading.
+        """Return a group's commits, lag, and whether it is reading.
 
         Raises:
-            UserError: There is no such group.
+            UserError: The group does not exist.
         """
         catalog = self._checked(Operation.DESCRIBE, group)
-        found = describe_group(self.store, catalog, group, now_ms=self.now_ms())
-        shown = (row for row in found.offsets if self._may_see(catalog, Kind.TOPIC, row.topic))
-        return replace(found, offsets=tuple(shown))
+        described = describe_group(self.store, catalog, group, now_ms=self.now_ms())
+        shown = (row for row in described.offsets if self._may_see(catalog, Kind.TOPIC, row.topic))
+        return replace(described, offsets=tuple(shown))
 
     def called(self, group: str) -> str:
-        """Return a name as it is."""
+        """Return the name unchanged."""
         return group
 
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask.
+        """Return the groups with offsets of a topic, limited to that topic; `None`: too many groups.
 
         Raises:
-            UserError: There is no such topic.
+            UserError: The topic does not exist.
         """
         catalog = self._checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = topic_shown(self.permissions, catalog, full_name).id
-        found = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
-        if found is None:
+        groups = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
+        if groups is None:
             return None
-        return [group for group in found if self._may_see(catalog, Kind.GROUP, group.name)]
+        return [group for group in groups if self._may_see(catalog, Kind.GROUP, group.name)]
 
     def reading(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that are reading each topic, by its full name; `None`: there are too many to ask."""
-        catalog, found = self.catalog.read(), reading_groups(self.store, now_ms=self.now_ms())
-        if found is None:
+        """Return the groups that read each topic, by full name; `None`: too many groups."""
+        catalog, names_by_topic = self.catalog.read(), reading_groups(self.store, now_ms=self.now_ms())
+        if names_by_topic is None:
             return None
         return {
-            full_name: tuple(name for name in found[entry.id] if self._may_see(catalog, Kind.GROUP, name))
+            full_name: tuple(name for name in names_by_topic[entry.id] if self._may_see(catalog, Kind.GROUP, name))
             for full_name, entry in catalog.topics.items()
-            if entry.id in found
+            if entry.id in names_by_topic
         }
 
     def commit(
         self, group: str, offsets: Mapping[tuple[str, int], int | Committed], *, mark: str | None = None
     ) -> None:
-        """Commit the next offsets a group wants to read; with the same `mark` twice, it is done once.
+        """Commit a group's next offsets; repeated with the same `mark`, once.
 
         Raises:
             InvalidNamespaceError: The group's namespace does not exist.
-            UserError: A topic or partition does not exist, or an offset cannot be.
+            UserError: A topic or partition does not exist, or an offset is invalid.
         """
         catalog = self._checked(Operation.READ, group, *{topic for topic, _ in offsets})
         places = {
-            (topic_shown(self.permissions, catalog, topic).id, partition): each
-            for (topic, partition), each in offsets.items()
+            (topic_shown(self.permissions, catalog, topic).id, partition): offset
+            for (topic, partition), offset in offsets.items()
         }
         self.commit_places(group, places, mark=mark)
 
     def commit_places(self, group: str, offsets: Mapping[Place, int | Committed], *, mark: str | None = None) -> None:
-        """Commit by topic id: of a topic that has moved too, and not of one made anew under its name."""
+        """Commit by topic id: follows renamed topics, and never hits a new topic of the same name."""
         self._checked(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], Committed]:
-        """Return where a group goes on reading, within the logs as they are now; what it never committed is absent."""
+        """Return where a group continues reading, clamped to the logs; partitions without a commit are absent."""
         catalog = self._checked(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
         places = None
         if wanted is not None:
-            asked = [(entry.id, entry.partitions) for name, entry in catalog.topics.items() if name in wanted]
-            places = [(topic_id, partition) for topic_id, partitions in asked for partition in range(partitions)]
-        found = fetch_offsets(self.store, self.catalog, group, places)
-        named = {(names.get(topic_id, ""), partition): each for (topic_id, partition), each in found.items()}
+            topic_sizes = [(entry.id, entry.partitions) for name, entry in catalog.topics.items() if name in wanted]
+            places = [(topic_id, partition) for topic_id, partitions in topic_sizes for partition in range(partitions)]
+        fetched = fetch_offsets(self.store, self.catalog, group, places)
+        named = {
+            (names.get(topic_id, ""), partition): committed for (topic_id, partition), committed in fetched.items()
+        }
         return {
-            place: each for place, each in named.items() if place[0] and self._may_see(catalog, Kind.TOPIC, place[0])
+            place: committed
+            for place, committed in named.items()
+            if place[0] and self._may_see(catalog, Kind.TOPIC, place[0])
         }
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Return the offsets alone."""
-        return {place: each.offset for place, each in self.fetch(group, topics).items()}
+        """Return only the offsets."""
+        return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, Committed]:
-        """Return the same by topic id and partition."""
+        """Return where a group continues reading, by topic id and partition."""
         self._checked(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return what a reset would set; changes nothing. Without `topic`: every topic the group has offsets of.
+        """Return what a reset would set, without changing anything; by default for all topics of the group.
 
         Raises:
-            UserError: There is no such group, topic or partition.
-            NotAuthorizedError: The caller may not do it, whether anything would be set or not.
+            UserError: The group, topic or partition does not exist.
+            NotAuthorizedError: The caller may not reset it.
         """
         if topic is None:
             self._check_all_read(self._checked(Operation.READ, group), group)
@@ -256,7 +257,7 @@ class Groups:
         return moves_of(logs, group, reset, topic=topic, partition=partition)
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
-        """Set a group's offsets by one swap.
+        """Set a group's offsets in one swap.
 
         Raises:
             BlockedError: The group is reading one of the topics, and `force` is not set.
@@ -265,11 +266,11 @@ class Groups:
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Forget a group, or what it has of one topic; say whether there was anything.
+        """Delete a group, or its offsets of one topic; return whether anything existed.
 
         Raises:
             BlockedError: It is reading, and `force` is not set.
-            NotAuthorizedError: It may not be deleted, or a topic that it has offsets of may not be read.
+            NotAuthorizedError: The caller may not delete it, or may not read one of its topics.
         """
         catalog, now_ms = self._checked(Operation.DELETE, group), self.now_ms()
         if topic is None:
@@ -281,7 +282,7 @@ class Groups:
         )
 
     def _checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
-        """Return the catalog, having refused what may not be done; what is read of topics must be readable."""
+        """Check permissions, also to read `topics`, and return the catalog."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, operation, kind, name)
         for topic in sorted(topics):
@@ -289,10 +290,10 @@ class Groups:
         return catalog
 
     def _check_all_read(self, catalog: Catalog, group: str) -> None:
-        """Refuse where a group has offsets of a topic that may not be read; what is hidden stays unnamed."""
+        """Reject a group with offsets of a topic that may not be read; hidden topics stay unnamed."""
         who = self.permissions
-        found = None if who.is_super_user else read_group(self.store, group)
-        names = [] if found is None else sorted(names_by_id(catalog, found.topic_ids).values())
+        existing = None if who.is_super_user else read_group(self.store, group)
+        names = [] if existing is None else sorted(names_by_id(catalog, existing.topic_ids).values())
         for name in names:
             if self._may_see(catalog, Kind.TOPIC, name):
                 who.check(catalog, Operation.READ, Kind.TOPIC, name)
@@ -303,19 +304,16 @@ class Groups:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
 
 
-# Resetting a group: what it would do, partition by partition, and doing it. Two steps, so that it can be shown.
-
-
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The logs of a cluster, both tiers of each: a search by time reads records."""
+    """The logs of a cluster, both tiers: a search by time reads records."""
 
     store: ObjectStore
     catalog: CatalogRegister
     remote: RemoteTier | None = None
 
     def log(self, full_name: str, topic_id: str) -> EmbeddedLog:
-        """Return one."""
+        """Return the log of a topic."""
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
         return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
@@ -324,18 +322,18 @@ class Logs:
 def moves_of(
     logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return what a reset would set, within each log as it is now; what stays is left out. Changes nothing.
+    """Return what a reset would set, clamped to each log; unchanged partitions are omitted. Changes nothing.
 
-    Without `topic` it is every topic the group has offsets of; with one, the group need not exist yet.
+    Without `topic`: all topics of the group. With one, the group need not exist.
 
     Raises:
-        UserError: There is no such group, topic or partition.
+        UserError: The group, topic or partition does not exist.
     """
     store, catalog = logs.store, logs.catalog.read()
-    found, read = read_group(store, group), Read.of(store, catalog)
-    if found is None and topic is None:
+    existing, read = read_group(store, group), Read.of(store, catalog)
+    if existing is None and topic is None:
         raise NotFoundError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
-    known = found or Group()
+    known = existing or Group()
     topic_ids = read.living(known) if topic is None else [topic_named(catalog, topic).id]
     rows = [(topic_id, row) for topic_id in topic_ids for row in read.rows(known, topic_id)]
     if partition is not None:
@@ -359,34 +357,34 @@ def move_offsets(
     now_ms: int,
     force: bool = False,
 ) -> None:
-    """Set a group's offsets by one swap. It is not thereby reading: when it last committed stays as it was.
+    """Set a group's offsets in one swap; its last commit time is kept, so that it does not count as reading.
 
     Raises:
         BlockedError: The group is reading one of the topics, and `force` is not set.
         InvalidNamespaceError: The group's namespace does not exist.
-        UserError: A topic or partition is not there any more.
+        UserError: A topic or partition is gone.
     """
     register = group_register(store, group)
 
     def change(held: ReadRegister | None) -> dict[str, Any] | None:
         known = catalog.read()
         before = group_of(register, held)
-        places = _places(known, moves)
+        places = _by_place(known, moves)
         if not force:
             for topic_id in sorted({topic_id for topic_id, _ in places}):
                 check_idle(group, before, now_ms, topic_id)
         check_commit(known, group, places)
-        after = {place: _set(before, place, offset) for place, offset in places.items()}
+        after = {place: _moved_offset(before, place, offset) for place, offset in places.items()}
         return before.with_own(after).only(topic.id for topic in known.topics.values()).to_json()
 
     if moves:
         register.update(change, mark=fresh_mark())
 
 
-def _places(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]:
+def _by_place(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]:
     return {(topic_named(catalog, move.topic).id, move.partition): move.after for move in moves}
 
 
-def _set(before: Group, place: Place, offset: int) -> Committed:
+def _moved_offset(before: Group, place: Place, offset: int) -> Committed:
     own = before.own.get(place)
     return Committed(offset, at_ms=None if own is None else own.at_ms)

@@ -40,16 +40,13 @@ if TYPE_CHECKING:
     from reconciler.embedded.context import ClusterContext
 
 
-# Publishing: parts that are durable become readable at the end of their partition, once, by one swap.
-
-
 class _StaleError(Exception):
     """The parts have waited too long."""
 
 
 @dataclass(slots=True)
 class Append:
-    """Parts of one partition, numbered from 0, durable and named by nobody yet. `put_ms`: since when."""
+    """Stored parts of one partition, with offsets from 0, not yet named. `put_ms`: when they were stored."""
 
     gate: Gate
     partition: int
@@ -58,27 +55,29 @@ class Append:
 
     @property
     def records(self) -> int:
-        """How many records they hold."""
+        """Number of records."""
         return self.parts[-1].last + 1
 
     @property
     def where(self) -> str:
-        """The partition, in sentences."""
+        """The partition, for messages."""
         return f"{self.gate.full_name}, partition {self.partition}"
 
 
 def publish(
     append: Append, batch: Numbered, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
 ) -> OffsetRange | None:
-    """Make an append readable and return its offsets, also where it was readable already; `None`: nobody can tell.
+    """Publish an append at the partition's end in one swap; return its offsets, `None` if they are unknown.
 
-    A lost race repeats only the swap. `still_wanted` raises where a writer that slept for long may not go on.
+    Idempotent: a batch already stored is found again. A lost race repeats only the swap. `still_wanted` raises if
+    the
+    writer was fenced while it slept.
 
     Raises:
         UserError: The topic is gone, or the partition belongs to another writer.
         ProducerFencedError: The partition knows a later epoch of the producer.
-        OutOfOrderSequenceError: The batch is neither the next nor wholly there.
-        RetryableError: It was not possible in time; says whether it may be there.
+        OutOfOrderSequenceError: The batch is neither the next nor completely stored.
+        RetryableError: It did not succeed in time; says whether it may be stored.
     """
     mark = fresh_mark()
     offsets: OffsetRange | None = None
@@ -92,7 +91,7 @@ def publish(
         if now_ms - append.put_ms > STALE_MS:
             raise _StaleError
         offsets = OffsetRange(head.end, head.end + batch.count)
-        return _extended(head, append.parts, batch, epoch, now_ms)
+        return _append_to_head(head, append.parts, batch, epoch, now_ms)
 
     def attempt() -> OffsetRange | None:
         while True:
@@ -107,17 +106,17 @@ def publish(
     return delivery.deliver(attempt, f"the append to {append.where}")
 
 
-def _extended(head: Head, parts: list[Entry], batch: Numbered, epoch: int, now_ms: int) -> Head:
+def _append_to_head(head: Head, parts: list[Entry], batch: Numbered, epoch: int, now_ms: int) -> Head:
     return replace(
         head,
         entries=(*head.entries, *[part.placed(head.end, epoch) for part in batch.signed(parts)]),
         end=head.end + batch.count,
         producers=remembering(head, batch.identity, batch.last, now_ms),
-        transactions=_with_opened(head, batch.identity),
+        transactions=_open_transactions(head, batch.identity),
     )
 
 
-def _with_opened(head: Head, who: Identity) -> dict[str, object]:
+def _open_transactions(head: Head, who: Identity) -> dict[str, object]:
     if who.transactional_id is None:
         return head.transactions
     opened = head.transactions.get(who.transactional_id)
@@ -130,7 +129,7 @@ def _with_opened(head: Head, who: Identity) -> dict[str, object]:
 
 
 def _put_again(append: Append, now_ms: int) -> None:
-    """Put parts under new names: the old ones may be swept at any moment."""
+    """Copy parts to new keys: the old ones may be swept at any time."""
     store = append.gate.store
     try:
         for position, part in enumerate(append.parts):
@@ -143,38 +142,35 @@ def _put_again(append: Append, now_ms: int) -> None:
     append.put_ms = now_ms
 
 
-# From gathered batches to parts: admitted, split by partition, written under fresh names. Nothing is readable yet.
-
-
 _AT_ONCE: Final = 8
-"""Parts that are written beside each other."""
+"""Parts written in parallel."""
 _WORTH_A_THREAD: Final = 128 * 1024
-"""One part of less is written where it is: a thread takes longer to begin."""
+"""Smaller single parts are written directly: a thread takes longer to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Admitted records of one topic, by partition; their offsets count from 0 in each."""
+    """Admitted records of one topic by partition, with offsets from 0 in each."""
 
     gate: Gate
     rules: Rules
     split: dict[int, list[pa.RecordBatch]]
 
     def writer(self, partition: int) -> PartWriter:
-        """Return what writes parts of a partition."""
+        """Return a writer of a partition's parts."""
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 
 def written(routed: Iterable[Routed], now_ms: int) -> list[Append]:
-    """Write the records of each partition as parts, lowest partition first; all of them are durable together."""
-    each = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
-    if len(each) == 1 and sum(batch.nbytes for batch in each[0][2]) < _WORTH_A_THREAD:
-        ((one, partition, records),) = each
+    """Write the records of each partition as parts, lowest partition first; return once all are durable."""
+    jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
+    if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _WORTH_A_THREAD:
+        ((one, partition, records),) = jobs
         return [Append(one.gate, partition, list(one.writer(partition).write(records)), now_ms)]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="put") as threads:
         begun = [
             (one.gate, partition, list(one.writer(partition).begin(records, threads)))
-            for one, partition, records in each
+            for one, partition, records in jobs
         ]
         for _, _, parts in begun:
             for _, put in parts:
@@ -184,18 +180,18 @@ def written(routed: Iterable[Routed], now_ms: int) -> list[Append]:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a producer remembers of a topic from flush to flush: how far round robin has come."""
+    """A producer's state per topic: the round-robin position."""
 
     spread: Spread = field(default_factory=Spread)
 
 
 def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
-    """Decide where batches of `INPUT_SCHEMA` go, by the catalog as it is now; nothing is written.
+    """Assign batches of `INPUT_SCHEMA` to partitions by the current catalog; nothing is written.
 
     Raises:
         InvalidNamespaceError: The topic's namespace does not exist.
         NotAuthorizedError: The principal may not write to it.
-        UserError: The topic does not exist, is a mirror, or refuses a record.
+        UserError: The topic does not exist, is a mirror, or rejects a record.
     """
     catalog = cluster.catalog.read()
     check_writing(cluster.permissions, catalog, full_name)
@@ -209,14 +205,14 @@ def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBa
         for partition, records in split_by_partition(
             fitting, partitions=topic.partitions, now_ms=now_ms, spread=course.spread
         ):
-            split[partition].append(_from(lengths[partition], records))
+            split[partition].append(_number_from(lengths[partition], records))
             lengths[partition] += records.num_rows
     return Routed(
         Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, cluster.heads), rules, dict(split)
     )
 
 
-def _from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
+def _number_from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
     if first == 0:
         return records
     index = records.schema.get_field_index("offset")
@@ -225,16 +221,17 @@ def _from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
 
 FLUSH_BYTES: Final = 128 * 1024 * 1024
 FLUSH_RECORDS: Final = 50_000
-"""Of single records, each a Python object until it is flushed."""
+"""Limit of single records, which are Python objects until a flush."""
 
 Gained = dict[int, OffsetRange]
 
 
 class Producer:
-    """Appends records to topics of one cluster, each of them once. Not shared between threads.
+    """Appends records to topics of one cluster, each exactly once. Not thread-safe.
 
-    Records are gathered and written when there are enough, at `flush`, and at the end of a `with` block that raised
-    nothing. What a failed flush was writing may be there or not.
+    Records are buffered and written when there are enough, at `flush`, and at the end of a `with` block without
+    error.
+    After a failed flush its records may be stored or not.
     """
 
     def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
@@ -259,10 +256,10 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append one record. Without a partition its key decides; without a time it gets the present one.
+        """Append one record. The partition defaults to one by key, the timestamp to now.
 
         Raises:
-            UserError: A field is not of a type it takes; what was sent before stays.
+            UserError: A field has the wrong type; earlier records stay buffered.
         """
         self._check_open()
         row = row_of(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
@@ -274,13 +271,14 @@ class Producer:
             self._flush_if_large(topic)
 
     def append(self, topic: str, records: pa.RecordBatch) -> None:
-        """Append a batch: any of the columns `value, key, headers, timestamp_ms, partition`.
+        """Append a batch with any of the columns `value, key, headers, timestamp_ms, partition`.
 
-        Missing columns are null; text is taken as UTF-8. What else records have that were read (`offset`,
-        `timestamp_type`, `topic`) is left out. The order of rows is kept within each partition.
+        Missing columns are null; text becomes UTF-8. The columns `offset`, `timestamp_type` and `topic` of
+        records read
+        earlier are ignored. Rows keep their order within a partition.
 
         Raises:
-            UserError: A column is none of these, or not of its type; what was sent before stays.
+            UserError: A column is unknown or has the wrong type; earlier records stay buffered.
         """
         self._check_open()
         batch = conformed(topic, records)
@@ -294,15 +292,15 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write what was gathered; return what each partition of each topic gained since the last call.
+        """Write the buffered records; return the offsets that each partition of each topic gained since the last call.
 
-        A record that a topic refuses takes all that waits for that topic with it; nothing is written then.
+        If a topic rejects a record, all buffered records of that topic are dropped, and nothing is written.
 
         Raises:
             InvalidNamespaceError: The namespace of a topic does not exist.
             NotAuthorizedError: The principal may not write to a topic.
-            UserError: A topic does not exist, is a mirror (only its link writes to it), or refuses a record.
-            RetryableError: It was not possible in time; says whether records may be there.
+            UserError: A topic does not exist, is a mirror (only its link writes to it), or rejects a record.
+            RetryableError: It did not succeed in time; says whether records may be stored.
         """
         for topic in list(self._single):
             self._gather_single(topic)
@@ -332,13 +330,13 @@ class Producer:
             self._flush([topic])
 
     def _flush(self, topics: Sequence[str]) -> None:
-        """Admit everything, then write it, then publish it."""
+        """Admit, write and publish the topics' records."""
         routed = []
         for topic in topics:
             try:
                 routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # What was refused must not be refused again with the next flush, and keeps no other topic waiting.
+                # Otherwise it would be rejected in every flush, and block other topics.
                 self._forget(topic)
                 raise
         for topic in topics:
@@ -355,7 +353,7 @@ class Producer:
         try:
             offsets = publish(append, batch, self._delivery, self._check_wanted)
         except BaseException:
-            self._doubt()
+            self._handle_failure()
             raise
         self._next[place] = advanced(batch.first, batch.count)
         if offsets is not None:
@@ -367,19 +365,19 @@ class Producer:
         self._waiting.pop(topic, None)
         self._bytes.pop(topic, None)
 
-    def _doubt(self) -> None:
-        """Begin a new epoch: whether the last numbers were used, nobody knows."""
+    def _handle_failure(self) -> None:
+        """Begin a new epoch after a failure: it is unknown whether the last numbers were used."""
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._next.clear()
 
     def _check_open(self) -> None:
-        """Refuse records nobody waits for."""
+        """Reject records outside a transaction."""
 
     def _before(self, appends: Sequence[Append]) -> None:
-        """Do what must be done before the first swap of a flush."""
+        """Prepare the partitions before the first swap of a flush."""
 
     def _check_wanted(self) -> None:
-        """Refuse to go on after a long sleep."""
+        """Check after a long sleep that this producer may continue."""
 
 
 def _bytes_in(row: dict[str, Any]) -> int:
@@ -387,14 +385,12 @@ def _bytes_in(row: dict[str, Any]) -> int:
     return len(row["key"] or b"") + len(row["value"] or b"") + headers
 
 
-# A producer whose user keeps its id and its sequence numbers: started again, it finds out what landed.
-
-
 class SequencedProducer:
-    """Appends batches under an id and numbers of the user's own, each batch once. Not shared between threads.
+    """Appends batches under the user's own producer id and numbers, each exactly once. Not thread-safe.
 
-    Numbers count the records of one partition, from 0 in each epoch; after 2^31 - 1 comes 0 again. A partition that has
-    heard nothing of the id for 24 hours takes any number.
+    Numbers count the records of a partition, from 0 in each epoch, wrapping after 2^31 - 1. A partition that has
+    not
+    seen the id for 24 hours accepts any number.
     """
 
     def __init__(
@@ -405,7 +401,7 @@ class SequencedProducer:
         epoch: int = 0,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
     ) -> None:
-        """Use `EmbeddedCluster.sequenced_producer`."""
+        """Create with `EmbeddedCluster.sequenced_producer`."""
         check_producer_id(producer_id)
         if whole_of("epoch", epoch, bits=64) < 0:
             raise UserError(f"{epoch} is not a producer epoch", hint="Epochs count from 0.")
@@ -415,17 +411,18 @@ class SequencedProducer:
         self._courses: dict[str, Course] = {}
 
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
-        """Append a batch at once, its first record numbered `sequence`; return its offsets.
+        """Append a batch whose first record is numbered `sequence`; return its offsets.
 
-        A batch that is there already is not appended again: its offsets are returned, or `None` where the partition has
-        the batch and no longer knows where. A batch without records is there at once.
+        A batch already stored is not appended again: its offsets are returned, or `None` if they are unknown.
+        An empty
+        batch returns `None`.
 
         Raises:
-            OutOfOrderSequenceError: It does not follow on the last number the partition has, and is not wholly there.
+            OutOfOrderSequenceError: It does not follow the last number, and is not completely stored.
             ProducerFencedError: The partition knows a later epoch of the producer.
             NotAuthorizedError: The principal may not write to the topic.
-            UserError: The topic does not exist, is a mirror, or refuses a record.
-            RetryableError: It was not possible in time. Append the same again: it will be there once.
+            UserError: The topic does not exist, is a mirror, or rejects a record.
+            RetryableError: It did not succeed in time. Append the same again: it is stored once.
         """
         check_sequence(whole_of(f"{topic}: sequence", sequence, bits=64))
         partition = whole_of(f"{topic}: partition", partition, bits=32)
@@ -436,7 +433,7 @@ class SequencedProducer:
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:
-        """Return the last number that each partition has of the producer in its epoch; those with none are absent.
+        """Return the last number of this producer and epoch per partition; partitions without one are absent.
 
         Raises:
             UserError: The topic does not exist.

@@ -1,7 +1,7 @@
 """Producer sequences, and retries until the delivery timeout.
 
-Each record of a producer has a number in its partition, from 0 in each epoch; after 2^31 - 1 comes 0 again. Heads keep
-each producer's epoch and last number for 24 hours; of a producer they do not know they take any number, as Kafka does.
+Each record of a producer is numbered per partition, from 0 in each epoch, wrapping after 2^31 - 1. Heads store each
+producer's epoch and last number for 24 hours, and accept any number from an unknown producer, as Kafka does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 SEQUENCES: Final = 1 << 31
 KEPT_MS: Final = 24 * 60 * 60 * 1000
 PASSING_KEPT: Final = 500
-"""How many producers a head knows at most that took a fresh id: each is done with it when its process ends."""
+"""Maximum number of one-process producers that a head stores."""
 
 _AGAIN = (
     "Nothing was appended. Ask the partition for the last sequence number it has of this producer, and go on there."
@@ -34,9 +34,9 @@ _AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who appends: a producer in one of its epochs, in a transaction where it has a `transactional_id`.
+    """A producer in one of its epochs, with its `transactional_id` if it has one.
 
-    `is_lasting`: another process may come back under this id.
+    `is_lasting`: another process may continue under this id.
     """
 
     producer_id: str
@@ -46,13 +46,13 @@ class Identity:
 
     @property
     def transaction(self) -> str | None:
-        """The transaction as entries name it while it is open."""
+        """Mark of entries of its open transaction."""
         return None if self.transactional_id is None else f"{self.transactional_id}/{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """What one producer wants at the end of one partition: `count` records, the first of them numbered `first`."""
+    """`count` records of one producer to append to one partition; `first` is the number of the first."""
 
     identity: Identity
     first: int
@@ -60,11 +60,11 @@ class Numbered:
 
     @property
     def last(self) -> int:
-        """The number of its last record."""
+        """Number of its last record."""
         return advanced(self.first, self.count - 1)
 
     def signed(self, parts: Iterable[Entry]) -> list[Entry]:
-        """Return its parts, numbered from offset 0, with who wrote them and in which transaction."""
+        """Return its parts, with offsets from 0, marked with producer and transaction."""
         return [
             replace(
                 part,
@@ -81,18 +81,18 @@ class Numbered:
 
 
 def advanced(sequence: int, count: int) -> int:
-    """Return the number `count` records after another."""
+    """Return the number `count` records later."""
     return (sequence + count) % SEQUENCES
 
 
 def is_there(head: Head, batch: Numbered, where: str, now_ms: int) -> bool:
-    """Tell whether a partition has a batch already; `where` names the partition.
+    """Return whether a partition already has a batch; `where` names the partition.
 
-    A producer that it has not heard of for 24 hours is forgotten, whether others have appended since or not.
+    A producer unknown for 24 hours is forgotten.
 
     Raises:
         ProducerFencedError: The partition knows a later epoch of the producer.
-        OutOfOrderSequenceError: The batch is neither the next nor wholly there.
+        OutOfOrderSequenceError: The batch is neither the next nor completely stored.
     """
     known = head.producers.get(batch.identity.producer_id)
     if known is None or now_ms - known["at_ms"] > KEPT_MS:
@@ -104,7 +104,7 @@ def is_there(head: Head, batch: Numbered, where: str, now_ms: int) -> bool:
     if ahead == 0:
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
-    # What is numbered above the last is of before the numbers began again, if anything: only its place proves that.
+    # A number above the last one predates a wrap, if anything; only its stored position proves that.
     if is_behind and (batch.first <= batch.last <= known["last"] or offsets_of(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
@@ -115,7 +115,7 @@ def is_there(head: Head, batch: Numbered, where: str, now_ms: int) -> bool:
 
 
 def offsets_of(head: Head, batch: Numbered) -> OffsetRange | None:
-    """Return where a batch lies that is there; `None` where the head no longer tells."""
+    """Return the offsets of a stored batch, or `None` if the head no longer has them."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -129,7 +129,7 @@ def offsets_of(head: Head, batch: Numbered) -> OffsetRange | None:
 
 
 def remembering(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
-    """Return what a head knows of producers once it has one's record numbered `last`; what is too old goes."""
+    """Return a head's producers after a record numbered `last`; expired ones are dropped."""
     known = {
         producer_id: state
         for producer_id, state in head.producers.items()
@@ -144,10 +144,10 @@ def remembering(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
 
 
 def check_sequence(sequence: int) -> None:
-    """Refuse what is not a sequence number.
+    """Reject an invalid sequence number.
 
     Raises:
-        OutOfOrderSequenceError: It is negative, or too large.
+        OutOfOrderSequenceError: It is negative or too large.
     """
     if not 0 <= sequence < SEQUENCES:
         message = f"{sequence} is not a sequence number"
@@ -170,9 +170,6 @@ def _check_epoch(known: Json, batch: Numbered, where: str) -> None:
         )
 
 
-# Trying again until a time-out: what stores and races refuse for the moment, a writer does not give up on at once.
-
-
 T = TypeVar("T")
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
@@ -182,21 +179,21 @@ _BACKOFF: Final = Backoff(first_s=0.04, longest_s=2.0, spread=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How long a writer goes on. `now_ms` is the clock of records; the time-out goes by none that can be set."""
+    """Retries until a timeout, measured by a monotonic clock; `now_ms` is the clock of records."""
 
     now_ms: Callable[[], int]
     timeout_ms: int = DELIVERY_TIMEOUT_MS
 
     @property
     def patience_s(self) -> float:
-        """How long one swap may be tried: not longer than all of it."""
+        """Maximum time of one swap, in seconds."""
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
     def deliver(self, attempt: Callable[[], T], what: str) -> T:
-        """Return what an attempt returns, which may be made many times; `what` begins the sentence that it failed.
+        """Return the result of `attempt`, which is retried; `what` begins the error message.
 
         Raises:
-            RetryableError: None succeeded in time; says whether one may have, unseen.
+            RetryableError: No attempt succeeded in time; says whether one may have, unseen.
         """
         tries = Tries(_BACKOFF, within_s=self.timeout_ms / 1000)
         while True:
@@ -210,7 +207,7 @@ class Delivery:
 
 def _undelivered(what: str, spent_s: float, error: RetryableError) -> RetryableError:
     message = f"{what} was given up after {spent_s:,.0f} s: {error.message}"
-    # Who lost a race has seen what stands there instead: nothing of the tries before can land any more.
+    # A lost race proves that no earlier try landed or can land.
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try it again: others were faster.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)

@@ -1,4 +1,4 @@
-"""An embedded topic as a `TopicLog`, and as the sink of another: staged by many tasks, published by one swap."""
+"""An embedded topic as a `TopicLog`, and as the sink of a copy."""
 
 from __future__ import annotations
 
@@ -60,58 +60,58 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-_LOOKS: Final = 3
-"""How often head and manifest are read again that name an object which is not there, before that is believed."""
+_MAX_ATTEMPTS: Final = 3
+"""Reads of head and manifest that name a missing object, before it counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """One topic. It keeps to the topic's id: a topic of the same name made later is another log."""
+    """The log of one topic id; a new topic of the same name is another log."""
 
     store: ObjectStore
     catalog: CatalogRegister
     full_name: str
     topic_id: str
     permissions: Permissions = SUPER_USER
-    """Whose reads these are: held to the rules as they were when this process last read the catalog."""
+    """Permissions of the reader, by the last read catalog."""
     isolation: Isolation = "read_committed"
     remote: RemoteTier | None = None
-    """Where what is not local any more lies."""
+    """Remote tier of records that are not local."""
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Told of offsets whose object is gone or damaged, and reading goes on after them; `None`: that is an error."""
+    """Called with offsets whose object is missing or damaged, which are then skipped; `None`: they are an error."""
 
     def check_shared(self) -> None:
-        """Refuse a topic that is gone, and a machine that does not see the cluster.
+        """Check that the topic exists and the cluster is visible from this machine.
 
         Raises:
             UserError: The topic is not found from here.
         """
         catalog = self.catalog.read()
-        found = topic_with_id(catalog, self.topic_id, self.full_name)
-        check_there(self.store, self.full_name, is_found=found is not None)
-        is_remote = found is not None and (found.tiering is not None or found.replica is not None)
+        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        check_there(self.store, self.full_name, is_found=topic is not None)
+        is_remote = topic is not None and (topic.tiering is not None or topic.replica is not None)
         if self.remote is not None and is_remote and not self._tiers().is_hiding:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.
+        """Return the bounds of every partition: the catalog, one listing, one GET per written partition.
 
-        Of `only` some: without the listing.
+        With `only`, just those partitions, without the listing.
 
         Raises:
             UserError: The topic is gone, or is being mounted or unmounted.
-            NotAuthorizedError: It may not be described.
+            NotAuthorizedError: The caller may not describe it.
         """
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         self._check(Operation.DESCRIBE)
         if topic is None:
             raise _gone(self.full_name)
         check_served(self.full_name, topic)
-        found, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._tiers()
-        return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
+        bounds_by_partition, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._tiers()
+        return {partition: tiers.shown(bounds) for partition, bounds in bounds_by_partition.items()}
 
     def bounds_of(self, partition: int) -> Bounds:
-        """Return the bounds of one partition: one GET, and the catalog where it has no head.
+        """Return the bounds of one partition: one GET, and the catalog if it has no head.
 
         Raises:
             UserError: The topic is gone, or is being mounted or unmounted.
@@ -123,19 +123,17 @@ class EmbeddedLog:
         return self._tiers().shown(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`, from both tiers.
+        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`, from both tiers.
 
         Raises:
-            MissingObjectError: A part or page is not there; the message says which offsets lay in it.
-            DamagedObjectError: It is damaged; as above.
-            NotAuthorizedError: It may not be read.
+            NotAuthorizedError: The caller may not read it.
         """
         return self.select(partition, offsets, EVERYTHING)
 
     def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield the same, but only `offset` and the wanted columns; parts of other times are not opened."""
+        """Yield the records with `offset` and the selected columns; parts of other times are not opened."""
         self._check(Operation.READ)
-        looks = _Looks(self, partition, offsets)
+        looks = _Attempts(self, partition, offsets)
         while looks.again():
             pieces = (
                 piece
@@ -148,7 +146,7 @@ class EmbeddedLog:
                     looks.reached(batch.column("offset")[-1].as_py() + 1)
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
+        """Yield how `offsets` is stored: one extent per part, cut at both ends; reads no records."""
         self._check(Operation.DESCRIBE)
         for piece in self.stretches(partition, offsets):
             entry, cut = piece.entry, piece.offsets
@@ -156,7 +154,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that together cover `offsets`, absolute: kept ones for whole parts, read ones at the ends."""
+        """Yield digests that together cover `offsets`: stored ones of whole parts, computed ones at the ends."""
         self._check(Operation.READ)
         for piece in self.stretches(partition, offsets):
             if piece.entry.is_within(piece.offsets):
@@ -166,32 +164,29 @@ class EmbeddedLog:
                     yield digest_of(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        """Return the first offset whose record is at or after a time; `None` if all are older."""
         self._check(Operation.DESCRIBE)
-        looks = _Looks(self, partition, OffsetRange(0, MAX_OFFSET))
+        looks = _Attempts(self, partition, OffsetRange(0, MAX_OFFSET))
         while looks.again():
             with looks:
                 for piece in looks.pieces(since_ms=timestamp_ms):
-                    found = first_since_of(self.remote, piece, timestamp_ms)
-                    if found is not None:
-                        return found
+                    offset = first_since_of(self.remote, piece, timestamp_ms)
+                    if offset is not None:
+                        return offset
                     looks.reached(piece.offsets.stop)
         return None
 
     def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
-        """Yield the parts a head has for what is readable of a range, oldest first: those that are local."""
+        """Yield a head's local parts with readable records of a range, oldest first."""
         stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
         return entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
     def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
-        """Yield the parts that hold what is readable of a range, oldest first, and which offsets of each lie in it.
+        """Yield the parts of both tiers with readable records of a range, oldest first, each with its offsets.
 
-        No offset comes twice, also where upkeep puts other parts in their place meanwhile, or in the other tier.
-
-        Raises:
-            MissingObjectError: A page is not there.
+        No offset occurs twice, even if maintenance replaces or moves parts.
         """
-        looks = _Looks(self, partition, offsets)
+        looks = _Attempts(self, partition, offsets)
         while looks.again():
             with looks:
                 for piece in looks.pieces():
@@ -199,7 +194,7 @@ class EmbeddedLog:
                     looks.reached(piece.offsets.stop)
 
     def head(self, partition: int) -> Head | None:
-        """Return a partition's head; `None` where nothing was ever written.
+        """Return a partition's head, or `None` if it was never written.
 
         Raises:
             UserError: The topic is being mounted or unmounted.
@@ -214,9 +209,9 @@ class EmbeddedLog:
         return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """Refuse to read what a migration has sealed, or what has gone: a reader must not take that for the end.
+        """Reject a topic that is sealed by a migration, or gone, which would look like the end of the log.
 
-        A seal that was left behind closes nothing, and what was never written to has no head either.
+        A leftover seal is ignored; an unwritten partition has no head.
         """
         if head is not None and not head.writer.startswith(SEAL):
             return
@@ -232,11 +227,12 @@ class EmbeddedLog:
             self.permissions.check(catalog, operation, Kind.TOPIC, name)
 
 
-class _Looks:
-    """Looks at head and manifest of one partition until all of a range is read; a `with` block is one look.
+class _Attempts:
+    """Repeated reads of head and manifest until a range is complete; a `with` block is one read.
 
-    A running job may have put another object in the place of one that is missed, and deleted that: who reads head and
-    manifest again finds it. What is missed again and again is lost.
+    Maintenance may have replaced a missing object: another read of head and manifest then finds the new one. An
+    object
+    that stays missing is lost.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -247,23 +243,23 @@ class _Looks:
         self._is_done = False
 
     def again(self) -> bool:
-        """Tell whether there is more to look for."""
+        """Whether the range is incomplete."""
         return not self._is_done
 
     def pieces(self, *, since_ms: int | None = None) -> Iterator[Piece]:
-        """Yield what lies in the rest of the range, as head and manifest have it now."""
+        """Yield the pieces in the rest of the range, by the current head and manifest."""
         log = self._log
         return log._tiers().pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
 
     def reached(self, offset: int) -> None:
-        """Say that everything below an offset is read."""
+        """Record that all offsets below `offset` are read."""
         self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
 
     def __enter__(self) -> None:
-        """Begin a look."""
+        """Begin a read."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """End it: without an error everything is read; what is missed for the first time is looked for again."""
+        """End a read: without an error the range is complete; a missing object is retried."""
         match error:
             case None:
                 self._is_done = True
@@ -275,34 +271,34 @@ class _Looks:
                 self._skip(error)
                 return True
             case UserError():
-                raise UserError(self._said(error), hint=error.hint) from error
+                raise UserError(self._message(error), hint=error.hint) from error
             case _:
                 return False
 
     def _miss(self, error: MissingObjectError) -> None:
         self._missed += 1
-        if self._missed == _LOOKS:
+        if self._missed == _MAX_ATTEMPTS:
             self._skip(error)
 
     def _skip(self, error: MissingObjectError | DamagedObjectError) -> None:
-        """Go on after what cannot be read, where somebody wants to be told; else fail, and say how to go on."""
-        lost = self._lost(error)
+        """Skip unreadable offsets if `on_missing` is set; otherwise raise with a hint."""
+        lost = self._lost_offsets(error)
         if lost is None or self._log.on_missing is None:
             after = "" if lost is None else f", or --from {lost.last + 1}"
             hint = f"{error.hint} To read what lies after it: topic consume --skip-missing{after}."
-            raise type(error)(self._said(error), hint=hint) from error
+            raise type(error)(self._message(error), hint=hint) from error
         self._log.on_missing(lost)
         self.reached(lost.last + 1)
 
-    def _lost(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
-        """Return which of the offsets that are wanted the error is about."""
+    def _lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
+        """Return the wanted offsets that the error affects."""
         if error.offsets is None or error.key is None:
             return None
         first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
         damage = error.why if isinstance(error, DamagedObjectError) else ""
         return LostOffsets(self._log.full_name, self._partition, first, last, error.key, error.url, damage)
 
-    def _said(self, error: UserError) -> str:
+    def _message(self, error: UserError) -> str:
         return f"{self._log.full_name}, partition {self._partition}: {error.message}"
 
 
@@ -312,39 +308,39 @@ def _gone(full_name: str) -> UserError:
 
 
 _AT_ONCE: Final = 16
-"""Partitions published side by side: a swap waits for the store, not for us."""
+"""Partitions published in parallel: a swap waits for the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSink:
-    """One topic as a `StagedSink`: a mirror for its link, any other topic for producers. Picklable."""
+    """One topic as a `StagedSink`: a mirror for its link, other topics for producers. Picklable."""
 
     gate: Gate
     rules: Rules
     permissions: Permissions = SUPER_USER
-    """Whose writes these are."""
+    """Permissions of the writer."""
     source: SourceSeen | None = None
-    """What a mirror follows, for one round: its heads keep it. `None`: nobody says."""
+    """Source of a mirror in one round, stored in its heads; `None`: unknown."""
 
     def check_shared(self) -> None:
-        """Refuse a topic that is gone, and a machine that does not see the cluster.
+        """Check that the topic exists and the cluster is visible from this machine.
 
         Raises:
             UserError: The topic is not found from here.
         """
-        found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
-        check_there(self.gate.store, self.gate.full_name, is_found=found is not None)
+        topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
+        check_there(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
     def following(self, source: SourceSeen) -> EmbeddedSink:
-        """Return the same sink for one round over a source; what is no mirror keeps nothing of where it came from."""
+        """Return the sink for one round over a source; only mirrors store the source."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
     def ends(self) -> Mapping[int, int]:
-        """Return each partition's end."""
+        """Return the end of each partition."""
         return {partition: reached.end for partition, reached in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return where partitions end and what they were copied from; of `only` some, without a listing.
+        """Return each partition's end and source; with `only`, without a listing.
 
         Raises:
             UserError: The topic is gone.
@@ -353,30 +349,30 @@ class EmbeddedSink:
         heads = read_borders(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
         return {
-            partition: _reached(heads[partition]) if partition in heads else SinkPosition(0) for partition in wanted
+            partition: _position_of(heads[partition]) if partition in heads else SinkPosition(0) for partition in wanted
         }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
-        """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
-        fitting = _numbered(batches) if at is None else (within(batch, at) for batch in batches)
+        """Write batches of `RECORD_SCHEMA` in offset order under fresh keys; `at=None`: offsets are assigned later."""
+        fitting = _number_from_zero(batches) if at is None else (within(batch, at) for batch in batches)
         return staged_parts(partition, at, list(self._writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
-        """Stage a range of another log at the same offsets: whole parts of an embedded log verbatim, the rest read.
+        """Stage a range of another log at the same offsets: whole parts of an embedded log are copied, others read.
 
         Raises:
-            UserError: The source does not reach that far.
+            UserError: The source ends before the range.
         """
         if not isinstance(source, EmbeddedLog):
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.head(partition)
         if head is None or head.bounds.stable < offsets.stop:
-            # Staged as it is, it would be published as a gap.
+            # Otherwise it would be published as a gap.
             message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
             raise UserError(message, hint="Let every executor see the same store, and copy again.")
         entries: list[Entry] = []
         for piece in source.stretches(partition, offsets):
-            copy = self._copied(partition, piece) if piece.entry.is_within(piece.offsets) else None
+            copy = self._copy_part(partition, piece) if piece.entry.is_within(piece.offsets) else None
             if copy is not None:
                 entries.append(copy)
             else:
@@ -384,16 +380,17 @@ class EmbeddedSink:
         return staged_parts(partition, offsets, entries)
 
     def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
-        """Make staged ranges readable, one swap a partition, and return what each partition gained.
+        """Publish staged ranges, one swap per partition, and return the offsets that each partition gained.
 
-        A range goes in only where its `at.start` is the end, which becomes `at.stop`; what does not fit stays
-        unpublished. Publishing the same twice does it once, and both times it is among what was gained, as long as the
-        head names its parts itself: the newest. After that a range gains nothing, and what is numbered anew goes in a
-        second time, so repeat that at once or not at all.
+        A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating is
+        safe, and
+        returns the same offsets, while the head names the newest parts itself. Later, ranges with offsets gain
+        nothing,
+        but ranges without are appended again: repeat those at once or not at all.
 
         Raises:
             UserError: The topic is gone, has no such partition, or belongs to another writer.
-            SourceChangedError: What a mirror has is no copy of what was staged; other partitions got theirs.
+            SourceChangedError: The mirror is no copy of what was staged; other partitions are published.
         """
         topic, by_partition = self._topic(), _by_partition(staged)
         for partition in by_partition:
@@ -402,20 +399,20 @@ class EmbeddedSink:
                 raise UserError(message, hint="Let the mirror follow its source first.")
 
         def publish(partition: int) -> OffsetRange | None:
-            found = _Publication(by_partition[partition])
-            found.check_arrived(self.gate.store)
+            publication = _Publication(by_partition[partition])
+            publication.check_arrived(self.gate.store)
 
             def extend(head: Head, epoch: int) -> Head | None:
-                after = found.extend(head, epoch)
+                after = publication.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                # What fits was seen to end there before the source was looked at: whoever was faster moved the end.
-                check_current(self.gate.full_name, partition, _reached(head), self.source)
-                check_followed(self.gate.full_name, partition, _reached(head), self.source)
-                return replace(after, source=_kept(self.source, partition, after.end))
+                # The end was checked before the source was read: a faster writer has moved it.
+                check_current(self.gate.full_name, partition, _position_of(head), self.source)
+                check_followed(self.gate.full_name, partition, _position_of(head), self.source)
+                return replace(after, source=_source_document(self.source, partition, after.end))
 
             self.gate.swap(partition, extend, mark=fresh_mark())
-            return found.gained
+            return publication.gained
 
         if len(by_partition) == 1:
             gained = {partition: publish(partition) for partition in by_partition}
@@ -425,7 +422,7 @@ class EmbeddedSink:
         return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
     def complete(self) -> None:
-        """Record that the first copy is done; a topic that is no mirror has none, and once is enough."""
+        """Record in the catalog that a mirror's first copy is complete; idempotent."""
         topic = topic_with_id(self.gate.catalog.known(), self.gate.topic_id, self.gate.full_name)
         if topic is not None and (topic.mirror is None or topic.mirror.first_copy_done):
             return
@@ -435,8 +432,8 @@ class EmbeddedSink:
 
         self.gate.catalog.commit(decide)
 
-    def _copied(self, partition: int, piece: Piece) -> Entry | None:
-        """Copy a part of either tier as it is; `None`: another has taken its place meanwhile, and is read instead."""
+    def _copy_part(self, partition: int, piece: Piece) -> Entry | None:
+        """Copy a part of either tier unchanged; `None`: it was replaced, and must be read."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
@@ -460,35 +457,35 @@ class EmbeddedSink:
 
 
 def _by_partition(staged: Sequence[Staged]) -> dict[int, list[Staged]]:
-    """Return what was staged of each partition, lowest first, in the order in which it may be published."""
-    found: dict[int, list[Staged]] = {partition: [] for partition in sorted({one.partition for one in staged})}
+    """Group the staged ranges by partition, lowest first, in publishing order."""
+    grouped: dict[int, list[Staged]] = {partition: [] for partition in sorted({one.partition for one in staged})}
     for one in sorted(staged, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))):
-        found[one.partition].append(one)
-    return found
+        grouped[one.partition].append(one)
+    return grouped
 
 
 class _Publication:
-    """What of some staged ranges of one partition fits onto its head; decided anew for every head that is found."""
+    """The staged ranges that fit onto one partition's head; computed again for each head."""
 
     def __init__(self, staged: Sequence[Staged]) -> None:
-        self._staged = [(one, [Entry.from_json(kept) for kept in orjson.loads(one.entries)]) for one in staged]
+        self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
         self.gained: OffsetRange | None = None
 
     def check_arrived(self, store: ObjectStore) -> None:
-        """Refuse what was staged in another place than this store."""
+        """Reject parts that were staged in another store."""
         for one, entries in self._staged:
             check_arrived(store, (entry.key for entry in entries), by=one.by)
 
     def extend(self, head: Head, epoch: int) -> Head | None:
-        """Return the head with all that fits."""
+        """Return the head with all ranges that fit."""
         self.gained = None
         published = {entry.key: entry for entry in head.entries}
         added: list[Entry] = []
         end = head.end
         for one, entries in self._staged:
-            there = [published[entry.key] for entry in entries if entry.key in published]
-            if there:
-                self._gain(one.at or OffsetRange(there[0].base, there[-1].last + 1))
+            stored = [published[entry.key] for entry in entries if entry.key in published]
+            if stored:
+                self._gain(one.at or OffsetRange(stored[0].base, stored[-1].last + 1))
             elif one.at is None:
                 added += [entry.placed(end, epoch) for entry in entries]
                 self._gain(OffsetRange(end, end := end + one.records))
@@ -503,33 +500,33 @@ class _Publication:
         self.gained = OffsetRange(min(before.start, offsets.start), max(before.stop, offsets.stop))
 
 
-def _reached(head: Head) -> SinkPosition:
+def _position_of(head: Head) -> SinkPosition:
     if head.source is None:
         return SinkPosition(head.end, None, (), 0)
     return SinkPosition(head.end, head.source["topic_id"], epochs_in(head.source), head.source.get("fetched", 0))
 
 
-def _kept(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:
+def _source_document(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:
     bounds = source.bounds.get(partition)
     epochs = () if bounds is None else bounds.epochs
     return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}
 
 
 def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:
-    """Return parts that are durable as what a task hands to the driver."""
-    kept: list[dict[str, Any]] = [entry.to_json() for entry in entries]
+    """Return stored parts in the form that a task hands to the driver."""
+    documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return Staged(
         partition,
         at,
         records=sum(entry.digest.records for entry in entries),
         stored_bytes=sum(entry.bytes for entry in entries),
         digest=sum((entry.digest.shifted(entry.base) for entry in entries), Digest()),
-        entries=orjson.dumps(kept),
+        entries=orjson.dumps(documents),
     )
 
 
-def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with offsets from 0: their place is known when they are published."""
+def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with offsets from 0; publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

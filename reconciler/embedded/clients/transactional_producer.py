@@ -61,7 +61,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class _Phase(Enum):
-    """What a producer may do next. The value completes "the producer … "."""
+    """State of a producer. The value completes "the producer … "."""
 
     NEW = "has not taken over yet"
     READY = "has no open transaction"
@@ -84,9 +84,9 @@ _NEXT: Final = {
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records are read by `read_committed` readers once it commits, or never. Not shared by threads.
+    """A producer whose records become visible to `read_committed` readers on commit. Not thread-safe.
 
-    Only one producer of a transactional id can write: `init_transactions` fences those before it.
+    Only one producer per transactional id can write: `init_transactions` fences earlier ones.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class TransactionalProducer(Producer):
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         is_lasting: bool = True,
     ) -> None:
-        """Use `EmbeddedCluster.producer`. `is_lasting`: another process may come back under this id."""
+        """Create with `EmbeddedCluster.producer`. `is_lasting`: another process may continue under this id."""
         super().__init__(cluster, delivery_timeout_ms=delivery_timeout_ms)
         transaction_key(transactional_id)
         self._transactional_id = transactional_id
@@ -110,17 +110,17 @@ class TransactionalProducer(Producer):
         self._beginning: tuple[list[Written], str, int] | None = None
         self._offsets: Offsets = {}
         self._tiered: set[str] = set()
-        """Ids of topics whose offsets it commits, and which can be unmounted."""
+        """Ids of tiered topics, which can be unmounted, whose offsets it commits."""
         self._batch: Batch | None = None
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the one producer of the transactional id: what another left open is aborted, or finished if decided.
+        """Become the only producer of the transactional id; an earlier transaction is aborted, or finished if decided.
 
         Raises:
             InvalidNamespaceError: The namespace of the transactional id does not exist.
-            NotAuthorizedError: The principal may not write under it.
-            UserError: The time-out cannot be.
+            NotAuthorizedError: The principal may not use it.
+            UserError: The timeout is invalid.
         """
         catalog = self._cluster.catalog.read()
         check_namespace_of(catalog, self._transactional_id)
@@ -136,7 +136,7 @@ class TransactionalProducer(Producer):
         self._start(_Phase.READY)
 
     def last_batch(self) -> Batch | None:
-        """Return the last batch that was committed under the transactional id; `None`: none was numbered.
+        """Return the last numbered batch committed under the transactional id, or `None`.
 
         Raises:
             ProducerFencedError: Another producer took over.
@@ -146,36 +146,36 @@ class TransactionalProducer(Producer):
         return self._deliver(lambda: check_claimed(store, who, State.EMPTY), "looking for its last batch").batch
 
     def begin(self, batch: Batch | None = None) -> None:
-        """Begin a transaction. It counts as open, for its time-out too, from the first record that is written.
+        """Begin a transaction. Its timeout starts with the first written record.
 
-        `batch` numbers it for `last_batch`, which says after a crash whether it was committed.
+        `batch` is returned by `last_batch` after a crash if the transaction was committed.
         """
         self._check_phase(_Phase.READY)
         self._start(_Phase.OPEN)
         self._batch = batch
 
     def append_parts(self, appends: Sequence[Append]) -> None:
-        """Append parts that others have written, one append a partition, as part of the open transaction.
+        """Append parts written by other tasks, one append per partition, in the open transaction.
 
         Raises:
             ProducerFencedError: Another producer took over.
-            UserError: The topic is gone, or it is a mirror (only its link writes to it).
-            RetryableError: It was not possible in time.
+            UserError: The topic is gone, or is a mirror (only its link writes to it).
+            RetryableError: It did not succeed in time.
         """
         self._check_phase(_Phase.OPEN)
         with self._failing():
             self._before(appends)
             for one in appends:
-                self._gained.setdefault(one.gate.full_name, {})  # here, and not by several threads at once
+                self._gained.setdefault(one.gate.full_name, {})  # Here, because the threads below share it.
             all_side_by_side(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | Committed]) -> None:
-        """Commit a group's next offsets, by (topic, partition), with the transaction: all of it happens, or nothing.
+        """Commit a group's next offsets, by (topic, partition), atomically with the transaction.
 
         Raises:
             InvalidNamespaceError: The group's namespace does not exist.
             NotAuthorizedError: The principal may not read as that group, or not that topic.
-            UserError: A topic or partition does not exist, or an offset cannot be.
+            UserError: A topic or partition does not exist, or an offset is invalid.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
@@ -184,22 +184,22 @@ class TransactionalProducer(Producer):
         for topic in sorted({topic for topic, _ in offsets}):
             who.check(catalog, Operation.READ, Kind.TOPIC, topic)
         places: dict[Place, Committed] = {
-            (topic_shown(who, catalog, topic).id, partition): given
-            if isinstance(given, Committed)
-            else Committed(given)
-            for (topic, partition), given in offsets.items()
+            (topic_shown(who, catalog, topic).id, partition): offset
+            if isinstance(offset, Committed)
+            else Committed(offset)
+            for (topic, partition), offset in offsets.items()
         }
         check_commit(catalog, group, places)
         self._offsets.setdefault(group, {}).update(places)
         self._tiered |= {entry.id for name, _ in offsets if (entry := catalog.topics[name]).tiering is not None}
 
     def commit(self) -> dict[str, Gained]:
-        """Write what was gathered, commit all of it, and return what each partition gained since the last flush.
+        """Write buffered records and commit; return the offsets that each partition gained since the last flush.
 
         Raises:
-            ProducerFencedError: Another producer took over, or the time-out has passed: nothing is committed.
+            ProducerFencedError: Another producer took over, or the timeout has passed: nothing is committed.
             UserError: It has offsets of a topic that is being mounted or unmounted, or was unmounted: abort it.
-            RetryableError: It could not be done in time. Call it again: it goes on where it was, and does it once.
+            RetryableError: It did not finish in time. Call it again: it continues, and commits once.
         """
         gained: dict[str, Gained] = {}
         if self._phase is not _Phase.COMMITTING:
@@ -213,11 +213,11 @@ class TransactionalProducer(Producer):
         return gained
 
     def abort(self) -> None:
-        """Give the transaction up: what it wrote will never be read, its offsets stay a gap.
+        """Abort the transaction: its records are never read, and their offsets stay a gap.
 
         Raises:
-            ProducerFencedError: Another producer took over, which aborted it.
-            RetryableError: It could not be done in time. Call it again.
+            ProducerFencedError: Another producer took over, and aborted it.
+            RetryableError: It did not finish in time. Call it again.
         """
         if self._phase is not _Phase.ABORTING:
             self._check_phase(_Phase.OPEN, _Phase.FAILED)
@@ -231,7 +231,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def transaction(self, batch: Batch | None = None) -> Iterator[Self]:
-        """Begin a transaction, commit it at the end of the block, or abort it where the block raises."""
+        """Begin a transaction; commit it at the end of the block, or abort it on an error."""
         self.begin(batch)
         try:
             yield self
@@ -263,7 +263,7 @@ class TransactionalProducer(Producer):
         self._start(_Phase.READY)
 
     def _check_offsets(self) -> None:
-        """Refuse offsets of a topic that is closed, or may have been unmounted: it travels without them."""
+        """Reject offsets of a topic that is closed or unmounted: it moves without them."""
         if not self._offsets or self._phase is not _Phase.COMMITTING:
             return
         catalog = self._cluster.catalog.read()
@@ -282,7 +282,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Note that something of the transaction was not written: it can only be aborted then."""
+        """On an error, mark the transaction as failed: it can only be aborted."""
         try:
             yield
         except ProducerFencedError:
@@ -293,11 +293,11 @@ class TransactionalProducer(Producer):
             raise
 
     def _before(self, appends: Sequence[Append]) -> None:
-        """Name every partition in the register before anything is appended to it: one swap for all that are new."""
+        """Add new partitions to the register in one swap, before the first append to them."""
         written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
         new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
         if not new:
-            # Heads forget after a day whom they fenced: until then it is enough to have asked the register lately.
+            # Heads forget fenced producers after a day; within it, a recent check of the register is enough.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
                 self._check_wanted()
             return
@@ -312,7 +312,7 @@ class TransactionalProducer(Producer):
             self._open()
 
     def _open(self) -> None:
-        """Open the transaction in the register; also where that was tried before, and no answer came."""
+        """Open the transaction in the register; also retries an unanswered attempt."""
         if self._beginning is not None:
             new, mark, now_ms = self._beginning
             self._identity = self._deliver(
@@ -321,8 +321,8 @@ class TransactionalProducer(Producer):
             self._partitions.update((one.topic_id, one.partition) for one in new)
             self._beginning, self._seen_ms = None, now_ms
 
-    def _doubt(self) -> None:
-        """Keep the epoch: what failed is aborted, and the next transaction has another."""
+    def _handle_failure(self) -> None:
+        """Keep the epoch: a failed transaction is aborted, and the next has another epoch."""
 
     def _check_wanted(self) -> None:
         now_ms = self._cluster.now_ms()
@@ -360,15 +360,12 @@ class TransactionalProducer(Producer):
 
 _CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
-"""A transaction is open only while its publisher swaps heads, and shuts readers out of what comes after it."""
-
-
-# New records from many tasks: each stages parts under fresh names, and one transaction makes all of them readable.
+"""Transactions are open only during the swaps, and hide later records from readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedAppends:
-    """New records of one topic as an `AppendSink`. Picklable, so it holds what a `ClusterContext` is made of."""
+    """New records of one topic as an `AppendSink`, staged by many tasks and published by one transaction. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -380,11 +377,11 @@ class EmbeddedAppends:
 
     @classmethod
     def of(cls, cluster: ClusterContext, full_name: str) -> Self:
-        """Return where new records of a topic go.
+        """Return the sink for new records of a topic.
 
         Raises:
-            NotAuthorizedError: It may not be written to.
-            UserError: It does not exist, is a mirror, or takes no records now.
+            NotAuthorizedError: The caller may not write to it.
+            UserError: It does not exist, is a mirror, or is closed now.
         """
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
@@ -401,34 +398,34 @@ class EmbeddedAppends:
         )
 
     def check_shared(self) -> None:
-        """Refuse a topic that is gone, and a machine that does not see the cluster.
+        """Check that the topic exists and the cluster is visible from this machine.
 
         Raises:
             UserError: The topic is not found from here.
         """
-        found = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
-        check_there(self.store, self.full_name, is_found=found is not None)
+        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        check_there(self.store, self.full_name, is_found=topic is not None)
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
-        """Write the records of one task as parts that nothing names yet; a part of each partition per 128 MiB."""
-        put_ms, course, given = self.now_ms(), Course(Spread(task * RUN)), Digest()
+        """Write one task's records as unnamed parts, one per partition and 128 MiB."""
+        put_ms, course, digest = self.now_ms(), Course(Spread(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
-        for batches in _gathered(conformed(self.full_name, each) for each in records):
-            given = sum(map(_digest_given, batches), given)
+        for batches in _group_batches(conformed(self.full_name, batch) for batch in records):
+            digest = sum(map(_input_digest, batches), digest)
             for append in written([route(self._cluster, self.full_name, batches, course)], put_ms):
                 parts[append.partition] += append.parts
-        runs = {partition: _joined(parts[partition]) for partition in sorted(parts)}
+        runs = {partition: _join_parts(parts[partition]) for partition in sorted(parts)}
         parts_of_all = tuple(staged_parts(partition, None, run) for partition, run in runs.items())
-        return StagedAppend(put_ms, parts_of_all, given)
+        return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append all of it in one transaction, whose register keeps the number of the batch and a sum of its rows."""
+        """Append everything in one transaction, whose register stores the batch number and a checksum of its rows."""
         name = appends_id(self.topic_id, None if batch is None else batch.stream)
-        rows = _rows(staged)
+        rows = _rows_fingerprint(staged)
         if batch is not None and self._is_published(name, batch, rows):
             return False
         appends = self._appends(staged)
-        if not appends:  # It needs no number: where another batch has one, this is compared with that.
+        if not appends:  # It needs no number: a repeated batch is compared with the stored one.
             return True
         producer = TransactionalProducer(
             self._cluster, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
@@ -443,24 +440,24 @@ class EmbeddedAppends:
         return True
 
     def _is_published(self, name: str, batch: NumberedBatch, rows: str) -> bool:
-        """Tell whether a batch was published before; who only repeats one shuts out nobody who goes on."""
-        found = read_transaction(self.store, name)
-        if found is None or not _is_there(batch, rows, found[0].batch):
+        """Whether a batch was published before; a repetition fences no running producer."""
+        existing = read_transaction(self.store, name)
+        if existing is None or not _is_there(batch, rows, existing[0].batch):
             return False
         finish(self.store, self.catalog, name, now_ms=self.now_ms())
         return True
 
     def _appends(self, staged: Sequence[StagedAppend]) -> list[Append]:
-        """Return one append for each partition, in the order of the tasks."""
+        """Return one append per partition, in the order of the tasks."""
         gate = Gate(self.store, self.catalog, self.full_name, self.topic_id, PRODUCERS)
-        put_ms = min((each.put_ms for each in staged), default=0)
+        put_ms = min((task_result.put_ms for task_result in staged), default=0)
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
-        for each in staged:
-            for one in each.parts:
-                entries = [Entry.from_json(kept) for kept in orjson.loads(one.entries)]
+        for task_result in staged:
+            for one in task_result.parts:
+                entries = [Entry.from_json(document) for document in orjson.loads(one.entries)]
                 check_arrived(self.store, (entry.key for entry in entries), by=one.by)
                 parts[one.partition] += entries
-        return [Append(gate, partition, _joined(parts[partition]), put_ms) for partition in sorted(parts)]
+        return [Append(gate, partition, _join_parts(parts[partition]), put_ms) for partition in sorted(parts)]
 
     @property
     def _cluster(self) -> ClusterContext:
@@ -468,10 +465,10 @@ class EmbeddedAppends:
 
 
 def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
-    """Tell whether the last batch of a stream is this one.
+    """Whether the last batch of a stream is this one.
 
     Raises:
-        UserError: It is a later one, so this one may have other rows than what was written under its number; or it has.
+        UserError: The last batch is a later one, or has other rows under the same number.
     """
     if last is None or batch.number > last.number:
         return False
@@ -493,22 +490,22 @@ def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     return True
 
 
-def _rows(staged: Iterable[StagedAppend]) -> str:
-    """Return what tells the rows of a batch from others, in whatever tasks and order they come."""
-    given = sum((each.given for each in staged), Digest())
-    return f"{given.records}-{given.total:032x}"
+def _rows_fingerprint(staged: Iterable[StagedAppend]) -> str:
+    """Return a fingerprint of a batch's rows, independent of tasks and order."""
+    digest = sum((task_result.given for task_result in staged), Digest())
+    return f"{digest.records}-{digest.total:032x}"
 
 
-def _digest_given(batch: pa.RecordBatch) -> Digest:
-    """Return the digest of rows as they were given; all count as offset 0, for their order may change."""
+def _input_digest(batch: pa.RecordBatch) -> Digest:
+    """Return the digest of rows before admission; all count as offset 0, since their order may change."""
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}
     return digest_of(pa.RecordBatch.from_pydict(columns), base=0)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield batches, as many at a time as a producer writes at once."""
+def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Group batches up to a producer's flush size."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -521,8 +518,8 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
         yield waiting
 
 
-def _joined(parts: Iterable[Entry]) -> list[Entry]:
-    """Return parts without gaps between them as one run, numbered from 0."""
+def _join_parts(parts: Iterable[Entry]) -> list[Entry]:
+    """Return the parts as one run without gaps, numbered from 0."""
     joined: list[Entry] = []
     at = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""Transactions: registers of transactional ids, decisions, and finishing them."""
+"""Transactions: registers of transactional ids, decisions, and their completion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 class State(StrEnum):
-    """How far a transaction has come. With `committing` and `aborting` it is decided: what is left is carrying out."""
+    """State of a transaction. `committing` and `aborting` are decided; only their completion remains."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -53,25 +53,25 @@ DECIDED: Final = frozenset({State.COMMITTING, State.ABORTING})
 
 
 class Written(NamedTuple):
-    """A partition that a transaction may have written to; `full_name` is what its topic was called then."""
+    """A partition that a transaction may have written to; `full_name` is the topic's name at that time."""
 
     topic_id: str
     full_name: str
     partition: int
 
     @classmethod
-    def from_json(cls, kept: list[Any]) -> Written:
-        """Read it back."""
-        written = cls(*kept)
+    def from_json(cls, document: list[Any]) -> Written:
+        """Parse its JSON."""
+        written = cls(*document)
         check_texts(written.topic_id, written.full_name)
         check_numbers(written.partition)
         return written
 
 
 class Batch(NamedTuple):
-    """A batch that was committed: the number its user gave it, and what tells its rows from others.
+    """A committed batch: the user's number, and a fingerprint of its rows.
 
-    `rows` is `None` where it was written before that was kept.
+    `rows` is `None` if an earlier version wrote it.
     """
 
     number: int
@@ -79,12 +79,12 @@ class Batch(NamedTuple):
 
 
 Offsets = dict[str, dict["Place", Committed]]
-"""By group: the offsets that are committed with the transaction."""
+"""By group: offsets committed with the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is known of a transactional id. The epoch of its producer is that of the register."""
+    """State of a transactional id. The register's epoch is its producer's."""
 
     producer_id: str
     timeout_ms: int
@@ -93,10 +93,10 @@ class Transaction:
     offsets: Offsets = field(default_factory=dict)
     began_ms: int = 0
     batch: Batch | None = None
-    """The last batch that was committed, where its user numbers them: for as long as the register is there."""
+    """Last numbered batch that was committed."""
 
     def emptied(self) -> Transaction:
-        """Return it with nothing open."""
+        """Return it without an open transaction."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
     def widened(self, partitions: Iterable[Written]) -> Transaction:
@@ -104,47 +104,47 @@ class Transaction:
         return replace(self, partitions=tuple(dict.fromkeys((*self.partitions, *partitions))))
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Tell whether it has been open for too long."""
+        """Whether it is open beyond its timeout."""
         return self.state is State.ONGOING and now_ms - self.began_ms > self.timeout_ms
 
     def to_json(self) -> Json:
-        """Return what the register keeps."""
-        kept: Json = {
+        """Return the register's JSON."""
+        document: Json = {
             "producer_id": self.producer_id,
             "state": self.state,
             "partitions": [list(one) for one in self.partitions],
-            "offsets": {group: _rows(offsets) for group, offsets in self.offsets.items()},
+            "offsets": {group: _offset_rows(offsets) for group, offsets in self.offsets.items()},
             "timeout_ms": self.timeout_ms,
             "began_ms": self.began_ms,
         }
         if self.batch is not None:
-            kept["batch"] = self.batch.number
+            document["batch"] = self.batch.number
             if self.batch.rows is not None:
-                kept["batch_rows"] = self.batch.rows
-        return kept
+                document["batch_rows"] = self.batch.rows
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> Transaction:
-        """Read it back."""
+    def from_json(cls, document: Json) -> Transaction:
+        """Parse the register's JSON."""
         return cls(
-            producer_id=kept["producer_id"],
-            timeout_ms=kept["timeout_ms"],
-            state=State(kept["state"]),
-            partitions=tuple(map(Written.from_json, kept["partitions"])),
-            offsets={group: _placed(rows) for group, rows in kept["offsets"].items()},
-            began_ms=kept["began_ms"],
-            batch=Batch(kept["batch"], kept.get("batch_rows")) if "batch" in kept else None,
+            producer_id=document["producer_id"],
+            timeout_ms=document["timeout_ms"],
+            state=State(document["state"]),
+            partitions=tuple(map(Written.from_json, document["partitions"])),
+            offsets={group: _offsets_from_rows(rows) for group, rows in document["offsets"].items()},
+            began_ms=document["began_ms"],
+            batch=Batch(document["batch"], document.get("batch_rows")) if "batch" in document else None,
         )
 
 
-def _rows(offsets: Mapping[Place, Committed]) -> list[list[Any]]:
+def _offset_rows(offsets: Mapping[Place, Committed]) -> list[list[Any]]:
     return [
         [*place, one.offset, one.metadata, one.at_ms, *([] if one.epoch is None else [one.epoch])]
         for place, one in sorted(offsets.items())
     ]
 
 
-def _placed(rows: list[list[Any]]) -> dict[Place, Committed]:
+def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, Committed]:
     placed: dict[Place, Committed] = {}
     for topic_id, partition, offset, metadata, at_ms, *epoch in rows:
         check_texts(topic_id, metadata)
@@ -153,19 +153,16 @@ def _placed(rows: list[list[Any]]) -> dict[Place, Committed]:
     return placed
 
 
-# What a head becomes once a transaction is committed or aborted. Pure.
-
-
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A transaction that is committed or aborted. `epoch` is the producer's since then: the transaction was before."""
+    """A committed or aborted transaction. `epoch` is the producer's since the decision; the transaction's is lower."""
 
     transactional_id: str
     transaction: Transaction
     epoch: int
 
     def settled(self, head: Head, now_ms: int) -> Head | None:
-        """Return a head without the open transaction, closed to the producer's epochs before; `None`: it is so."""
+        """Return a head without the open transaction, fenced against earlier epochs; `None` if it is already."""
         name = self._open_in(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
@@ -176,16 +173,16 @@ class Decided:
         if name is None:
             return fenced
         others = {other: opened for other, opened in head.transactions.items() if other != self.transactional_id}
-        return replace(fenced, entries=tuple(self._kept(head, name)), transactions=others)
+        return replace(fenced, entries=tuple(self._remaining_entries(head, name)), transactions=others)
 
     def dropped(self, head: Head) -> list[str]:
-        """Return the keys of the parts that nobody will read."""
+        """Return the keys of aborted parts."""
         name = self._open_in(head)
         if name is None or self.transaction.state is not State.ABORTING:
             return []
         return [entry.key for entry in head.entries if entry.txn == name]
 
-    def _kept(self, head: Head, name: str) -> Iterator[Entry]:
+    def _remaining_entries(self, head: Head, name: str) -> Iterator[Entry]:
         for entry in head.entries:
             if entry.txn != name:
                 yield entry
@@ -193,34 +190,27 @@ class Decided:
                 yield replace(entry, txn=None)
 
     def _open_in(self, head: Head) -> str | None:
-        """Return what entries of this transaction are marked with, where it is open in a partition."""
+        """Return the mark of this transaction's entries, if it is open in the partition."""
         opened = head.transactions.get(self.transactional_id)
         if opened is None or opened["epoch"] >= self.epoch:
             return None
         return f"{self.transactional_id}/{opened['epoch']}"
 
 
-# Carrying out what is decided of transactions: by their producer, by who takes over, by `run`, or by all at once.
-#
-# Commit: each head drops the marks, then group offsets are committed, then the register is empty. Abort: each head
-# drops the transaction's entries, whose offsets stay a gap, then their objects are deleted. Both write the new epoch
-# into every head, so that a late append of the old one is refused. Every step may be done again.
-
-
 def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
     """Return the register of a transactional id.
 
     Raises:
-        UserError: No transactional id can have that name.
+        UserError: The id is invalid.
     """
     return Register(store, transaction_key(transactional_id), format="reconciler.transaction/1", shape=SHAPE)
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return what is known of a transactional id, and its epoch; `None` where nobody ever claimed it.
+    """Return the state and epoch of a transactional id; `None` if it was never claimed.
 
     Raises:
-        UserError: It is damaged.
+        UserError: Its register is damaged.
     """
     register = transaction_register(store, transactional_id)
     held = register.read()
@@ -228,7 +218,7 @@ def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transac
 
 
 def transaction_of(register: Register, held: ReadRegister) -> Transaction:
-    """Read a transaction back.
+    """Parse a transaction.
 
     Raises:
         UserError: It is damaged.
@@ -237,10 +227,10 @@ def transaction_of(register: Register, held: ReadRegister) -> Transaction:
 
 
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
-    """Finish what is decided and abort what has been open for too long; return how many transactions it was.
+    """Complete decided transactions and abort overdue ones; return their number.
 
     Raises:
-        ReconcilerError: One of them could not be finished; the others are.
+        ReconcilerError: One could not be completed; the others are.
     """
     finished, failed = 0, None
     idle: list[Listed] = []
@@ -249,15 +239,15 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
         if transactional_id is None:
             continue
         try:
-            found = read_transaction(store, transactional_id)
-            if found is not None and found[0].is_overdue(now_ms):
-                abort(store, transactional_id, found[1])
+            existing = read_transaction(store, transactional_id)
+            if existing is not None and existing[0].is_overdue(now_ms):
+                abort(store, transactional_id, existing[1])
             finished += finish(store, catalog, transactional_id, now_ms=now_ms)
-            if found is not None and found[0].state is State.EMPTY:
+            if existing is not None and existing[0].state is State.EMPTY:
                 idle.append(listed)
         except ReconcilerError as error:
             failed = failed or error
-    _delete_left(store, catalog, idle)
+    _delete_unused(store, catalog, idle)
     if failed is not None:
         raise failed
     return finished
@@ -271,34 +261,31 @@ def finish_offsets(
     *,
     may_go_on: Callable[[], None],
 ) -> None:
-    """Carry out what is decided of transactions that commit offsets of these topics: a GET for each transactional id.
+    """Complete decided transactions that commit offsets of these topics: a GET per transactional id.
 
-    `may_go_on` is asked before each of them.
+    `may_go_on` is called before each.
 
     Raises:
-        ReconcilerError: One of them could not be finished.
+        ReconcilerError: One could not be completed.
     """
-    names = [name for each in store.list(TRANSACTIONS) if (name := transactional_id_of_key(each.key)) is not None]
-    found = side_by_side(lambda name: read_transaction(store, name), names, name="transactions")
-    for name, kept in zip(names, found, strict=True):
-        places = () if kept is None else (place for places in kept[0].offsets.values() for place in places)
+    names = [name for listed in store.list(TRANSACTIONS) if (name := transactional_id_of_key(listed.key)) is not None]
+    states = side_by_side(lambda name: read_transaction(store, name), names, name="transactions")
+    for name, state in zip(names, states, strict=True):
+        places = () if state is None else (place for places in state[0].offsets.values() for place in places)
         if any(topic_id in topic_ids for topic_id, _ in places):
             may_go_on()
             finish(store, catalog, name, now_ms=now_ms)
-
-
-# Ids of appends that many tasks stage (`EmbeddedAppends`): one for each stream into a topic, one for each other write.
 
 
 _APPENDS: Final = "topic-log-"
 _ONCE: Final = "once-"
 _TOPIC_ID: Final = 36
 _LEFT_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's own clock. No producer waits for so long between taking a register over and using it."""
+"""By the store's clock. No producer waits that long between claiming and using a register."""
 
 
 def appends_id(topic_id: str, stream: str | None) -> str:
-    """Return the transactional id of a stream into a topic; of a write that nobody repeats it is a fresh one."""
+    """Return the transactional id of a stream into a topic, or a fresh one for a single write (`EmbeddedAppends`)."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
@@ -306,26 +293,26 @@ def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
     """Return the last batch of every stream into a topic.
 
     Raises:
-        UserError: The register of one is damaged.
+        UserError: A register is damaged.
     """
-    prefix, found = f"{_APPENDS}{topic_id}-", {}
+    prefix, batches = f"{_APPENDS}{topic_id}-", {}
     for listed in store.list(transaction_key(prefix).removesuffix(".json")):
         name = transactional_id_of_key(listed.key)
-        kept = None if name is None else read_transaction(store, name)
-        if name is not None and kept is not None and kept[0].batch is not None:
-            found[name.removeprefix(prefix)] = kept[0].batch
-    return found
+        state = None if name is None else read_transaction(store, name)
+        if name is not None and state is not None and state[0].batch is not None:
+            batches[name.removeprefix(prefix)] = state[0].batch
+    return batches
 
 
 def bring_batch(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
-    """Let a stream into a topic go on after the batch that was its last one elsewhere, unless it has gone on here."""
+    """Continue a stream after its last batch from elsewhere, unless it has a register already."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
     register = transaction_register(store, appends_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
-def _delete_left(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[Listed]) -> None:
-    """Delete registers of appends that nobody comes back to: the topic is gone, or the write was one that failed."""
+def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[Listed]) -> None:
+    """Delete registers of unused appends: the topic is gone, or a single write failed."""
     old_ms = store.clock_ms() - _LEFT_MS
     ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
@@ -340,24 +327,20 @@ def _delete_left(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[Li
 
 
 def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
-    """Decide that what is open in an epoch is aborted; nothing is done where that epoch is over."""
+    """Decide to abort the open transaction of an epoch, unless that epoch is over."""
     register = transaction_register(store, transactional_id)
 
     def change(held: ReadRegister | None) -> dict[str, Any] | None:
         if held is None or held.epoch != epoch:
             return None
-        found = transaction_of(register, held)
-        return replace(found, state=State.ABORTING).to_json() if found.state is State.ONGOING else None
+        transaction = transaction_of(register, held)
+        return replace(transaction, state=State.ABORTING).to_json() if transaction.state is State.ONGOING else None
 
     register.update(change, mark=fresh_mark(), raises_epoch=True)
 
 
 def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
-    """Carry out what is decided of a transactional id, if anything is; say whether it was.
-
-    Raises:
-        LostRaceError: Others were faster every time.
-    """
+    """Complete the decided transaction of a transactional id; return whether there was one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     decided = None if held is None else decided_in(register, held)
@@ -368,14 +351,19 @@ def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, 
 
 
 def decided_in(register: Register, held: ReadRegister) -> Decided | None:
-    """Return what is to be carried out, where something is."""
-    found = transaction_of(register, held)
+    """Return the decision to complete, or `None`."""
+    transaction = transaction_of(register, held)
     transactional_id = transactional_id_of_key(register.key) or ""
-    return Decided(transactional_id, found, held.epoch) if found.state in DECIDED else None
+    return Decided(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
 
 
 def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Decided, *, now_ms: int) -> None:
-    """Bring every partition in line with what is decided, commit the offsets, and empty the register."""
+    """Complete a decision: update every partition, commit the offsets, and empty the register. Repeatable.
+
+    Commit removes the marks in each head; abort removes the entries, then their objects, and their offsets stay a
+    gap.
+    Both write the new epoch into every head, which rejects late appends of the old one.
+    """
     for written in decided.transaction.partitions:
         _Partition(store, catalog, decided, written, now_ms).carry_out()
     _commit_offsets(store, catalog, decided, now_ms)
@@ -384,8 +372,8 @@ def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Decided, *,
     def empty(held: ReadRegister | None) -> dict[str, Any] | None:
         if held is None or held.epoch != decided.epoch:
             return None
-        found = transaction_of(register, held)
-        return None if found.state is State.EMPTY else found.emptied().to_json()
+        transaction = transaction_of(register, held)
+        return None if transaction.state is State.EMPTY else transaction.emptied().to_json()
 
     register.update(empty, mark=fresh_mark())
 
@@ -401,7 +389,7 @@ class _Partition:
     now_ms: int
 
     def carry_out(self) -> None:
-        """Bring it in line, be it never written, or gone with its topic."""
+        """Update the partition, even if it was never written or is gone."""
         was_there, dropped = False, list[str]()
 
         def change(head: Head) -> Head | None:
@@ -416,7 +404,7 @@ class _Partition:
         self.store.delete(dropped)
 
     def _fence(self) -> None:
-        """Make the head of what was never written, so that nobody late makes it; not where the topic is gone."""
+        """Create the head of an unwritten partition, so that no late append does; not if the topic is gone."""
         topic = self._topic()
         if topic is None:
             return
@@ -431,7 +419,7 @@ class _Partition:
             after = self._topic()
             if after is not None and writer_of(after) == gate.writer:
                 raise
-            if after is not None:  # A migration took it, or let go of it, meanwhile: the head is there all the same.
+            if after is not None:  # A migration took or released it, so the head exists.
                 self.carry_out()
 
     def _topic(self) -> TopicEntry | None:
@@ -441,19 +429,13 @@ class _Partition:
 def _commit_offsets(store: ObjectStore, catalog: CatalogRegister, decided: Decided, now_ms: int) -> None:
     if decided.transaction.state is not State.COMMITTING or not decided.transaction.offsets:
         return
-    # Whoever is slow must not set back what the group committed since: the register says whether it is still to do.
-    found = read_transaction(store, decided.transactional_id)
-    if found is None or found[1] != decided.epoch or found[0].state is not State.COMMITTING:
+    # A slow process must not reset later commits: the register shows whether this is still to do.
+    current = read_transaction(store, decided.transactional_id)
+    if current is None or current[1] != decided.epoch or current[0].state is not State.COMMITTING:
         return
     mark = f"{decided.transaction.producer_id}-{decided.epoch}"
     for group, offsets in decided.transaction.offsets.items():
         put_offsets(store, catalog, group, offsets, mark=mark, now_ms=now_ms)
-
-
-# The register of a transactional id: claimed, widened and decided, each by one swap.
-#
-# Its epoch is that of the producer: to claim it, to begin and to decide raise it, so that whoever held it before can do
-# nothing more. Nothing is appended to a partition that the register does not name yet.
 
 
 MAX_TIMEOUT_MS: Final = 900_000
@@ -463,12 +445,15 @@ MAX_TIMEOUT_MS: Final = 900_000
 def claim(
     store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, delivery: Delivery
 ) -> Identity:
-    """Become the one producer of a transactional id: what was open is aborted, what was decided is finished.
+    """Become the only producer of a transactional id: an open transaction is aborted, a decided one completed.
+
+    The register's epoch is the producer's: claiming, beginning and deciding raise it, which fences earlier
+    producers.
 
     Raises:
-        UserError: The id or the time-out cannot be, or its register is damaged.
-        ProducerFencedError: Another one claimed it at the same time.
-        RetryableError: It was not possible in time.
+        UserError: The id or the timeout is invalid, or its register is damaged.
+        ProducerFencedError: Another producer claimed it at the same time.
+        RetryableError: It did not succeed in time.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), fresh_mark()
@@ -479,11 +464,11 @@ def claim(
         if held is None:
             epoch = 1
             return Transaction(producer_id, timeout_ms).to_json()
-        found = transaction_of(register, held)
-        if found.state is not State.EMPTY:
+        transaction = transaction_of(register, held)
+        if transaction.state is not State.EMPTY:
             return None
-        producer_id, epoch = found.producer_id, held.epoch + 1
-        return replace(found.emptied(), timeout_ms=timeout_ms).to_json()
+        producer_id, epoch = transaction.producer_id, held.epoch + 1
+        return replace(transaction.emptied(), timeout_ms=timeout_ms).to_json()
 
     def attempt() -> ReadRegister | None:
         while True:
@@ -500,28 +485,28 @@ def claim(
 
 
 def begin(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str, now_ms: int) -> Identity:
-    """Open a transaction that may write to some partitions, and return who writes there: the next epoch.
+    """Open a transaction with its first partitions, and return the identity of the next epoch.
 
     Raises:
-        ProducerFencedError: Somebody took over.
+        ProducerFencedError: Another producer took over.
     """
 
-    def opened(found: Transaction) -> Transaction:
-        return replace(found.emptied(), state=State.ONGOING, partitions=tuple(partitions), began_ms=now_ms)
+    def opened(transaction: Transaction) -> Transaction:
+        return replace(transaction.emptied(), state=State.ONGOING, partitions=tuple(partitions), began_ms=now_ms)
 
-    return _raised(store, who, {State.EMPTY}, opened, mark=mark)
+    return _raise_epoch(store, who, {State.EMPTY}, opened, mark=mark)
 
 
 def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str) -> None:
-    """Let an open transaction write to more partitions.
+    """Add partitions to an open transaction, before anything is appended to them.
 
     Raises:
-        ProducerFencedError: Somebody took over, or aborted it for its time-out.
+        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
     """
     register = _register_of(store, who)
 
     def change(held: ReadRegister | None) -> dict[str, Any]:
-        return _mine(register, held, who, {State.ONGOING}).widened(partitions).to_json()
+        return _owned_transaction(register, held, who, {State.ONGOING}).widened(partitions).to_json()
 
     _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
 
@@ -536,64 +521,63 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     batch: Batch | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Decided | None:
-    """Decide a transaction: from here on it is committed, or aborted, whatever happens. Return what is to be done.
+    """Decide to commit or abort a transaction; return what to complete.
 
-    `batch` says which batch of its user's is committed; the register keeps it. `check` may refuse to decide: it is
-    asked before each swap.
-
-    Doing it again with the same mark is harmless; `None`: somebody has carried it out in the meantime.
+    `batch` is stored as the last committed batch. `check` is called before each swap and may raise. Repeating with
+    the
+    same mark is safe; `None`: another process has completed it.
 
     Raises:
-        ProducerFencedError: Somebody took over, or aborted it for its time-out.
+        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
     """
     register = _register_of(store, who)
 
     def change(held: ReadRegister | None) -> dict[str, Any]:
-        found = _mine(register, held, who, {State.EMPTY, State.ONGOING})
+        transaction = _owned_transaction(register, held, who, {State.EMPTY, State.ONGOING})
         check()
-        numbered = found if batch is None else replace(found, batch=batch)
+        numbered = transaction if batch is None else replace(transaction, batch=batch)
         return replace(numbered, state=state, offsets=offsets).to_json()
 
     held = register.update(change, mark=mark, raises_epoch=True)
-    found = None if held is None else decided_in(register, held)
-    return found if found is not None and found.epoch == who.epoch + 1 else None
+    transaction = None if held is None else decided_in(register, held)
+    return transaction if transaction is not None and transaction.epoch == who.epoch + 1 else None
 
 
 def check_claimed(store: ObjectStore, who: Identity, state: State = State.ONGOING) -> Transaction:
-    """Return what is known of a transactional id; refuse to go on where another producer took over.
+    """Return the state of a transactional id that this producer still owns.
 
     Raises:
-        ProducerFencedError: Somebody did.
+        ProducerFencedError: Another producer took over.
     """
     register = _register_of(store, who)
-    return _mine(register, register.read(), who, {state})
+    return _owned_transaction(register, register.read(), who, {state})
 
 
-def _raised(
+def _raise_epoch(
     store: ObjectStore, who: Identity, states: set[State], change: Callable[[Transaction], Transaction], *, mark: str
 ) -> Identity:
     register = _register_of(store, who)
 
     def changed(held: ReadRegister | None) -> dict[str, Any]:
-        return change(_mine(register, held, who, states)).to_json()
+        return change(_owned_transaction(register, held, who, states)).to_json()
 
     held = register.update(changed, mark=mark, raises_epoch=True)
     _check_mine(who.transactional_id, who.epoch + 1, held)
     return replace(who, epoch=who.epoch + 1)
 
 
-def _mine(register: Register, held: ReadRegister | None, who: Identity, states: set[State]) -> Transaction:
-    """Return what the register holds, if it is still as its producer left it."""
+def _owned_transaction(register: Register, held: ReadRegister | None, who: Identity, states: set[State]) -> Transaction:
+    """Return the register's state, if it is unchanged since its producer's last swap."""
     if held is None or held.epoch != who.epoch:
         raise _fenced(who.transactional_id)
-    found = transaction_of(register, held)
-    if found.producer_id != who.producer_id or found.state not in states:
+    transaction = transaction_of(register, held)
+    if transaction.producer_id != who.producer_id or transaction.state not in states:
         raise _fenced(who.transactional_id)
-    return found
+    return transaction
 
 
 def _check_mine(transactional_id: str | None, epoch: int, held: ReadRegister | None) -> None:
-    # A swap that landed without an answer is known by its mark; by then somebody may have taken over.
+    # A swap without an answer is recognised by its mark; another producer may have taken over since.
     if held is None or held.epoch != epoch:
         raise _fenced(transactional_id)
 

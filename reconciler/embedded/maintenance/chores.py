@@ -38,87 +38,76 @@ _COST: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """One partition that is to be rolled, uploaded, compacted or merged, and about how many stored bytes that reads."""
+    """One partition to roll, upload, compact or merge, with the approximate stored bytes to read."""
 
     partition: Partition
     bytes: int
     offsets: OffsetRange | None = None
-    """Of an upload and of a merge: what of the partition."""
+    """Range of an upload or merge."""
     keys: int = 0
-    """Of a compaction: at most so many keys are to be learned."""
+    """Upper bound of the keys to learn in a compaction."""
 
     @property
     def cost(self) -> int:
-        """How much of a round it takes, in bytes: its own, and a few requests and a swap."""
+        """Share of a round in bytes: its own plus a few requests and a swap."""
         return self.bytes + _COST
 
 
 class Costly(Protocol):
-    """A piece of work that says how much of a round it takes, in bytes."""
+    """Work with a cost in bytes."""
 
     @property
     def cost(self) -> int:
-        """Return it."""
+        """Return the cost."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A partition that could not be written anew; the others stand for themselves."""
+    """A partition that failed; others are unaffected."""
 
     partition: Partition
     error: ReconcilerError
 
 
-# What a task does with partitions that are to be rolled, uploaded, compacted or merged, wherever it runs.
-
-
 _THREADS: Final = 4
-"""Arrow decodes and encodes beside Python; more would only take memory."""
+"""Arrow works outside the interpreter lock; more threads only take memory."""
 _ROUND_BYTES: Final = 256 * 1024 * 1024
 _TOGETHER: Final = 16
 
 
 @dataclass(frozen=True)
 class ChoreTask:
-    """Writes what is to take the place of parts, under fresh names; publishes nothing. Picklable."""
+    """Writes replacements of parts under fresh keys, without publishing. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
     cluster_id: str
     job: Job
     now_ms: int
-    """The present, as the driver has it."""
+    """Time of the driver."""
     remote: RemoteTier | None = None
 
     def __call__(self, chores: Iterable[Chore]) -> Iterator[Rewritten | Uploaded | Refused]:
-        """Do one task: look at each partition as it is now, and write what its configs ask for.
-
-        Raises:
-            UserError: The cluster, or its object storage, is not seen from this machine.
-        """
+        """Process each partition as it is now, and write what its configs require."""
         catalog = self._shared_catalog()
         names = {entry.id: name for name, entry in catalog.topics.items()}
-        is_here = self._is_here()
+        is_here = self._is_same_cluster()
         for chore in chores:
             check_shared(self.store, chore.partition.full_name, is_found=is_here)
             full_name = names.get(chore.partition.topic_id)
             if full_name is None:
-                continue  # It was deleted meanwhile.
+                continue  # It was deleted.
             try:
-                found = self._done(catalog, full_name, chore)
+                outcome = self._process(catalog, full_name, chore)
             except ReconcilerError as error:
                 yield Refused(chore.partition, error)
             else:
-                if found is not None:
-                    yield found
+                if outcome is not None:
+                    yield outcome
 
     def cleaning(self, chore: Chore) -> tuple[Compaction, Cleaning] | None:
-        """Return what a compaction goes over, for one that takes several tasks; `None`: nothing is to be done.
-
-        Raises:
-            UserError: As of a call; or a part is damaged.
-        """
+        """Return the input of a compaction that is split over several tasks, or `None`."""
         catalog = self._shared_catalog()
         self.check_shared(chore)
         names = {entry.id: name for name, entry in catalog.topics.items()}
@@ -128,16 +117,12 @@ class ChoreTask:
             return None
         policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
         compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
-        found = compaction.cleaning(head, now_ms=self.now_ms)
-        return None if found is None else (compaction, found)
+        scope = compaction.cleaning(head, now_ms=self.now_ms)
+        return None if scope is None else (compaction, scope)
 
     def check_shared(self, chore: Chore) -> None:
-        """Return if the cluster is seen from this machine.
-
-        Raises:
-            UserError: It is not.
-        """
-        check_shared(self.store, chore.partition.full_name, is_found=self._is_here())
+        """Check that the cluster is visible from this machine."""
+        check_shared(self.store, chore.partition.full_name, is_found=self._is_same_cluster())
 
     def _shared_catalog(self) -> Catalog:
         catalog = self.catalog.read()
@@ -145,19 +130,19 @@ class ChoreTask:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
         return catalog
 
-    def _is_here(self) -> bool:
+    def _is_same_cluster(self) -> bool:
         return read_cluster_id(self.store) == self.cluster_id
 
-    def _done(self, catalog: Catalog, full_name: str, chore: Chore) -> Rewritten | Uploaded | None:
+    def _process(self, catalog: Catalog, full_name: str, chore: Chore) -> Rewritten | Uploaded | None:
         policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
 
         def done() -> Rewritten | Uploaded | None:
             head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
-            return None if head is None else self._of(head, chore, policy, rules)
+            return None if head is None else self._run_job(head, chore, policy, rules)
 
         return look_again(done)
 
-    def _of(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
+    def _run_job(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
         match self.job:
             case "roll":
                 return rolled(self.store, head, chore.partition, policy, rules)
@@ -165,7 +150,7 @@ class ChoreTask:
                 compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
                 return compaction.compacted(head, now_ms=self.now_ms)
             case "upload" | "reupload":
-                return self._uploaded(head, chore, policy, rules)
+                return self._upload(head, chore, policy, rules)
             case "merge":
                 if self.remote is None or chore.offsets is None:
                     return None
@@ -173,7 +158,7 @@ class ChoreTask:
             case _:
                 assert_never(self.job)
 
-    def _uploaded(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
+    def _upload(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
         if self.remote is None or chore.offsets is None or policy.tiering is None or not policy.tiering.uploads:
             return None
         upload = Upload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)
@@ -184,22 +169,22 @@ class ChoreTask:
 
 
 def do_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
-    """Do chores in a few threads of this process, and yield what came of them in rounds."""
+    """Run chores in a few threads of this process, and yield the results in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in rounds_of(chores, _ROUND_BYTES):
-            done = threads.map(lambda together: list(task(together)), _together(taken))
+            done = threads.map(lambda together: list(task(together)), _group_chores(taken))
             yield [one for outcomes in done for one in outcomes]
 
 
-def _together(chores: Sequence[W]) -> Iterator[Sequence[W]]:
-    """Yield chores a few at a time: each task reads the catalog, and looks whether it is in the right place, once."""
+def _group_chores(chores: Sequence[W]) -> Iterator[Sequence[W]]:
+    """Group chores, so that each task reads the catalog once."""
     size = max(1, min(_TOGETHER, len(chores) // _THREADS))
     for at in range(0, len(chores), size):
         yield chores[at : at + size]
 
 
 def rounds_of(chores: Iterable[W], cost: int) -> Iterator[list[W]]:
-    """Yield chores in order, as many at a time as `cost` allows, always at least one."""
+    """Yield chores in order, as many as `cost` allows, at least one."""
     taken: list[W] = []
     left = cost
     for chore in chores:

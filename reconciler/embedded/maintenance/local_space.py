@@ -1,7 +1,7 @@
-"""Local space: evict uploaded data over capacity, and apply local retention.
+"""Local space: evict uploaded data above capacity, and apply local retention.
 
-It is looked at every `retention_local_trim_interval`, where the cluster has tiered topics and a limit. How much each
-partition takes is remembered with the hint of its head, so only heads that have changed are read.
+Checked every `retention_local_trim_interval` if the cluster has tiered topics and a limit. Sizes are remembered with
+the heads' hints, so that only changed heads are read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _JOB: Final = "space"
 
 @dataclass(frozen=True, slots=True)
 class Trimming:
-    """Holds the local data of a cluster to its capacity, once."""
+    """Reduces the local data of a cluster to its capacity, once."""
 
     retaining: Retaining
     heads: HeadCache
@@ -60,7 +60,7 @@ class Trimming:
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
 
     def trim(self, tended: MaintenanceResult) -> None:
-        """Let go of what is too much; what cannot be looked at is told, and the others are."""
+        """Evict the excess; failed partitions are reported."""
         catalog, cluster_id = self.retaining.catalog.known(), self.retaining.cluster_id
         properties = catalog.cluster.properties
         policies = _Policies(catalog, cluster_id)
@@ -74,72 +74,76 @@ class Trimming:
         interval_ms = int(property_of(properties, "retention_local_trim_interval") or 0)
         if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
             return
-        lying = list(policies.lying(self.heads.listed(self.retaining.store, _JOB)))
-        excess = self._used(lying, survey, tended) - capacity
+        partitions = list(policies.existing_partitions(self.heads.listed(self.retaining.store, _JOB)))
+        excess = self._measure(partitions, survey, tended) - capacity
         if excess > 0:
             closed = {topic.id for topic in catalog.topics.values() if is_closed(topic)}
-            excess -= self._freed([one for one in lying if self._may_leave(one, closed)], excess, tended)
+            excess -= self._evict_oldest(
+                [partition for partition in partitions if self._may_leave(partition, closed)], excess, tended
+            )
         if excess <= 0:
             survey.notes |= {"at_ms": now_ms, "capacity": capacity}
         survey.end()
 
-    def _may_leave(self, lying: SurveyedPartition, closed: Container[str]) -> bool:
-        """Tell whether anything of a partition may; of what is being mounted or unmounted nothing does."""
-        is_held = lying.partition.topic_id in closed
-        return lying.policy.evicts and not is_held and self.is_wanted(lying.partition.full_name)
+    def _may_leave(self, surveyed: SurveyedPartition, closed: Container[str]) -> bool:
+        """Whether a partition may be evicted; not while it is being mounted or unmounted."""
+        is_held = surveyed.partition.topic_id in closed
+        return surveyed.policy.evicts and not is_held and self.is_wanted(surveyed.partition.full_name)
 
-    def _used(self, lying: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
-        """Return how many bytes all partitions take locally; only heads that have changed are read."""
+    def _measure(self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
+        """Return the local bytes of all partitions; only changed heads are read."""
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 
-        def used(one: SurveyedPartition) -> int:
-            row = before.get(one.key)
-            if row is not None and row[0] == one.hint:
+        def used(partition: SurveyedPartition) -> int:
+            row = before.get(partition.key)
+            if row is not None and row[0] == partition.hint:
                 return int(row[1])
             try:
-                head = self.heads.read(store, one)
+                head = self.heads.read(store, partition)
                 return 0 if head is None else live_bytes(store, head)
             except ReconcilerError as error:
-                tended.fail(one.partition, error)
+                tended.fail(partition.partition, error)
                 return 0
 
-        found = list(side_by_side(used, lying, name="space"))
+        sizes = list(side_by_side(used, partitions, name="space"))
         survey.notes["used"] = {
-            one.key: [one.hint, size] for one, size in zip(lying, found, strict=True) if not one.is_changed
+            partition.key: [partition.hint, size]
+            for partition, size in zip(partitions, sizes, strict=True)
+            if not partition.is_changed
         }
-        return sum(found)
+        return sum(sizes)
 
-    def _freed(self, lying: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
-        """Evict what is oldest, and return how many bytes that freed."""
+    def _evict_oldest(self, partitions: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
+        """Evict the oldest segments, and return the bytes freed."""
 
-        def look(one: SurveyedPartition) -> Evictable:
+        def look(partition: SurveyedPartition) -> Evictable:
             try:
-                head = self.heads.read(self.retaining.store, one)
-                return Evictable() if head is None else self.retaining.evictable(one, head)
+                head = self.heads.read(self.retaining.store, partition)
+                return Evictable() if head is None else self.retaining.evictable(partition, head)
             except ReconcilerError as error:
-                tended.fail(one.partition, error)
+                tended.fail(partition.partition, error)
                 return Evictable()
 
-        found = list(side_by_side(look, lying, name="space"))
+        candidates = list(side_by_side(look, partitions, name="space"))
         chosen = [
-            (one, each.segments[:count])
-            for one, each, count in zip(lying, found, first_to_go(found, excess), strict=True)
+            (partition, candidate.segments[:count])
+            for partition, candidate, count in zip(partitions, candidates, first_to_go(candidates, excess), strict=True)
             if count
         ]
 
-        def leave(each: tuple[SurveyedPartition, Sequence[Segment]]) -> int:
-            one, segments = each
+        def leave(candidate: tuple[SurveyedPartition, Sequence[Segment]]) -> int:
+            partition, segments = candidate
             try:
-                gone = evict(self.retaining.store, one.partition, segments)
+                gone = evict(self.retaining.store, partition.partition, segments)
             except ReconcilerError as error:
-                tended.fail(one.partition, error)
+                tended.fail(partition.partition, error)
                 return 0
             return 0 if gone is None else gone.bytes
 
         freed = 0
-        for (one, _), size in zip(chosen, side_by_side(leave, chosen, name="space"), strict=True):
-            self.heads.changed(one.partition)
+        for (partition, _), size in zip(chosen, side_by_side(leave, chosen, name="space"), strict=True):
+            self.heads.changed(partition.partition)
             if size:
                 tended.count(records=0, stored=size)
                 freed += size
@@ -147,7 +151,7 @@ class Trimming:
 
 
 class _Policies:
-    """What the topics of a catalog ask, each looked up once."""
+    """Cleanup policies of a catalog's topics, each computed once."""
 
     def __init__(self, catalog: Catalog, cluster_id: str) -> None:
         self._catalog = catalog
@@ -156,12 +160,12 @@ class _Policies:
         self._known: dict[str, CleanupPolicy] = {}
 
     def evicts_any(self) -> bool:
-        """Tell whether anything may be evicted at all."""
+        """Whether any topic can be evicted."""
         tiered = (name for name, entry in self._catalog.topics.items() if entry.tiering is not None)
         return any(self._of(name).evicts for name in tiered)
 
-    def lying(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[SurveyedPartition]:
-        """Yield the partitions of topics that are there."""
+    def existing_partitions(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[SurveyedPartition]:
+        """Yield the partitions of existing topics."""
         for key, hint, is_changed in listed:
             topic_id, number = partition_of_head(key)
             name = self._names.get(topic_id)
@@ -174,47 +178,45 @@ class _Policies:
         return self._known[full_name]
 
 
-# The retention job on one partition: what expires of it, on whichever tier that lies, what may leave the local one.
-
-
 @dataclass(frozen=True, slots=True)
 class Retaining:
-    """Decides and acts for one pass. Safe from any thread."""
+    """The retention job on one partition, in one pass. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None
     cluster_id: str
     catalog: CatalogRegister
-    """As it was last read."""
+    """As last read."""
     now_ms: Callable[[], int]
 
-    def look(self, lying: SurveyedPartition, head: Head) -> tuple[Expired | None, int | None]:
-        """Let go of what has expired of a partition; return what went, or when to look again.
+    def look(self, surveyed: SurveyedPartition, head: Head) -> tuple[Expired | None, int | None]:
+        """Delete expired records of a partition; return the result, or when to look again.
 
         Raises:
-            UserError: Something of it is remote, and the object storage is not at hand.
             OwnershipLostError: Its remote part belongs to another cluster now.
         """
         now_ms = self.now_ms()
-        if lying.policy.tiering is not None:
-            return self._tiered(lying, lying.policy.tiering).retain(head, now_ms=now_ms)
-        segments = segments_of(live_entries(self.store, head), lying.policy.limits)
+        if surveyed.policy.tiering is not None:
+            return self._tiered(surveyed, surveyed.policy.tiering).retain(head, now_ms=now_ms)
+        segments = segments_of(live_entries(self.store, head), surveyed.policy.limits)
         stored, stable = live_bytes(self.store, head), head.bounds.stable
-        gone = expired(segments, lying.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
+        gone = expired(segments, surveyed.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
         if next(gone, None) is None:
-            return None, next_expiry_ms(self.store, head, lying.policy)
-        return retain(self.store, lying.partition, lying.policy, now_ms=now_ms), now_ms
+            return None, next_expiry_ms(self.store, head, surveyed.policy)
+        return retain(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
 
-    def evictable(self, lying: SurveyedPartition, head: Head) -> Evictable:
-        """Return what may leave the local tier of a partition."""
-        if lying.policy.tiering is None:
+    def evictable(self, surveyed: SurveyedPartition, head: Head) -> Evictable:
+        """Return the segments that may leave the local tier."""
+        if surveyed.policy.tiering is None:
             return Evictable()
-        tier = self._tiered(lying, lying.policy.tiering)
+        tier = self._tiered(surveyed, surveyed.policy.tiering)
         head, manifest = tier.sound(head)
-        return evictable(self.store, head, lying.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms())
+        return evictable(
+            self.store, head, surveyed.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms()
+        )
 
-    def _tiered(self, lying: SurveyedPartition, tiering: Tiering) -> TieredPartition:
+    def _tiered(self, surveyed: SurveyedPartition, tiering: Tiering) -> TieredPartition:
         cluster = self.catalog.known().cluster
         check_given(self.storage, cluster.storage_id)
         remote = remote_tier(self.storage, self.cluster_id, cluster)
-        return TieredPartition(self.store, lying.partition, lying.policy, tiering, remote)
+        return TieredPartition(self.store, surveyed.partition, surveyed.policy, tiering, remote)

@@ -1,7 +1,7 @@
 """Maintenance passes over the partitions of a cluster, with scrub and merge jobs.
 
-Which partitions need it is decided from their heads, many at a time, and heads are swapped from a pool of threads. What
-writes records anew is handed to a `Spread`, which does it here or on executors.
+Heads decide which partitions need a job; they are read and swapped in parallel. Rewrites are handed to a `Spread`,
+which runs them here or on executors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reconciler.embedded.maintenance.survey import (
 from reconciler.embedded.maintenance.uploads import Uploads, describe, describe_anew
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Head, Partition
-from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataKept
+from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataUpdate
 from reconciler.embedded.tiered.idle_work import Tidying
 from reconciler.embedded.tiered.object_rewrites import Rewritten
 from reconciler.embedded.tiered.remote_retention import disk_under
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Rewritten | Uploaded | Refused
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
-"""Does chores, wherever, and yields what came of them in rounds: what is published in between is safe."""
+"""Runs chores and yields their results in rounds; publishing between rounds is safe."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 Look: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-"""Finds something in a partition, or when to look again although nothing was written; `None`: never."""
+"""Returns work for a partition, or when to look again without changes; `None`: never."""
 
 
 @dataclass(frozen=True)
@@ -75,41 +75,41 @@ class Upkeep:
     catalog: CatalogRegister
     cluster_id: str
     now_ms: Callable[[], int]
-    """The clock that records expire by."""
+    """Clock by which records expire."""
     is_wanted: Callable[[str], bool] = lambda _full_name: True
     is_stopped: Callable[[], bool] = lambda: False
     heads: HeadCache = field(default_factory=HeadCache)
     storage: ObjectStore | None = None
-    """Where the cluster's remote objects are, if it has object storage."""
+    """The cluster's object storage, if any."""
     tidying: Tidying = field(default_factory=Tidying)
-    """When the remote tier may be tidied."""
+    """Decides when the remote tier may be tidied."""
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before each round is published; may raise, and that job breaks off."""
+    """Called before each round is published; if it raises, the job stops."""
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
-    """How large the disk under a store is; `None`: there is none."""
+    """Returns the size of the disk under a store; `None`: none."""
     lost: set[str] = field(default_factory=set)
-    """Topics that belong to another cluster now, by full name: the first job that finds one tells it."""
+    """Full names of topics of another cluster, so that each is reported once."""
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier, by the catalog as it was last read."""
+        """The remote tier, by the last read catalog."""
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def retain(self) -> MaintenanceResult:
-        """Delete what has expired, on both tiers; let leave the local one what is uploaded and takes too much."""
+        """Delete expired records on both tiers, and evict uploaded records beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
         retaining = Retaining(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
-        for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, retaining.look):
-            tended.count(records=found.records, stored=found.bytes)
+        for _, result in self._check_due("retention", tended, lambda policy: policy.is_bounded, retaining.look):
+            tended.count(records=result.records, stored=result.bytes)
         Trimming(retaining, self.heads, self.is_wanted, self.disk_bytes).trim(tended)
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Make one file of every closed segment; with `spread` where there is more than a little to do, else here."""
-        return self._rewritten("roll", spread, lambda _policy: True, self._to_roll)
+        """Merge every closed segment into one file; `spread` runs larger work elsewhere."""
+        return self._run_rewrites("roll", spread, lambda _policy: True, self._to_roll)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Copy to object storage what tiered topics have closed; `spread` as in `roll`."""
+        """Upload the closed segments of tiered topics; `spread` as in `roll`."""
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
@@ -122,21 +122,21 @@ class Upkeep:
             tended.fail(full_name, error)
         again: list[Chore] = []
 
-        def due(lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-            found, due_ms = uploads.due(lying, head)
-            # Those that compact still have a survey of their own.
-            if found is None and not lying.policy.compacts and uploads.reuploads(lying.policy):
-                outdated, _ = uploads.outdated(lying, head)
+        def due(surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+            due_chores, due_ms = uploads.due(surveyed, head)
+            # Compacted topics have a survey of their own.
+            if due_chores is None and not surveyed.policy.compacts and uploads.reuploads(surveyed.policy):
+                outdated, _ = uploads.outdated(surveyed, head)
                 again.extend(outdated or ())
                 return None, due_ms if outdated is None else self.now_ms()
-            return found, due_ms
+            return due_chores, due_ms
 
-        found = sorted(self._found(survey, tended, _uploads, due), key=_backlog)
-        chores = _all_of(found)
+        due_chores = sorted(self._found(survey, tended, _uploads, due), key=_backlog_key)
+        chores = _all_of(due_chores)
         tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
         survey.end()
         self.upload_all(uploads, chores, tended, spread)
-        compacting = self._looked(
+        compacting = self._check_due(
             "reupload", tended, lambda policy: policy.compacts and uploads.reuploads(policy), uploads.outdated
         )
         self.reupload_all([*again, *_all_of(compacting)], tended, spread)
@@ -145,25 +145,31 @@ class Upkeep:
     def upload_all(
         self, uploads: Uploads, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
     ) -> None:
-        """Upload what was found due, and name it round by round."""
-        self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
+        """Upload chores, and publish round by round."""
+        self._spread(
+            "upload",
+            spread,
+            chores,
+            tended,
+            lambda taken, put_ms: self._publish_uploads(uploads, taken, put_ms, tended),
+        )
 
     def reupload_all(self, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None) -> None:
-        """Upload once more what was found compacted since."""
+        """Upload compacted segments again."""
         self._spread("reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
     def compact(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
+        """Compact every partition that needs it; `spread` as in `roll`."""
         with self.tidying.turn("compact", self.catalog.read().cluster.properties) as may_tidy:
 
-            def look(lying: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+            def look(surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
                 is_local = head.start == head.local_start
-                return self._to_compact(lying, head) if is_local or may_tidy() else (None, self.now_ms())
+                return self._to_compact(surveyed, head) if is_local or may_tidy() else (None, self.now_ms())
 
-            return self._rewritten("compact", spread, lambda policy: policy.compacts, look)
+            return self._run_rewrites("compact", spread, lambda policy: policy.compacts, look)
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Make one object of small neighbours in object storage; `spread` as in `roll`."""
+        """Merge small neighbouring remote segments; `spread` as in `roll`."""
         tended, remote = MaintenanceResult(lost=self.lost), self.remote
         properties = self.catalog.read().cluster.properties
         if remote is None:
@@ -171,64 +177,61 @@ class Upkeep:
         merges = Merges(remote)
         with self.tidying.turn("merge", properties) as may_tidy:
             giving_way = replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())
-            giving_way._merge(merges, spread, tended)  # noqa: SLF001 - it is ourselves
+            giving_way._merge(merges, spread, tended)  # noqa: SLF001 - the same class
         return tended
 
-    def keep_metadata(self, *, is_named: bool = False) -> MetadataKept:
-        """Keep in object storage what is not in segments, where the interval is over or (`is_named`) it was asked for.
+    def keep_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
+        """Store the cluster's metadata in object storage, if the interval is over or `is_named` asks for it.
 
-        Of a cluster with nothing but read replicas nothing is kept: to read may be all that it may do there.
-
-        Raises:
-            UserError: What is kept there is of a newer catalog, or another object storage lies there.
+        Skipped for a cluster of only read replicas, which may have read-only access.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
         switches = (ENABLED, METADATA_UPLOADS)
         if remote is None or any(property_of(properties, name) != "true" for name in switches):
-            return MetadataKept()
+            return MetadataUpdate()
         if topics and all(topic.replica is not None for topic in topics):
-            return MetadataKept()
+            return MetadataUpdate()
         _, notes = remembered(self.store, "metadata")
         now_ms, interval_ms = self.now_ms(), int(property_of(properties, METADATA_INTERVAL) or 0)
         looked_ms = notes.get("looked_ms")
         is_due = not isinstance(looked_ms, int) or not looked_ms <= now_ms < looked_ms + interval_ms
         if self.is_stopped() or not (is_due or is_named):
-            return MetadataKept()
+            return MetadataUpdate()
         check_storage(remote.storage, self.catalog.known().cluster.storage_id)
         keeper = MetadataKeeper(self.store, remote.storage, self.catalog, self.cluster_id, self.now_ms, self.may_go_on)
-        kept = keeper.keep(checks=is_named)
+        update = keeper.keep(checks=is_named)
         remember(self.store, "metadata", {}, {"looked_ms": now_ms})
-        return kept
+        return update
 
     def _merge(self, merges: Merges, spread: Spread | None, tended: MaintenanceResult) -> None:
-        found = _all_of(self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin))
-        self._spread("merge", spread, found, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+        chores = _all_of(self._check_due("merge", tended, merges.asks, merges.due, begin=merges.begin))
+        self._spread("merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
-    def _to_roll(self, lying: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+    def _to_roll(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         from reconciler.embedded.tiered.object_rewrites import bytes_to_roll  # noqa: PLC0415 - brings Arrow
 
-        stored = bytes_to_roll(self.store, head, lying.policy)
-        return None if stored is None else Chore(lying.partition, stored), None
+        stored = bytes_to_roll(self.store, head, surveyed.policy)
+        return None if stored is None else Chore(surveyed.partition, stored), None
 
-    def _to_compact(self, lying: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+    def _to_compact(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         now_ms, remote = self.now_ms(), self.remote
-        if not is_reached(head, lying.policy, remote):
+        if not is_reached(head, surveyed.policy, remote):
             return None, now_ms
-        there = remote_entries(head, place_of(lying.policy, lying.partition), remote)
-        segments = list(whole_segments(self.store, head, there, lying.policy))
-        found = to_clean(segments, head, lying.policy, now_ms=now_ms)
-        if not found:
-            return None, next_cleaning_ms(segments, head, lying.policy, now_ms=now_ms)
-        dirty = [entry for segment in found for entry in segment.entries if entry.last >= head.compacted_to]
+        remote_part = remote_entries(head, place_of(surveyed.policy, surveyed.partition), remote)
+        segments = list(whole_segments(self.store, head, remote_part, surveyed.policy))
+        segments_to_clean = to_clean(segments, head, surveyed.policy, now_ms=now_ms)
+        if not segments_to_clean:
+            return None, next_cleaning_ms(segments, head, surveyed.policy, now_ms=now_ms)
+        dirty = [entry for segment in segments_to_clean for entry in segment.entries if entry.last >= head.compacted_to]
         keys = sum(entry.digest.records for entry in dirty)
-        return Chore(lying.partition, sum(segment.bytes for segment in found), keys=keys), None
+        return Chore(surveyed.partition, sum(segment.bytes for segment in segments_to_clean), keys=keys), None
 
-    def _rewritten(
+    def _run_rewrites(
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]
     ) -> MaintenanceResult:
         tended = MaintenanceResult(lost=self.lost)
-        chores = [found for _, found in self._looked(job, tended, asks, look)]
+        chores = [chore for _, chore in self._check_due(job, tended, asks, look)]
         self._spread(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
 
@@ -240,7 +243,7 @@ class Upkeep:
         tended: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
-        """Do chores, wherever, and publish each round with when its writing began at the earliest."""
+        """Run chores, and publish each round with the earliest time of its writes."""
         from reconciler.embedded.maintenance.chores import ChoreTask, do_here  # noqa: PLC0415 - brings Arrow
 
         if not chores or self.is_stopped():
@@ -258,7 +261,7 @@ class Upkeep:
         except ReconcilerError as error:
             tended.break_off(error)
 
-    def _looked(
+    def _check_due(
         self,
         job: str,
         tended: MaintenanceResult,
@@ -267,7 +270,7 @@ class Upkeep:
         *,
         begin: Callable[[Survey], None] = lambda _survey: None,
     ) -> Iterator[tuple[Partition, T]]:
-        """Look at the partitions that are due, and yield those in which something was found."""
+        """Check the partitions that are due, and yield those with work."""
         survey = Survey.begun(self.store, self.cluster_id, job)
         begin(survey)
         yield from self._found(survey, tended, asks, look)
@@ -276,32 +279,32 @@ class Upkeep:
     def _found(
         self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: Look[T]
     ) -> Iterator[tuple[Partition, T]]:
-        """Yield the partitions in which something was found: their heads are going to change."""
+        """Yield the partitions with work, whose heads will change."""
 
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
 
-        def looked(lying: SurveyedPartition) -> T | None:
+        def looked(surveyed: SurveyedPartition) -> T | None:
             if self.is_stopped():
                 return None
             try:
-                head = self.heads.read(self.store, lying)
-                found, due_ms = (None, None) if head is None else look(lying, head)
+                head = self.heads.read(self.store, surveyed)
+                work, due_ms = (None, None) if head is None else look(surveyed, head)
             except ReconcilerError as error:
-                tended.fail(lying.partition, error)
+                tended.fail(surveyed.partition, error)
                 return None
-            if found is None:
-                survey.remember(lying, due_ms)
-            return found
+            if work is None:
+                survey.remember(surveyed, due_ms)
+            return work
 
         due = list(survey.due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
-        for lying, found in zip(due, _side_by_side(looked, due), strict=True):
-            if found is not None:
-                self.heads.changed(lying.partition)
-                yield lying.partition, found
+        for surveyed, work in zip(due, _side_by_side(looked, due), strict=True):
+            if work is not None:
+                self.heads.changed(surveyed.partition)
+                yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
-        """Publish a round, many partitions at a time, of each in the order of its offsets."""
+        """Publish a round: partitions in parallel, each in order of offsets."""
         from reconciler.embedded.maintenance.roll import drop, publish  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import Rewritten  # noqa: PLC0415 - as above
 
@@ -316,7 +319,7 @@ class Upkeep:
         def published(of_one: list[Rewritten]) -> list[Gain]:
             gains: list[Gain | None] = []
             for one in of_one:
-                try:  # Never what is newer without the older: nothing may be left behind a tombstone that goes.
+                try:  # Never the newer without the older: no record may stay behind a tombstone that goes.
                     do = drop if tended.has_failed(one.partition) else publish
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
@@ -328,8 +331,10 @@ class Upkeep:
                 tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
 
-    def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
-        """Name a round of uploads, many partitions at a time, of each in the order of its offsets."""
+    def _publish_uploads(
+        self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult
+    ) -> None:
+        """Publish a round of uploads: partitions in parallel, each in order of offsets."""
         from reconciler.embedded.tiered.upload import Uploaded  # noqa: PLC0415 - as above
 
         by_partition: dict[Partition, list[Uploaded]] = {}
@@ -357,35 +362,30 @@ def _uploads(policy: CleanupPolicy) -> bool:
     return policy.tiering is not None and policy.tiering.uploads
 
 
-def _all_of(found: Iterable[tuple[Partition, Sequence[Chore]]]) -> list[Chore]:
-    return [chore for _, of_one in found for chore in of_one]
+def _all_of(pairs: Iterable[tuple[Partition, Sequence[Chore]]]) -> list[Chore]:
+    return [chore for _, of_one in pairs for chore in of_one]
 
 
-def _backlog(found: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partition]:
-    """Sort partitions by what waits in them, most first."""
-    partition, chores = found
+def _backlog_key(pair: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partition]:
+    """Sort key: largest backlog first."""
+    partition, chores = pair
     return -sum(chore.bytes for chore in chores), partition
 
 
-def _side_by_side(call: Callable[[A], T], given: Iterable[A]) -> Iterator[T]:
-    return side_by_side(call, given, name="upkeep")
-
-
-# The scrub of a pass: once a day of each tiered partition, spread over the day, or at once where it is named.
-#
-# With a partition goes the description of its topic, which recovery cannot do without.
+def _side_by_side(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
+    return side_by_side(call, items, name="upkeep")
 
 
 EVERY_MS: Final = 24 * 60 * 60 * 1000
-"""Object storage loses next to nothing: more often, listing it would cost more than it tells."""
+"""Object storage loses next to nothing; more frequent listings cost more than they find."""
 
 
 def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Hold the manifests that are due against their objects, and look at their topics' descriptions.
+    """Scrub the due manifests, or all with `is_named`, and check their topics' descriptions.
 
-    `is_named`: at all of them.
-
-    What could not be mended is an error of its partition; `records` and `bytes` are of what was put again.
+    Each partition is due once a day, spread over the day. Unrepaired faults are errors of their partition;
+    `records`
+    and `bytes` count what was uploaded again.
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
@@ -414,28 +414,28 @@ class _Scrubs:
             survey.rows.clear()
         due = list(survey.due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
 
-        def scrubbed(lying: SurveyedPartition) -> list[ScrubFinding] | None:
-            next_ms = done_ms.setdefault(lying.key, now_ms - _phase_ms(lying.key)) + EVERY_MS
+        def scrubbed(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
+            next_ms = done_ms.setdefault(surveyed.key, now_ms - _phase_ms(surveyed.key)) + EVERY_MS
             if next_ms > now_ms and not is_named:
-                survey.remember(lying, next_ms)
+                survey.remember(surveyed, next_ms)
                 return None
             if upkeep.is_stopped() or not may_tidy():
                 return None
-            return self._of(lying)
+            return self._scrub_partition(surveyed)
 
         topics = {name for name in self._catalog.topics if is_named and upkeep.is_wanted(name)}
-        for lying, findings in zip(due, side_by_side(scrubbed, due, name="scrub"), strict=True):
+        for surveyed, findings in zip(due, side_by_side(scrubbed, due, name="scrub"), strict=True):
             if findings is not None:
-                topics.add(lying.partition.full_name)
-                done_ms[lying.key] = now_ms
-                survey.remember(lying, now_ms + EVERY_MS)
-                self._count(lying, findings)
+                topics.add(surveyed.partition.full_name)
+                done_ms[surveyed.key] = now_ms
+                survey.remember(surveyed, now_ms + EVERY_MS)
+                self._count(surveyed, findings)
         survey.notes["done_ms"] = {key: at_ms for key, at_ms in done_ms.items() if at_ms > now_ms - 2 * EVERY_MS}
         survey.end()
         self._describe(sorted(topics))
 
     def _describe(self, full_names: list[str]) -> None:
-        now = self._upkeep.catalog.read()  # Of a topic that was deleted meanwhile nothing is made again.
+        now = self._upkeep.catalog.read()  # Not for a topic deleted since.
 
         def described(full_name: str) -> ReconcilerError | None:
             try:
@@ -452,11 +452,11 @@ class _Scrubs:
     def _asks(self, full_name: str, policy: CleanupPolicy) -> bool:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)
 
-    def _of(self, lying: SurveyedPartition) -> list[ScrubFinding] | None:
-        """Return what was found; `None`: it could not be looked at."""
-        tiering, partition = lying.policy.tiering, lying.partition
+    def _scrub_partition(self, surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
+        """Return the findings; `None` if the partition could not be read."""
+        tiering, partition = surveyed.policy.tiering, surveyed.partition
         try:
-            head = self._upkeep.heads.read(self._upkeep.store, lying)
+            head = self._upkeep.heads.read(self._upkeep.store, surveyed)
             if head is None or tiering is None:
                 return []
             rules = rules_of(self._catalog, partition.full_name)
@@ -466,10 +466,10 @@ class _Scrubs:
             self._tended.fail(partition, error)
             return None
 
-    def _count(self, lying: SurveyedPartition, findings: list[ScrubFinding]) -> None:
+    def _count(self, surveyed: SurveyedPartition, findings: list[ScrubFinding]) -> None:
         for finding in findings:
             if not finding.is_mended:
-                self._tended.fail(lying.partition, finding.error)
+                self._tended.fail(surveyed.partition, finding.error)
         if findings:
             self._tended.counts["anomalies"] += len(findings)
         mended = [finding for finding in findings if finding.is_mended]
@@ -479,83 +479,79 @@ class _Scrubs:
 
 
 def _phase_ms(key: str) -> int:
-    """Return by how much the first scrub of a partition comes before a day has passed: they spread over the day."""
+    """Return a partition's offset within the day, which spreads the scrubs."""
     return crc32(key.encode()) % EVERY_MS
-
-
-# The merge job of a pass: which partitions have small neighbours in object storage, and in which of their offsets.
 
 
 _CHORE_BYTES: Final = 512 * 1024 * 1024
 _CHORE_RUNS: Final = 64
-"""What one task does at once of a partition: neighbouring runs, named together."""
+"""Limit of one task: neighbouring runs published together."""
 _ANY_SEGMENT: Final = 1 << 30
-"""In the place of a topic's own `segment.bytes`, which its policy tells."""
+"""Placeholder of the topic's `segment.bytes`, which is part of its policy."""
 
 
 class Merges:
-    """Decides for one pass. Safe from any thread.
+    """Decides merges in one pass. Thread-safe.
 
-    What lies before the first run of which anything may become is not looked at again while the limits stay: however
-    long a partition's history is, its end alone is read.
+    Offsets before the first mergeable run are remembered per limits, so that only the end of a long history is
+    read.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
-        """Say where the remote tier is."""
+        """Bind to the remote tier."""
         self._remote = remote
         self._before: dict[str, list[int]] = {}
         self._settled: dict[str, list[int]] = {}
-        """By key of a head: high and low, and the offset before which nothing is merged under these."""
+        """By key of a head: high, low, and the offset before which nothing can be merged under them."""
 
     def begin(self, survey: Survey) -> None:
-        """Go by what the last pass remembered; look at everything where it is judged otherwise now."""
+        """Load the last pass's results, unless the limits changed."""
         judged = repr(merge_limits(self._remote.properties, _ANY_SEGMENT))
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
         self._before = survey.notes.get("settled", {})
-        # Of what is neither remembered nor looked at now, the topic is gone.
+        # Rows of deleted topics are dropped.
         self._settled = {key: settled for key, settled in self._before.items() if key in survey.rows}
         survey.notes.update(limits=judged, settled=self._settled)
 
     def asks(self, policy: CleanupPolicy) -> bool:
-        """Tell whether anything of a topic may be merged."""
+        """Whether segments of a topic may be merged."""
         return merges(policy, self._remote)
 
-    def due(self, lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what of a partition is to be merged; `None`: nothing, until more is uploaded.
+    def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return the runs to merge of a partition, or `None` until more is uploaded.
 
-        What a merge that died has left as garbage is deleted.
+        Deletes garbage of an interrupted merge.
 
         Raises:
             OwnershipLostError: Its remote part belongs to another cluster now.
-            UserError: Its manifest lacks what was uploaded: the right one names what merging would delete.
         """
-        tiering, storage = lying.policy.tiering, self._remote.storage
-        if tiering is None or not merges(lying.policy, self._remote):
+        tiering, storage = surveyed.policy.tiering, self._remote.storage
+        if tiering is None or not merges(surveyed.policy, self._remote):
             return None, None
-        place = remote_partition(tiering.location, lying.partition.number)
+        place = remote_partition(tiering.location, surveyed.partition.number)
         manifest = read_manifest(storage, place)
         if manifest is None:
             return None, None
         check_own(place, manifest, self._remote.cluster_id)
-        check_not_behind(manifest, head, place, lying.partition)
+        check_not_behind(manifest, head, place, surveyed.partition)
         purge(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
-        limits = merge_limits(self._remote.properties, lying.policy.limits.bytes)
-        high, low, settled = self._before.get(lying.key, [0, 0, 0])
+        limits = merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
+        high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        # What was compacted leaves the local tier only as far as its copies are the same, entry by entry.
+        # Compacted segments leave the local tier only if their copies are equal, entry by entry.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
         found_there = entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)
-        found = [run for run in runs_of(entries, limits) if run.is_open]
-        self._settled[lying.key] = [limits.high, limits.low, found[0].entries[0].base if found else manifest.end]
-        return list(_chores(lying.partition, found, limits)) or None, None
+        runs = [run for run in runs_of(entries, limits) if run.is_open]
+        self._settled[surveyed.key] = [limits.high, limits.low, runs[0].entries[0].base if runs else manifest.end]
+        return list(_chores(surveyed.partition, runs, limits)) or None, None
 
 
-def _chores(partition: Partition, found: Iterable[Run], limits: MergeLimits) -> Iterator[Chore]:
-    """Yield neighbouring runs together, as many as one task does at once."""
+def _chores(partition: Partition, runs_found: Iterable[Run], limits: MergeLimits) -> Iterator[Chore]:
+    """Group neighbouring runs into tasks."""
     runs = stored = start = stop = 0
-    for run in found:
+    for run in runs_found:
         if not run.is_worth(limits):
             continue
         if runs and (runs == _CHORE_RUNS or stored + run.bytes > _CHORE_BYTES):

@@ -1,7 +1,7 @@
-"""Merge segments, move objects to another encryption key, and publish what was rewritten.
+"""Merge segments, re-encrypt objects under another KMS key, and publish rewrites.
 
-A commit that changes a topic's key marks it. Every part says under which key it lies, so the work is found again by
-whoever comes next; a reader that misses an object looks at the head again.
+A commit that changes a topic's key marks the topic. Every part stores its key, so the next process finds the remaining
+work; a reader that misses an object reads the head again.
 """
 
 from __future__ import annotations
@@ -48,23 +48,19 @@ if TYPE_CHECKING:
 
 
 AT_ONCE: Final = 8
-"""Objects of one partition copied side by side: the store does the copying, we wait for it."""
+"""Objects of one partition copied in parallel: the store does the work."""
 CHUNK: Final = 256
-"""Objects named by one swap: what is lost when we die."""
-_LOOKS: Final = 10
-"""How often a partition is gone through whose writers are in the way, before it is left to the next run."""
+"""Objects published by one swap; a crash loses at most these."""
+_MAX_ATTEMPTS: Final = 10
+"""Attempts per partition while writers interfere, before it is left to the next run."""
 
 
 def finish_rewrites(
     store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Bring the objects of every marked topic under its key, then take the marks away; return how many are done.
-
-    Raises:
-        MissingObjectError: An object that a head names is not there; the topics without such a one are done.
-    """
+    """Re-encrypt the objects of every marked topic, then remove the marks; return the number of topics done."""
     now = catalog.read()
-    closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Their migration alone touches them.
+    closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Only their migration touches them.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
     names = names_by_id(now, marked)
     keys = {topic_id: key_of(now, name) for topic_id, name in names.items()}
@@ -79,7 +75,7 @@ def finish_rewrites(
     def unmark(draft: Draft) -> None:
         moved = names_by_id(draft, done)
         for topic_id in done:
-            # Where the key has changed once more it stays marked.
+            # If the key changed again, the mark stays.
             is_right = topic_id not in moved or key_of(draft, moved[topic_id]) == keys.get(topic_id)
             if is_right and topic_id in draft.rewrites:
                 draft.put_rewrite(topic_id, None)
@@ -90,26 +86,26 @@ def finish_rewrites(
 
 
 def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]) -> bool:
-    """Bring all of a partition under a key; say whether it is, and whoever appends knows."""
-    for look in range(_LOOKS):
+    """Re-encrypt a partition; return whether it is complete and the head states the key."""
+    for look in range(_MAX_ATTEMPTS):
         head = read_head(store, partition.topic_id, partition.number)
         if head is None:
             return True
         if head.writer == NOBODY:
             return False
         try:
-            # A page that retention has cut names parts that are gone.
+            # Pages cut by retention name parts that are gone.
             others = [entry for entry in live_entries(store, head) if entry.kms_key_id != kms_key_id]
             for at in range(0, len(others), CHUNK):
                 if is_stopped():
                     return False
                 _replace(store, partition, others[at : at + CHUNK], kms_key_id)
         except MissingObjectError:
-            # Other upkeep may have put another object in its place: the head tells.
-            if look == _LOOKS - 1:
+            # Other maintenance may have replaced the object: read the head again.
+            if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
-        if not others and _settled(store, partition, head, kms_key_id):
+        if not others and _store_key(store, partition, head, kms_key_id):
             return True
     return False
 
@@ -128,8 +124,8 @@ def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry],
     publish_rewritten(store, written, put_ms=put_ms, now_ms=store.clock_ms)
 
 
-def _settled(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
-    """Let the head say that all of it lies under a key; `False`: something has come since it was gone through."""
+def _store_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
+    """Store the key in the head; return `False` if entries came since it was read."""
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}
@@ -145,45 +141,43 @@ def _keys(head: Head) -> set[str]:
     return {page.key for page in head.pages}
 
 
-# What was written of a partition is named: in object storage first, then here.
-#
-# In this order nothing of the local tier ever counts on what the remote tier does not have yet: where the remote part
-# is not as it was read, nothing is named, and what was written is deleted.
-
-
 def publish(
     store: ObjectStore, remote: RemoteTier | None, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Name what was written, then delete what that makes superfluous, in each tier.
+    """Publish a rewrite, first in object storage, then locally; then delete objects no longer needed.
 
-    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
+    The local tier never depends on a remote rewrite that failed: then nothing is published, and the written objects
+    are
+    deleted. `put_ms`: earliest time of those objects, by the clock `now_ms`. Returns `None` if nothing was
+    published.
 
     Raises:
-        MissingObjectError: A page is not there.
-        UserError: An executor wrote it, and a store here is not shared with that.
         OwnershipLostError: The partition's remote part belongs to another cluster now.
-        LostRaceError: Others were faster every time.
     """
     if rewritten.remote is None or remote is None:
         return publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
-    there: Gain | None = None
+    remote_gain: Gain | None = None
     written = keys_of(key for one in rewritten.remote.replacements for key in one.written)
     check_arrived(remote.storage, written, by=rewritten.by)
     try:
-        there = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
+        remote_gain = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
-        if there is None:
+        if remote_gain is None:
             _drop_local(store, rewritten)
-    if there is None or rewritten.compacted_to is None:
-        return there
-    here = publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
-    return there if here is None else Gain(there.records + here.records, there.bytes + here.bytes, there.uploaded)
+    if remote_gain is None or rewritten.compacted_to is None:
+        return remote_gain
+    local_gain = publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
+    return (
+        remote_gain
+        if local_gain is None
+        else Gain(remote_gain.records + local_gain.records, remote_gain.bytes + local_gain.bytes, remote_gain.uploaded)
+    )
 
 
 def drop(
     store: ObjectStore, remote: RemoteTier | None, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
 ) -> None:
-    """Delete what was written and is not to be named. It is called as `publish` is."""
+    """Delete the objects of a rewrite that is not published; same parameters as `publish`."""
     del put_ms, now_ms
     _drop_local(store, rewritten)
     if rewritten.remote is not None and remote is not None:
@@ -194,33 +188,21 @@ def _drop_local(store: ObjectStore, rewritten: Rewritten) -> None:
     store.delete([key for one in rewritten.replacements for key in one.written])
 
 
-# Which neighbours in the remote tier are worth being one object. Pure.
-#
-# A run is of segments that are each smaller than `high`, of one epoch, one after the other without a gap, and together
-# not larger than `high`. It is merged where it is larger than `low`, and where what follows ends it: nothing better
-# will come. At the end of the log a run up to `low` waits for more. So does one of which the first segment is more than
-# half: it was merged before, and would be written again with every segment that comes. Once the next does not fit, it
-# is.
-#
-# A gap is any offset between two segments that neither has. Whether it is of an aborted transaction, or of records that
-# were never uploaded, the manifest does not tell, and an object across it would hide the difference: none is ever made.
-
-
 _LOW_PERCENT: Final = 50
 _LOWERED_PERCENT: Final = 80
-"""Of `high`, where what is set as `low` is not below it."""
+"""Percentage of `high`, used if the configured `low` is not below `high`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Stored bytes: `high` is the largest a merged segment may be, runs up to `low` wait for more."""
+    """Stored bytes: maximum size of a merged segment, and the size up to which runs wait for more."""
 
     high: int
     low: int
 
 
 def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
-    """Return what holds for a topic: the cluster's word, else its own `segment.bytes` and half of that (F-R-064)."""
+    """Return the limits of a topic: cluster properties, else its `segment.bytes` and half of it (F-R-064)."""
     target = property_of(properties, "cloud_storage_segment_size_target")
     least = property_of(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
@@ -230,7 +212,7 @@ def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimi
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours that may become one object: as many as fit, maybe one alone."""
+    """Neighbouring segments that may be merged: as many as fit, at least one."""
 
     entries: tuple[Entry, ...]
     is_last: bool
@@ -238,32 +220,42 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        """What they take in the store."""
+        """Stored bytes."""
         return sum(entry.bytes for entry in self.entries)
 
     @property
     def is_open(self) -> bool:
-        """Tell whether anything may ever become of it."""
+        """Whether it may be merged now or later."""
         return self.is_last or len(self.entries) > 1
 
     def is_worth(self, limits: MergeLimits) -> bool:
-        """Tell whether it is to become one object now."""
+        """Whether to merge it now.
+
+        A run in the middle of the log is; the last one if it is larger than `low` and its first segment is at
+        most half:
+        a larger first segment would be written again with each new one.
+        """
         if len(self.entries) == 1 or not self.is_last:
             return len(self.entries) > 1
         return self.bytes > limits.low and 2 * self.entries[0].bytes <= self.bytes
 
 
 def runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[Entry, ...]]:
-    """Yield the runs that are to become one object each, oldest first."""
+    """Yield the runs to merge into one object each, oldest first."""
     return (run.entries for run in runs_of(entries, limits) if run.is_worth(limits))
 
 
 def runs_of(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
-    """Yield all runs of segments that are smaller than `high`, oldest first. Where one begins, looking may begin."""
+    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at the start of any run.
+
+    A run has one epoch, no gaps, and at most `high` bytes. Gaps are never merged: the manifest does not show
+    whether a
+    gap was aborted or not uploaded.
+    """
     run: list[Entry] = []
     size = 0
     for entry in entries:
-        if run and not (_follows(run[-1], entry) and size + entry.bytes <= limits.high):
+        if run and not (_is_adjacent(run[-1], entry) and size + entry.bytes <= limits.high):
             yield Run(tuple(run), is_last=False)
             run, size = [], 0
         if entry.bytes < limits.high:
@@ -273,23 +265,17 @@ def runs_of(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
         yield Run(tuple(run), is_last=True)
 
 
-def _follows(before: Entry, entry: Entry) -> bool:
+def _is_adjacent(before: Entry, entry: Entry) -> bool:
     return entry.base == before.last + 1 and entry.epoch == before.epoch
-
-
-# Merging: small neighbours in object storage become one segment, with the same records, offsets, times and digest.
-#
-# What is written has its index beside it and is named by one swap of the manifest, in the place of the run; the run's
-# objects are deleted after it. Rows flow from one file into the next, a row group at a time.
 
 
 _MERGES: Final = "cloud_storage_enable_segment_merging"
 
 
 def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Tell whether a topic's remote segments are merged at all (F-R-064, F-R-065).
+    """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
-    Those of a compacted topic are written anew as they are compacted; where nothing is uploaded, nothing is merged.
+    Compacted topics merge when they are compacted. Nothing is merged while uploads are off.
     """
     is_on = property_of(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
@@ -297,7 +283,7 @@ def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 
 @dataclass(frozen=True)
 class Merge:
-    """Merges of one partition. Nothing of what it writes is named yet."""
+    """Merges small remote segments of one partition; the results are not published yet."""
 
     remote: RemoteTier
     partition: Partition
@@ -305,11 +291,9 @@ class Merge:
     rules: Rules
 
     def written(self, offsets: OffsetRange) -> Rewritten | None:
-        """Write one object for each run that begins in a range, where a run begins too; `None`: there is none now.
+        """Write one object per run that begins in a range; return `None` if there are none.
 
-        Raises:
-            MissingObjectError: A segment or page is not there.
-            UserError: A segment is damaged.
+        `offsets` starts at the start of a run. Memory is bounded by a row group.
         """
         tiering = self.policy.tiering
         if tiering is None or not merges(self.policy, self.remote):
@@ -317,7 +301,7 @@ class Merge:
         place = remote_partition(tiering.location, self.partition.number)
         with whole_or_deleted(self.remote.storage) as done:
             for run in self._runs(place, offsets):
-                done.append(Replacement.of(run, [self._one_object(run, place)]))
+                done.append(Replacement.of(run, [self._write_merged(run, place)]))
         if not done:
             return None
         return Rewritten(self.partition, (), remote=RemoteRewrite(place, self.remote.cluster_id, tiering, tuple(done)))
@@ -327,13 +311,13 @@ class Merge:
         if manifest is None:
             return
         limits = merge_limits(self.remote.properties, self.policy.limits.bytes)
-        there = OffsetRange(max(offsets.start, manifest.start), max(offsets.start, manifest.start, manifest.end))
-        for run in runs_to_merge(entries_within(self.remote.storage, manifest, there), limits):
+        remote_range = OffsetRange(max(offsets.start, manifest.start), max(offsets.start, manifest.start, manifest.end))
+        for run in runs_to_merge(entries_within(self.remote.storage, manifest, remote_range), limits):
             if run[0].base >= offsets.stop:
                 return
             yield run
 
-    def _one_object(self, run: tuple[Entry, ...], place: RemotePartition) -> Entry:
+    def _write_merged(self, run: tuple[Entry, ...], place: RemotePartition) -> Entry:
         storage = self.remote.storage
         writer = SegmentWriter.under(storage, self.rules, place, run[0].epoch)
         written = writer.write_one(records_of(storage, run, self.partition.number))

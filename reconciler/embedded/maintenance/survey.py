@@ -1,8 +1,8 @@
-"""Find the partitions that need a job, and remember what a pass found.
+"""Find the partitions that need a job, and remember the results of a pass.
 
-One listing of the heads, which all jobs of a pass share, tells which have changed. What a look at a head found is
-remembered in `runner/<job>.json.gz`: the head's hint in the listing, a fingerprint of the topic's configs, and when the
-job must look again although nothing was written. Losing it costs one look at every head.
+All jobs of a pass share one listing of heads, which shows changed ones. Results are stored in `runner/<job>.json.gz`:
+the head's hint, a fingerprint of the topic's configs, and when to look again without changes. Losing it costs one read
+of every head.
 """
 
 from __future__ import annotations
@@ -29,14 +29,11 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# What a job of upkeep keeps for its next pass, in `runner/<job>.json.gz`: a cache, which may be lost at any time.
-
-
 _FORMAT: Final = "reconciler.runner/1"
 
 
 def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Return the rows and the notes that a job left; none where they are lost, damaged, or of another format."""
+    """Return the rows and notes stored by a job; empty if lost, damaged, or of another format."""
     stored = store.get(runner_key(job))
     if stored is None:
         return {}, {}
@@ -45,52 +42,49 @@ def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict
         check_shape(content, {"format": str, "rows": {str: list}, "notes?": dict})
         return (content["rows"], content.get("notes", {})) if content["format"] == _FORMAT else ({}, {})
     except (OSError, EOFError, zlib.error, ValueError, TypeError):
-        return {}, {}  # It is only a cache: all is looked at once more.
+        return {}, {}  # Only a cache: everything is checked again.
 
 
 def remember(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
-    """Keep rows and notes for the next pass."""
+    """Store rows and notes for the next pass."""
     content = {"format": _FORMAT, "rows": dict(sorted(rows.items())), "notes": notes}
     store.put(runner_key(job), gzip.compress(orjson.dumps(content), compresslevel=1, mtime=0))
 
 
 _FINGERPRINT: Final = 8
 _REMEMBERED: Final = 2_000
-"""Heads kept in memory; of more, each job reads its own."""
+"""Heads held in memory; beyond that each job reads its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedPartition:
-    """A partition that was ever written, and what its topic's configs ask of upkeep."""
+    """A partition that was ever written, with its topic's cleanup policy."""
 
     partition: Partition
     policy: CleanupPolicy
     key: str
-    """Of its head."""
+    """Key of its head."""
     hint: str
-    """Changes whenever the head does."""
+    """Changes with every change of the head."""
     is_changed: bool = False
-    """Whether this pass changed it since it was listed."""
+    """Whether this pass changed it since the listing."""
 
 
 class HeadCache:
-    """Heads as one pass sees them: jobs that follow each other list them once and look at the same ones.
-
-    Safe from any thread.
-    """
+    """Heads in one pass, listed and read once for all its jobs. Thread-safe."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Start empty."""
         self._read: dict[tuple[str, str], Head | None] = {}
         self._listed: list[tuple[str, str]] = []
         self._changes: dict[str, int] = {}
-        """How often each head was changed since it was listed."""
+        """Number of changes of each head since the listing."""
         self._jobs: set[str] = set()
 
     def listed(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield key and hint of every head as the first job of the pass found them, and whether it was changed since.
+        """Yield key and hint of every head in the pass's listing, and whether it changed since.
 
-        A job that is done once more begins another pass.
+        A job that runs again begins a new pass.
         """
         if not self._jobs or job in self._jobs:
             self._listed = [(listed.key, listed.hint) for listed in list_heads(store)]
@@ -102,16 +96,16 @@ class HeadCache:
             yield key, f"{hint}+{changes}" if changes else hint, changes > 0
 
     def changed(self, partition: Partition) -> None:
-        """Say that this pass changes a head: jobs that follow look at it, whatever was listed."""
+        """Record that this pass changes a head: later jobs read it again."""
         key = head_key(partition.topic_id, partition.number)
         self._changes[key] = self._changes.get(key, 0) + 1
 
-    def read(self, store: ObjectStore, lying: SurveyedPartition) -> Head | None:
-        """Return the head as it was listed, or newer; `None`: it is gone."""
-        known = (lying.key, lying.hint)
+    def read(self, store: ObjectStore, surveyed: SurveyedPartition) -> Head | None:
+        """Return the head as listed, or newer; `None` if it is gone."""
+        known = (surveyed.key, surveyed.hint)
         if known in self._read:
             return self._read[known]
-        head = read_head(store, lying.partition.topic_id, lying.partition.number)
+        head = read_head(store, surveyed.partition.topic_id, surveyed.partition.number)
         if len(self._read) < _REMEMBERED:
             self._read[known] = head
         return head
@@ -119,7 +113,7 @@ class HeadCache:
 
 @dataclass(slots=True)
 class Survey:
-    """What one job must look at, and what it remembers of that. `remember` is safe from any thread."""
+    """What one job must check, and its results. `remember` is thread-safe."""
 
     store: ObjectStore
     cluster_id: str
@@ -127,20 +121,20 @@ class Survey:
     rows: dict[str, list[Any]] = field(default_factory=dict)
     """By key of a head: `[hint, fingerprint of the configs, next due in ms or null]`."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """What else the job remembers, by names of its own."""
+    """Further state of the job."""
     _kept: dict[str, list[Any]] = field(default_factory=dict)
     _noted: bytes = b"{}"
 
     @classmethod
     def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
-        """Return what the last pass remembered; nothing where that is lost or damaged."""
+        """Load the results of the last pass; empty if lost or damaged."""
         rows, notes = remembered(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
     def due(
         self, catalog: Catalog, heads: HeadCache, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
-        """Yield the partitions to look at now, of topics for which `asks` tells that the job has something to do."""
+        """Yield the partitions to check now, of topics that `asks` accepts."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
         for key, hint, is_changed in heads.listed(self.store, self.job):
@@ -149,29 +143,29 @@ class Survey:
             if name is None:
                 continue  # It is being deleted.
             if is_closed(catalog.topics[name]) or catalog.topics[name].replica is not None:
-                continue  # Its migration alone looks after it, or the cluster of its source.
+                continue  # Maintained by its migration, or by its source's cluster.
             if topic_id not in policies:
                 policy = cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if asks(name, policy) else None
-            asked, row = policies[topic_id], self.rows.get(key)
-            if asked is None:
+            wanted, row = policies[topic_id], self.rows.get(key)
+            if wanted is None:
                 if row is not None:
                     self._kept[key] = row
                 continue
-            policy, fingerprint = asked
+            policy, fingerprint = wanted
             is_known = row is not None and not is_changed and row[:2] == [hint, fingerprint]
             if row is not None and is_known and (row[2] is None or row[2] > now_ms):
                 self._kept[key] = row
                 continue
             yield SurveyedPartition(Partition(name, topic_id, number), policy, key, hint, is_changed=is_changed)
 
-    def remember(self, lying: SurveyedPartition, due_ms: int | None) -> None:
-        """Remember that, while the head stays as it was listed, there is nothing to do before `due_ms`."""
-        if not lying.is_changed:  # What it will be listed as is not known yet.
-            self._kept[lying.key] = [lying.hint, _fingerprint(lying.policy), due_ms]
+    def remember(self, surveyed: SurveyedPartition, due_ms: int | None) -> None:
+        """Record that nothing is to do before `due_ms` unless the head changes."""
+        if not surveyed.is_changed:  # Otherwise its next hint is unknown.
+            self._kept[surveyed.key] = [surveyed.hint, _fingerprint(surveyed.policy), due_ms]
 
     def end(self) -> None:
-        """Store what is remembered, where it has changed."""
+        """Store the results if they changed."""
         noted = orjson.dumps(self.notes)
         if self._kept == self.rows and noted == self._noted:
             return
@@ -183,34 +177,31 @@ def _fingerprint(policy: CleanupPolicy) -> str:
     return hashlib.sha256(repr(policy).encode()).hexdigest()[:_FINGERPRINT]
 
 
-# What one job of a pass did, and what of it could not be done.
-
-
 _NAMED: Final = 100
 
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew, of an upload those."""
+    """Result of one job; `records` and `bytes` count what it removed, or what a roll or upload wrote."""
 
     partitions: int = 0
     records: int = 0
     bytes: int = 0
     failed: int = 0
     errors: list[ReconcilerError] = field(default_factory=list)
-    """At most a hundred of them."""
+    """At most a hundred."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """What it did with object storage, by the names of `resources.vitals.COUNTED`."""
+    """Operations on object storage, by the names of `resources.vitals.COUNTED`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """What holds after it, by the names of `resources.vitals.LEVELS`."""
+    """Levels after the job, by the names of `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Topics that are not ours any more, and were told: by the jobs of a pass that share it, once."""
+    """Topics of another cluster that were already reported; shared by the jobs of a pass."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
-        """Count a partition that was tended; one that is named comes once, however often it was."""
+        """Count a processed partition; a named one counts once."""
         self.partitions += partition is None or partition not in self._counted
         if partition is not None:
             self._counted.add(partition)
@@ -218,9 +209,9 @@ class MaintenanceResult:
         self.bytes += stored
 
     def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
-        """Count a partition, or something else, that could not be tended. Safe from any thread.
+        """Count a failed partition or other item. Thread-safe.
 
-        A topic that is not this cluster's any more counts once, with all of its partitions, whichever job finds it.
+        A topic that belongs to another cluster now is reported once, for all partitions and jobs.
         """
         is_lost = isinstance(error, OwnershipLostError)
         where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
@@ -236,11 +227,11 @@ class MaintenanceResult:
                 self.errors.append(error)
 
     def has_failed(self, partition: Partition) -> bool:
-        """Tell whether something of a partition could not be done. Safe from any thread."""
+        """Return whether a partition had an error. Thread-safe."""
         with self._lock:
             return partition in self._failed
 
     def break_off(self, error: ReconcilerError) -> None:
-        """Say what kept the rest from being done."""
+        """Record the error that stopped the job."""
         self.failed += 1
         self.errors.append(error)

@@ -1,8 +1,8 @@
 """The upload job of a pass, and `topic.json` kept current.
 
-A manifest is there before the first segment is put, so one that has gone tells of a deletion: nothing is named anew.
-What the manifest names counts; `Head.uploaded_to` follows it, also where somebody died in between. Where the manifest
-has gone or is an older one, or has other records than the head, nothing is uploaded and it is said.
+A manifest exists before the first segment is stored, so a missing one means a deletion: nothing is published. The
+manifest decides; `Head.uploaded_to` follows it, also after a crash. If the manifest is missing, older, or has other
+records than the head, nothing is uploaded and an error is reported.
 """
 
 from __future__ import annotations
@@ -52,64 +52,63 @@ if TYPE_CHECKING:
 _LEVELS: Final = {"backlog_size": "backlog", "error": "error", "shares": "shares"}
 _CHORE_BYTES: Final = 128 * 1024 * 1024
 _CHORE_SEGMENTS: Final = 128
-"""What one task does at once of a partition: neighbouring segments, named together."""
+"""Limit of one task: neighbouring segments published together."""
 
 
 @dataclass(frozen=True)
 class Uploads:
-    """Decides and publishes for one pass. Safe from any thread."""
+    """Decides and publishes uploads in one pass. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
     now_ms: Callable[[], int]
     takes_open: bool = False
-    """Whether what is stable of the open segment is uploaded whatever the interval."""
+    """Whether stable records of the open segment are uploaded regardless of the interval."""
 
-    def due(self, lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what a partition has to upload, or when to look again although nothing was written.
+    def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what to upload of a partition, or when to look again without changes.
 
         Raises:
             OwnershipLostError: Its remote part belongs to another cluster now.
-            UserError: Its manifest lacks what was uploaded, or has other records than the head.
         """
-        tiering = lying.policy.tiering
-        both = None if tiering is None else self._both(lying.partition, tiering, head)
+        tiering = surveyed.policy.tiering
+        both = None if tiering is None else self._agree(surveyed.partition, tiering, head)
         if tiering is None or both is None:
             return None, None
         head, manifest = both
-        self._follow(lying.partition, head, manifest, tiering)
+        self._follow(surveyed.partition, head, manifest, tiering)
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
         takes_open = self.takes_open or (due_ms is not None and due_ms <= self.now_ms())
         stable = head.bounds.stable
         entries = entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
-        segments = to_upload(entries, lying.policy.limits, stable=stable, takes_open=takes_open)
-        chores = list(_chores(lying.partition, segments, manifest.end))
+        segments = to_upload(entries, surveyed.policy.limits, stable=stable, takes_open=takes_open)
+        chores = list(_chores(surveyed.partition, segments, manifest.end))
         if chores:
             return chores, None
         has_new = due_ms is not None and not takes_open and max(manifest.end, head.local_start) < stable
         return None, due_ms if has_new else None
 
     def reuploads(self, policy: CleanupPolicy) -> bool:
-        """Tell whether what is compacted of a topic is uploaded once more."""
+        """Whether compacted segments of a topic are uploaded again."""
         return reuploads(policy, self.remote)
 
-    def outdated(self, lying: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what of a partition was compacted since it was uploaded; `None`: nothing, until its head changes."""
-        tiering = lying.policy.tiering
+    def outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what was compacted since its upload; `None`: nothing until the head changes."""
+        tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None
-        place = remote_partition(tiering.location, lying.partition.number)
+        place = remote_partition(tiering.location, surveyed.partition.number)
         manifest = read_manifest(self.remote.storage, place)
         if manifest is None:
             return None, None
         check_own(place, manifest, self.remote.cluster_id)
-        check_not_behind(manifest, head, place, lying.partition)
-        found = outdated(self.store, self.remote.storage, head, manifest)
-        runs = (Segment(there, is_closed=True) for there, _ in found)
-        return list(_chores(lying.partition, runs, head.local_start)) or None, None
+        check_not_behind(manifest, head, place, surveyed.partition)
+        outdated_stretches = outdated(self.store, self.remote.storage, head, manifest)
+        runs = (Segment(remote_run, is_closed=True) for remote_run, _ in outdated_stretches)
+        return list(_chores(surveyed.partition, runs, head.local_start)) or None, None
 
     def share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
-        """Set the share of the connections that uploads have, anew once in a while; return what it is, and why."""
+        """Update the uploads' share of connections once per interval; return its levels."""
         controller = Controller.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
@@ -123,17 +122,15 @@ class Uploads:
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
     def publish(self, uploads: Sequence[Uploaded], *, put_ms: int) -> Gain | None:
-        """Name what was put of one partition, oldest first, by one swap; delete what cannot be named.
+        """Publish the uploads of one partition in one swap, oldest first; delete those that cannot be published.
 
-        `put_ms`: since when it may have lain there. `None`: nothing of it was named.
+        `put_ms`: earliest time of their objects. Returns `None` if nothing was published.
 
         Raises:
             OwnershipLostError: Its remote part belongs to another cluster now.
-            UserError: The manifest is damaged, or the storage is not shared with the executor that put it.
-            LostRaceError: Others were faster every time.
         """
         newest = max(uploads, key=lambda one: one.epochs[-1][0])
-        # Of those that read the log before its end was cut, what lies above the cut is of another log.
+        # Uploads that read the log before a cut may have records of another log above it.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
             check_arrived(self.remote.storage, one.keys, by=one.by)
@@ -148,8 +145,8 @@ class Uploads:
             if newest.epochs[-1][0] < known or any(
                 epoch > known and first < manifest.end for epoch, first in newest.epochs
             ):
-                return None  # The log was cut since: its end may be another one, or the manifest is still to be cut.
-            named.extend(_fitting(current, manifest.end))
+                return None  # The log was cut since: its end may differ, or the manifest is not cut yet.
+            named.extend(_contiguous(current, manifest.end))
             if not named:
                 return None
             return replace(
@@ -175,8 +172,8 @@ class Uploads:
         stored = sum(entry.bytes for entry in entries)
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
-    def _both(self, partition: Partition, tiering: Tiering, head: Head) -> tuple[Head, Manifest] | None:
-        """Return head and manifest where they say the same; `None`: who knows more than we do was here already."""
+    def _agree(self, partition: Partition, tiering: Tiering, head: Head) -> tuple[Head, Manifest] | None:
+        """Return head and manifest once they agree; `None` if a newer tiering acts."""
         manifest = self._manifest(partition, tiering, head)
         if manifest is not None and is_uncut(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
@@ -186,17 +183,17 @@ class Uploads:
         return agreeing(self.store, self.remote.storage, partition, tiering)
 
     def _manifest(self, partition: Partition, tiering: Tiering, head: Head) -> Manifest | None:
-        """Return the manifest, made if it was never there; `None`: who knows more than we do was here already."""
+        """Return the manifest, created if it never existed; `None` if a newer tiering acts."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
             check_not_behind(None, head, remote, partition)
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
-            def begun(found: Manifest) -> Manifest:
+            def begun(manifest_before: Manifest) -> Manifest:
                 start = head.local_start
-                new = replace(found, start=start, end=start, epochs=head.epochs)
-                return found if found.tiered_epoch else new
+                new = replace(manifest_before, start=start, end=start, epochs=head.epochs)
+                return manifest_before if manifest_before.tiered_epoch else new
 
             manifest = swap(remote, begun)
         if manifest is not None:
@@ -204,15 +201,15 @@ class Uploads:
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
     def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: Tiering) -> None:
-        """Let the head say what the manifest named under that tiering; a disabling since then has taken it back.
+        """Raise the head's `uploaded_to` to the manifest's end, unless a disabling since lowered it.
 
-        Of a log that was cut since, the manifest may name what is not there any more.
+        If the log was cut since, the manifest may name records that are gone.
         """
 
-        def follow(found: Head) -> Head | None:
-            if is_uncut(manifest, found):
+        def follow(current: Head) -> Head | None:
+            if is_uncut(manifest, current):
                 return None
-            return found.uploaded(min(manifest.end, found.end), tiering.epoch)
+            return current.uploaded(min(manifest.end, current.end), tiering.epoch)
 
         if head is None or follow(head) is not None:
             swap_head(self.store, partition, follow)
@@ -221,8 +218,8 @@ class Uploads:
         self.remote.storage.delete([key for one in uploads for key in one.keys])
 
 
-def _fitting(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
-    """Yield those that go on where the manifest ends, one after the other."""
+def _contiguous(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
+    """Yield the uploads that continue the manifest."""
     for one in uploads:
         if one.offsets.start != end:
             return
@@ -231,7 +228,7 @@ def _fitting(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
 
 
 def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> Iterator[Chore]:
-    """Yield neighbouring segments together, as many as one task does at once."""
+    """Group neighbouring segments into tasks."""
     count = stored = 0
     stop = start
     for segment in segments:
@@ -245,22 +242,17 @@ def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> It
         yield Chore(partition, stored, OffsetRange(start, stop))
 
 
-# Tiered topics described in object storage: `topic.json` follows the catalog, also where no segment was uploaded yet.
-#
-# What was written is remembered by its digest, so a pass in which no topic changed asks for none of them. What became
-# of it since is looked at by the scrub.
-
-
 _DIGEST: Final = 16
 
 
 def changed_topics(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[TopicManifest, bool]]:
-    """Yield the topics whose description may have changed, and whether one is to be made where there is none.
+    """Yield the topic descriptions that may have changed, and whether to create a missing one.
 
-    One is made of topics that upload; of those that did it is kept up to date. `known` is what `described` returned
-    of each when it was written last, by topic id.
+    Descriptions are created for topics that upload, and updated afterwards. `known`: topic id → `described` at the
+    last
+    write, so that unchanged topics cost no request.
     """
     for full_name, topic in catalog.topics.items():
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
@@ -272,18 +264,15 @@ def changed_topics(
 
 
 def described(manifest: TopicManifest, *, creates: bool) -> str:
-    """Return what tells whether a topic was described as it is."""
-    kept = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(kept).hexdigest()[:_DIGEST]
+    """Return a fingerprint of a description."""
+    content = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
 
 def describe(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Describe topics as the catalog has them, and yield those that could not be, with the reason.
-
-    `known` is what was described last, by topic id: it is brought up to date.
-    """
+    """Write changed topic descriptions; yield the topics that failed, with the error. Updates `known`."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
@@ -299,13 +288,9 @@ def describe(
 
 
 def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
-    """Look at the description of one topic, and write it where it is missing, damaged or out of date.
+    """Check one topic's description, and write it if missing, damaged or outdated; return whether it was written.
 
-    It is also made of a topic that uploads nothing any more, where something of it is to stay. Say whether it was
-    written.
-
-    Raises:
-        UserError: It belongs to another cluster now, or a newer version wrote it.
+    It is also created for a topic without uploads if remote records stay.
     """
     tiering = tiering_of(catalog, full_name, remote.cluster_id)
     if tiering is None or not is_served(catalog.topics[full_name]):

@@ -35,7 +35,7 @@ _KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The effective configs of a topic that every append obeys, and the key it is written under."""
+    """Effective configs of a topic that each append is checked against, and the KMS key it is written under."""
 
     full_name: str
     max_record_bytes: int
@@ -43,7 +43,7 @@ class Rules:
     before_max_ms: int
     after_max_ms: int
     difference_max_ms: int
-    """In either direction, beside the other two."""
+    """In either direction, in addition to the other two."""
     compression: str
     segment_bytes: int
     is_compacted: bool
@@ -51,9 +51,9 @@ class Rules:
 
 
 def rules_of(catalog: Catalog, full_name: str) -> Rules:
-    """Return what holds for a topic now."""
-    found = set_configs(catalog, full_name)
-    values = {key: found[key][0] if key in found else CONFIGS[key].default or "" for key in _KEYS}
+    """Return the current rules of a topic."""
+    configs = set_configs(catalog, full_name)
+    values = {key: configs[key][0] if key in configs else CONFIGS[key].default or "" for key in _KEYS}
     return Rules(
         full_name,
         int(values["max.message.bytes"]),
@@ -69,12 +69,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
 
 
 def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
-    """Return a batch of `INPUT_SCHEMA` with the times it will be stored under.
-
-    Raises:
-        UserError: A record is too large, its time too far from now, or it lacks the key that compaction goes by;
-            says which row, and Kafka's name for it.
-    """
+    """Return a batch of `INPUT_SCHEMA` with its final timestamps."""
     _check_sizes(batch, rules)
     _check_keys(batch, rules)
     if rules.is_append_time:
@@ -91,7 +86,7 @@ def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch
 
 
 def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
-    # A record cannot be larger than its batch: nearly always this one look is enough.
+    # No record is larger than its batch: usually this check is enough.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
@@ -128,8 +123,8 @@ def _lengths(column: pa.Array[Any]) -> pa.Array[Any]:
 
 def _header_lengths(headers: pa.ListArray[Any]) -> pa.Array[Any]:
     flat = headers.flatten()
-    each = pc.add(_lengths(flat.field("key")), _lengths(flat.field("value"))).to_numpy()
-    sums = np.concatenate(([0], np.cumsum(each)))
+    lengths = pc.add(_lengths(flat.field("key")), _lengths(flat.field("value"))).to_numpy()
+    sums = np.concatenate(([0], np.cumsum(lengths)))
     stops = np.cumsum(pc.list_value_length(headers).to_numpy())
     return pa.array(np.diff(sums[np.concatenate(([0], stops))]).astype(np.int32))
 
@@ -156,95 +151,73 @@ def _bad_time(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: st
     return UserError(f"{rules.full_name}: the time of record {row} of the batch {what} (INVALID_TIMESTAMP)", hint=hint)
 
 
-# What the fields of a record take: looked at as they are handed in, so a mistake takes no other record with it.
-
-
 _CONTENT: Final = "text, bytes or None"
 _NOTHING_TAKEN: Final = "This record was not taken; those before it were."
 
 
-def content_of(topic: str, field: str, given: object) -> bytes | None:
-    """Return a key, a value or the value of a header as bytes; text becomes UTF-8.
-
-    Raises:
-        UserError: It is neither.
-    """
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, str):
-        return _encoded(topic, field, given)
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    raise _refused(f"{topic}: {field} takes {_CONTENT}", given, "Encode it first, for example with json.dumps.")
+def content_of(topic: str, field: str, value: object) -> bytes | None:
+    """Return a key, a value or a header's value as bytes; text becomes UTF-8."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return _encode(topic, field, value)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise _type_error(f"{topic}: {field} takes {_CONTENT}", value, "Encode it first, for example with json.dumps.")
 
 
-def headers_of(topic: str, given: object) -> list[dict[str, Any]]:
-    """Return headers as they are stored.
-
-    Raises:
-        UserError: They are no mapping from text to text, bytes or None.
-    """
-    if given is None:
+def headers_of(topic: str, value: object) -> list[dict[str, Any]]:
+    """Return headers in their stored form."""
+    if value is None:
         return []
-    if not isinstance(given, Mapping):
-        raise _refused(f"{topic}: headers take a mapping from text to {_CONTENT}", given)
+    if not isinstance(value, Mapping):
+        raise _type_error(f"{topic}: headers take a mapping from text to {_CONTENT}", value)
     return [
         {"key": _header_name(topic, name), "value": content_of(topic, f"header {name}", content)}
-        for name, content in given.items()
+        for name, content in value.items()
     ]
 
 
-def whole_of(field: str, given: object, *, bits: int) -> int:
-    """Return a whole number that fits into so many bits with its sign; `field` begins the sentence that it is none.
-
-    Raises:
-        UserError: It is none.
-    """
-    if not isinstance(given, SupportsIndex) or isinstance(given, bool):
-        raise _refused(f"{field} takes a whole number", given)
-    number = given.__index__()
+def whole_of(field: str, value: object, *, bits: int) -> int:
+    """Return a whole number of at most `bits` bits, signed; `field` begins the error message."""
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        raise _type_error(f"{field} takes a whole number", value)
+    number = value.__index__()
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise _refused(f"{field} takes a whole number of {bits} bits", number)
+        raise _type_error(f"{field} takes a whole number of {bits} bits", number)
     return number
 
 
-def optional_whole(topic: str, field: str, given: object, *, bits: int) -> int | None:
-    """Return the same of a record, which may go without.
-
-    Raises:
-        UserError: It is neither a whole number nor None.
-    """
-    return None if given is None else whole_of(f"{topic}: {field}", given, bits=bits)
+def optional_whole(topic: str, field: str, value: object, *, bits: int) -> int | None:
+    """Return a whole number or `None`."""
+    return None if value is None else whole_of(f"{topic}: {field}", value, bits=bits)
 
 
-def _header_name(topic: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise _refused(f"{topic}: the name of a header takes text", given)
+def _header_name(topic: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise _type_error(f"{topic}: the name of a header takes text", name)
     try:
-        return given if given.isascii() else text_of(given.encode("utf-8", "surrogateescape"))
+        return name if name.isascii() else text_of(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
-        raise _refused(f"{topic}: the name of a header takes text that can be written as UTF-8", given) from error
+        raise _type_error(f"{topic}: the name of a header takes text that can be written as UTF-8", name) from error
 
 
-def _encoded(topic: str, field: str, text: str) -> bytes:
+def _encode(topic: str, field: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise _refused(f"{topic}: {field} takes text that can be written as UTF-8", text) from error
+        raise _type_error(f"{topic}: {field} takes text that can be written as UTF-8", text) from error
 
 
-def _refused(start: str, given: object, hint: str = "") -> UserError:
-    got = "None" if given is None else f"{shortened(given)} ({type(given).__name__})"
+def _type_error(start: str, value: object, hint: str = "") -> UserError:
+    got = "None" if value is None else f"{shortened(value)} ({type(value).__name__})"
     return UserError(f"{start}, not {got}", hint=f"{hint} {_NOTHING_TAKEN}".lstrip())
-
-
-# What users hand in, as batches of `INPUT_SCHEMA`: single records and any record batch.
 
 
 _TAKEN: Final = ("value", "key", "headers", "timestamp_ms", "partition")
 _MILLISECONDS: Final = pa.timestamp("ms")
 _LEFT_OUT: Final = frozenset({"offset", "timestamp_type", "topic"})
-"""What records that were read have besides: they get these anew."""
+"""Further columns of records read earlier; they are assigned again."""
 
 
 def row_of(
@@ -256,11 +229,7 @@ def row_of(
     partition: int | None,
     timestamp_ms: int | None,
 ) -> dict[str, Any]:
-    """Return one record for a topic as a row of `INPUT_SCHEMA`.
-
-    Raises:
-        UserError: A field is not of a type it takes; says which, and what it takes.
-    """
+    """Return one record as a row of `INPUT_SCHEMA`."""
     return {
         "partition": optional_whole(topic, "partition", partition, bits=32),
         "timestamp_ms": optional_whole(topic, "timestamp_ms", timestamp_ms, bits=64),
@@ -272,12 +241,9 @@ def row_of(
 
 
 def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
-    """Return a batch for a topic as `INPUT_SCHEMA`: columns in order and of their types, null where they are missing.
+    """Return a batch as `INPUT_SCHEMA`: columns in order, cast, and null if missing.
 
-    With a `partition` all records go there.
-
-    Raises:
-        UserError: It has a column no record has, or one that is not of its type.
+    With a `partition`, all records go to it.
     """
     _check_columns(topic, records)
     columns: list[pa.Array[Any]] = []
@@ -288,10 +254,10 @@ def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = No
         elif index >= 0 and field.name != "timestamp_type":
             column = records.column(index)
             if field.name == "headers":
-                _check_headers(topic, column)  # before the cast, which says only that it cannot
+                _check_headers(topic, column)  # Checked before the cast, whose error is unspecific.
             columns.append(_cast(topic, field, column))
         else:
-            columns.append(_absent(field, records.num_rows))
+            columns.append(_null_column(field, records.num_rows))
     return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
 
 
@@ -314,31 +280,31 @@ def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[A
     if column.type == field.type and not (column.null_count and not field.nullable):
         return column
     try:
-        # The numbers of a time may be of any unit; what is finer than milliseconds is cut off.
+        # Timestamps may be of any unit; digits below milliseconds are cut.
         times = pa.types.is_temporal(column.type)
-        found = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
-        return found if field.nullable else pc.coalesce(found, pa.scalar([], field.type))
+        cast = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
+        return cast if field.nullable else pc.coalesce(cast, pa.scalar([], field.type))
     except pa.ArrowException as error:
-        said = str(error).split("\n", 1)[0].rstrip(".")
+        reason = str(error).split("\n", 1)[0].rstrip(".")
         raise UserError(
-            f"{topic}: column {field.name} takes {field.type}, not {column.type}: {said}",
+            f"{topic}: column {field.name} takes {field.type}, not {column.type}: {reason}",
             hint="Cast the column first; nothing of this batch was taken.",
         ) from error
 
 
 def _check_headers(topic: str, headers: pa.Array[Any]) -> None:
-    """Refuse a header that is null or has no name; in a map every one has a name."""
+    """Reject a header that is null or has no name; headers of a map type always have one."""
     if not (pa.types.is_list(headers.type) or pa.types.is_large_list(headers.type)):
         return
-    found = headers.flatten()
-    has_names = isinstance(found, pa.StructArray) and found.type.get_field_index("key") >= 0
-    if found.null_count or (has_names and found.field("key").null_count):
+    flat = headers.flatten()
+    has_names = isinstance(flat, pa.StructArray) and flat.type.get_field_index("key") >= 0
+    if flat.null_count or (has_names and flat.field("key").null_count):
         message = f"{topic}: column headers has a header that is null, or whose name is"
         hint = "A header has a name; its value may be null. Nothing of this batch was taken."
         raise UserError(message, hint=hint)
 
 
-def _absent(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
+def _null_column(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
     if field.name == "headers":
         none = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(none, pa.array([], field.type.value_type), type=field.type)

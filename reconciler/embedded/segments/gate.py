@@ -1,14 +1,12 @@
 """Appends through the head: fencing and races.
 
-Whoever must stop a writer first commits that to the catalog, then lists the topic's heads and swaps each to the next
-epoch. An append swaps the head it read, so it cannot slip past. The first append to a partition makes the head and
-reads the catalog before it is acknowledged, and settles the head: it notes there that the topic was found. An append
-to a head that is not settled reads the catalog before its swap.
+To stop a writer, a caller first commits that to the catalog, then lists the topic's heads and swaps each to the next
+epoch. An append swaps the head that it read, so it fails. The first append to a partition creates the head, reads the
+catalog before it is acknowledged, and marks the head as settled; an append to an unsettled head reads the catalog
+first.
 
-A migration seals heads in the same way. Where it was cancelled the catalog says so, and the next append takes its seal
-off: nobody has to go through the heads again, and a seal that comes late closes nothing.
-
-Threads of one process that append to one partition at the same time share a swap.
+A migration seals heads the same way. If the catalog shows that it was cancelled, the next append removes its seal, so a
+late seal blocks no writer. Threads of one process that append to one partition at the same time share a swap.
 """
 
 from __future__ import annotations
@@ -48,11 +46,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# A partition that goes: sealed, then all that its head names, and the head last.
-
-
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a partition's head, then delete all that it names, and it last: until then its keys can be found again."""
+    """Seal a partition's head, then delete all objects that it names, and the head last, so that a retry finds them."""
     register = head_register(store, topic_id, partition)
 
     def seal(held: ReadRegister | None) -> dict[str, Any] | None:
@@ -68,14 +63,13 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
 
 
 def delete_named(store: ObjectStore, held: Paged) -> None:
-    """Delete all that is named, a page after all that it names; what is gone already is passed over."""
+    """Delete all named objects, a page after the objects that it names; missing ones are skipped."""
     store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
-    for pages in _by_level(all_pages(store, held, skips_missing=True)):
+    for pages in _group_by_level(all_pages(store, held, skips_missing=True)):
         store.delete(page.key for page in pages)
 
 
-def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
-    """Group pages, the lowest level first: a page goes after all that it names."""
+def _group_by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
     ordered = sorted(pages, key=lambda page: page.level)
     return [list(group) for _, group in groupby(ordered, key=lambda page: page.level)]
 
@@ -84,7 +78,7 @@ Json = dict[str, Any]
 
 
 def writer_of(topic: TopicEntry) -> str:
-    """Return who may append to a topic's partitions."""
+    """Return the writer that may append to a topic's partitions."""
     if topic.hold is not None and topic.hold.is_closed:
         return sealed_by(topic.hold.migration)
     if topic.replica is not None:
@@ -92,67 +86,64 @@ def writer_of(topic: TopicEntry) -> str:
     return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
 
 
-# The threads of one process that append: they know the heads they swapped last, and stand in line for each partition.
-
-
-_KEPT: Final = 128
+_HEADS_LIMIT: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A head after our own swap; what stands there now, only another swap tells."""
+    """A head after this process's own swap. Others may have swapped it since; only the next swap shows that."""
 
     held: ReadRegister
     head: Head
 
 
 @dataclass(slots=True, eq=False)
-class Wanted:
-    """What one thread wants appended, and what came of it."""
+class PendingAppend:
+    """One thread's append, and its result."""
 
     extend: Callable[[Head, int], Head | None]
     mark: str
     patience_s: float
     turn: Event = field(default_factory=Event)
-    """Set when another thread has done it, or when this one is to do what all in line want."""
+    """Set when another thread has done the append, or when this thread must do all waiting ones."""
     is_done: bool = False
     error: Exception | None = None
 
 
 @dataclass(eq=False)
 class RecentHeads:
-    """The heads that the threads of one process swapped last, and who waits to swap which. Safe to share."""
+    """The heads that the threads of one process swapped last, and the threads that wait per partition. Thread-safe."""
 
     _heads: OrderedDict[str, Recent] = field(default_factory=OrderedDict)
-    _lines: dict[object, list[Wanted]] = field(default_factory=dict)
+    _lines: dict[object, list[PendingAppend]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _process: int = field(default_factory=os.getpid)
 
     def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
-        """Travel without what is known: elsewhere others have swapped since."""
+        """Pickle without heads: they are stale in another process."""
         return RecentHeads, ()
 
     def get(self, key: str) -> Recent | None:
-        """Return what is known of a head."""
-        with self._own():
+        """Return a remembered head."""
+        with self._own_lock():
             return self._heads.get(key)
 
     def put(self, key: str, recent: Recent | None) -> None:
-        """Keep or (`None`) forget one; of too many the oldest is forgotten."""
-        with self._own():
+        """Remember a head, or forget it (`None`); the oldest is evicted above the limit."""
+        with self._own_lock():
             self._heads.pop(key, None)
             if recent is not None:
                 self._heads[key] = recent
-            if len(self._heads) > _KEPT:
+            if len(self._heads) > _HEADS_LIMIT:
                 self._heads.popitem(last=False)
 
-    def in_turn(self, line: object, ours: Wanted, do: Callable[[list[Wanted]], None]) -> None:
-        """Have what is wanted done: by another thread with its own, or by `do` with all that wait in the same line.
+    def in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
+        """Wait until another thread has done the append, or do all waiting appends of this line.
 
-        The first thread in line does it. Where that one is interrupted, the next one does what is left.
+        The first thread in line does the work; if it is interrupted, the next one continues.
 
         Raises:
-            UnansweredError: Another thread took too long over it.
+            UnansweredError: Another thread took too long.
         """
         try:
             self.join(line, ours)
@@ -164,17 +155,17 @@ class RecentHeads:
         finally:
             self.leave(line, ours)
 
-    def join(self, line: object, ours: Wanted) -> None:
-        """Stand in line; who is alone has his turn at once."""
-        with self._own():
+    def join(self, line: object, ours: PendingAppend) -> None:
+        """Join the line; the first thread has its turn at once."""
+        with self._own_lock():
             waiting = self._lines.setdefault(line, [])
             waiting.append(ours)
             if waiting[0] is ours:
                 ours.turn.set()
 
-    def leave(self, line: object, ours: Wanted) -> None:
-        """Go, and wake those that are done and the first that is not."""
-        with self._own():
+    def leave(self, line: object, ours: PendingAppend) -> None:
+        """Leave the line; wake the threads whose append is done, and the first whose append is not."""
+        with self._own_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
                 waiting.remove(ours)
@@ -185,12 +176,12 @@ class RecentHeads:
             if not waiting:
                 self._lines.pop(line, None)
 
-    def _waiting(self, line: object) -> list[Wanted]:
-        with self._own():
+    def _waiting(self, line: object) -> list[PendingAppend]:
+        with self._own_lock():
             return [one for one in self._lines[line] if not one.is_done]
 
-    def _own(self) -> Lock:
-        """Return the lock; a forked child starts without heads and lines: the parent's threads do not exist in it."""
+    def _own_lock(self) -> Lock:
+        """Return the lock. A forked child starts empty: the parent's threads do not exist in it."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
@@ -198,7 +189,7 @@ class RecentHeads:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One topic, and the writer that wants to append to it."""
+    """One topic, and the writer that appends to it."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -215,24 +206,24 @@ class Gate:
         mark: str,
         patience_s: float | None = None,
     ) -> None:
-        """Append to one partition by one swap, shared with the threads that want the same at the same time.
+        """Append to one partition by one swap, shared with other threads of this process.
 
-        `extend` gets the head and its epoch and returns what it shall become, `None` for no change; it runs again
-        after a lost race, maybe on another thread, and what it did last is what holds. It recognises what is there
-        already. What it raises fails no other append. An own swap without an answer is recognised by its mark.
+        `extend` gets the head and its epoch and returns the new head, `None` for no change. It runs again after
+        a lost
+        race, possibly on another thread; its last result holds. It must recognise records already appended. Its
+        errors
+        fail no other append. A swap without an answer is recognised by its mark.
 
         Raises:
-            UserError: The topic is gone, or the partition belongs to another writer.
-            LostRaceError: Others were faster every time, until patience ended.
-            UnansweredError: The store, or a thread that did it for this one, did not say in time whether it was done.
+            UnansweredError: The store or another thread did not answer in time; the outcome is unknown.
         """
-        ours = Wanted(extend, mark, PATIENCE_S if patience_s is None else patience_s)
+        ours = PendingAppend(extend, mark, PATIENCE_S if patience_s is None else patience_s)
         line = self.topic_id, partition, self.full_name, self.writer
-        self.recent.in_turn(line, ours, lambda wanted: self._swap_together(partition, _Group(wanted)))
+        self.recent.in_turn(line, ours, lambda wanted: self._swap_together(partition, _SharedSwap(wanted)))
         if ours.error is not None:
             raise ours.error
 
-    def _swap_together(self, partition: int, group: _Group) -> None:
+    def _swap_together(self, partition: int, group: _SharedSwap) -> None:
         try:
             self._swap(partition, group)
         except Exception as error:  # noqa: BLE001 - raised in every thread whose append it was
@@ -240,20 +231,20 @@ class Gate:
         else:
             group.finish()
 
-    def _swap(self, partition: int, group: _Group) -> None:
+    def _swap(self, partition: int, group: _SharedSwap) -> None:
         register = head_register(self.store, self.topic_id, partition)
         spill = Spill(self.store, self.topic_id, partition)
         keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
-        # Where this raises nobody knows what stands there: the next try must read, or it would say what is not so.
+        # If this raises, the head is unknown: the next try must read it.
         self.recent.put(register.key, None)
-        tried: list[_Tried] = []
+        tried: list[_Try] = []
 
         def change(held: ReadRegister | None) -> Json | None:
-            before = self._found(partition, register.key, held, recent)
+            before = self._current_head(partition, register.key, held, recent)
             after = group.extended(before, held)
             spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
-            tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
+            tried.append(_Try(spilled, None if spilled is None else spilled.to_json()))
             return tried[-1].value
 
         held = register.update(
@@ -263,32 +254,32 @@ class Gate:
             known=None if recent is None else recent.held,
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
-            # An answer was lost, and an earlier try may have landed: where each append lies, the head tells.
+            # An answer was lost and an earlier try may have landed: read each append's position from the head.
             group.extended(parse_head(self.store, register.key, held.value), held)
-        left = _left(tried, held)
+        left = _own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
             catalog = self._confirm(partition)
             keys.confirm(catalog, held.value.get("kms_key_id"))
             left = self._settle(register, held, left, catalog)
         self.recent.put(register.key, left)
 
-    def _found(self, partition: int, key: str, held: ReadRegister | None, recent: Recent | None) -> Head:
+    def _current_head(self, partition: int, key: str, held: ReadRegister | None, recent: Recent | None) -> Head:
         if held is None:
             self._clamp_unwritten(partition)
             return Head(self.writer)
         is_known = recent is not None and held is recent.held
         head = recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
-        return self._settled(partition, head)
+        return self._settle_locally(partition, head)
 
-    def _settled(self, partition: int, head: Head) -> Head:
+    def _settle_locally(self, partition: int, head: Head) -> Head:
         if head.writer == self.writer and head.is_settled:
             return head
-        self._check(self.catalog.read())
+        self._check_topic(self.catalog.read())
         if head.writer.startswith(SEAL):
-            return replace(head, writer=self.writer, is_settled=True)  # Of a migration that was cancelled.
+            return replace(head, writer=self.writer, is_settled=True)  # The migration was cancelled.
         if is_mirroring(head.writer, self.writer):
-            # Mirroring began or ended, and whoever said so died before this head. What is tried now loses its race
-            # against the next epoch, and is tried again.
+            # Mirroring began or ended, and the process that committed it died before this head. The current try loses
+            # its race against the next epoch and is repeated.
             self._clamp(partition, head.end)
             hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
@@ -302,47 +293,51 @@ class Gate:
             self._clamp(partition, 0)
 
     def _clamp(self, partition: int, end: int) -> None:
-        """Hold groups to the end of what was mirrored before producers write there."""
+        """Clamp groups to the end of the mirrored records before producers write."""
         if self.writer == PRODUCERS:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm(self, partition: int) -> Catalog:
-        """Return the catalog after the head is there; where the topic is gone, what was written goes with it."""
+        """Return the catalog read after the head exists; if the topic is gone, delete the partition."""
         catalog = self.catalog.read()
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
         elif topic.follows is not None and self.writer == PRODUCERS:
-            # It is to become a mirror. Whoever seals it makes heads where there are none; this one came before that
-            # and will be sealed with all it has.
+            # The topic becomes a mirror. Sealing creates missing heads; this one came first and is sealed with its
+            # records.
             return catalog
-        self._check(catalog)
+        self._check_topic(catalog)
         return catalog
 
     def _settle(self, register: Register, held: ReadRegister, left: Recent | None, catalog: Catalog) -> Recent | None:
-        """Note in the head that the topic was there, before its first records are acknowledged; return what is known.
+        """Mark the head as settled before its first records are acknowledged; return the remembered head.
 
-        An older catalog may be put back later. Without the note the head would look like one whose writer died.
+        After a restore of an older catalog, an unsettled head would look like one whose writer died.
         """
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None or writer_of(topic) != self.writer:
             return left
         settled = {**held.value, "is_settled": True}
 
-        def settle(found: ReadRegister | None) -> Json | None:
-            if found is held:
+        def settle(current: ReadRegister | None) -> Json | None:
+            if current is held:
                 return settled
-            is_ours = found is not None and (found.epoch, found.value["writer"]) == (held.epoch, self.writer)
-            # Another append settles the head too, and one that follows a hand-over is not ours to settle.
-            return {**found.value, "is_settled": True} if found and is_ours and not found.value["is_settled"] else None
+            is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
+            # Another append may have settled it; after a hand-over it is not this writer's to settle.
+            return (
+                {**current.value, "is_settled": True}
+                if current and is_ours and not current.value["is_settled"]
+                else None
+            )
 
         after = register.update(settle, mark=fresh_mark(), known=held)
         if after is None or after.value is not settled or left is None:
             return None
         return Recent(after, replace(left.head, is_settled=True))
 
-    def _check(self, catalog: Catalog) -> None:
-        """Refuse a topic that is gone or belongs to another writer."""
+    def _check_topic(self, catalog: Catalog) -> None:
+        """Reject a topic that is gone or belongs to another writer."""
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             raise gone(self.full_name)
@@ -350,30 +345,30 @@ class Gate:
 
 
 def gone(full_name: str) -> UserError:
-    """Return the error for a topic that is not there any more and was to be written to."""
+    """Return the error for a write to a topic that no longer exists."""
     hint = "Nothing was written. See whether it lies detached: reconciler mount list"
     return UserError(f"topic {full_name} was deleted or unmounted", hint=hint)
 
 
-class _Group:
-    """Appends to one partition that are made by one swap: one after the other, as if each had come alone."""
+class _SharedSwap:
+    """Appends to one partition in one swap, applied one after the other."""
 
-    def __init__(self, wanted: list[Wanted]) -> None:
+    def __init__(self, wanted: list[PendingAppend]) -> None:
         self._wanted = wanted
         self._refused: dict[int, Exception] = {}
-        """By place in the group: what the last head that was found said against an append."""
+        """Errors of the last try, by position in the group."""
         self.mark = wanted[0].mark if len(wanted) == 1 else fresh_mark()
         self.patience_s = min(one.patience_s for one in wanted)
 
     @property
     def is_shared(self) -> bool:
-        """Whether there are several."""
+        """Whether the group has several appends."""
         return len(self._wanted) > 1
 
     def extended(self, head: Head, held: ReadRegister | None) -> Head | None:
-        """Return the head with all that is wanted and not refused; `None`: nothing of it is new."""
+        """Return the head with all appends that were not rejected, or `None` if nothing is new."""
         if held is None:
-            # A new head says under which key it lies, and that is the key of one append. The others come next.
+            # A new head stores its KMS key, that of one append. The others follow later.
             del self._wanted[1:]
         self._refused.clear()
         after = head
@@ -385,32 +380,32 @@ class _Group:
         return None if after is head else after
 
     def finish(self) -> None:
-        """Tell those that took part that it is done, or why theirs was refused."""
+        """Report success, or its own error, to each thread."""
         for place, one in self._last_first():
             one.error = self._refused.get(place)
             one.is_done = True
 
     def fail(self, error: Exception) -> None:
-        """Tell those that took part why nothing came of it, as far as is known."""
+        """Report the failed swap to each thread."""
         for _, one in self._last_first():
             one.error = error
             one.is_done = True
 
-    def _last_first(self) -> list[tuple[int, Wanted]]:
-        """Return them in the order in which they are told: who does it is first in line until all are."""
+    def _last_first(self) -> list[tuple[int, PendingAppend]]:
+        """Return the appends last first: the thread that works is first in line until all are done."""
         return list(enumerate(self._wanted))[::-1]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """One try: what the head should become, and that as it is kept."""
+class _Try:
+    """One try: the new head, and its JSON."""
 
     head: Head | None
     value: Json | None
 
 
-def _left(tried: list[_Tried], held: ReadRegister | None) -> Recent | None:
-    """Return the head as our swap left it; `None` where others write too: to know it would be a swap in vain."""
+def _own_swap(tried: list[_Try], held: ReadRegister | None) -> Recent | None:
+    """Return the head after this process's swap; `None` if others write too, since the next swap with it would fail."""
     if held is None or len(tried) != 1:
         return None
     only = tried[0]
@@ -418,11 +413,7 @@ def _left(tried: list[_Tried], held: ReadRegister | None) -> Recent | None:
 
 
 def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
-    """Refuse a writer the topic does not belong to.
-
-    Raises:
-        UserError: It is a mirror, or no longer one, or a read replica; or it is being recovered, mounted or unmounted.
-    """
+    """Reject a writer that does not own the topic."""
     owner = writer_of(topic)
     check_no_replica(full_name, topic, "to write to it")
     if not writer.startswith(SEAL):

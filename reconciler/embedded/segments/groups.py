@@ -1,7 +1,7 @@
-"""Consumer groups and committed offsets: one register a group.
+"""Consumer groups and their committed offsets: one register per group.
 
-A group is made by its first commit. Offsets are keyed by topic id and partition: a topic that moves keeps them. Those
-of topics that are gone are ignored, and removed by the next commit.
+A group is created by its first commit. Offsets are keyed by topic id and partition, so they survive a move of the
+topic. Offsets of deleted topics are ignored, and removed by the next commit.
 """
 
 from __future__ import annotations
@@ -33,66 +33,70 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What a group has committed itself, and what a link has brought over from the source of a mirror."""
+    """Offsets that a group committed itself, and offsets that a link synced from a mirror's source."""
 
     own: Mapping[Place, Committed] = field(default_factory=dict)
     synced: Mapping[Place, Committed] = field(default_factory=dict)
 
     @property
     def offsets(self) -> dict[Place, Committed]:
-        """Where it goes on reading: its own offsets, else the synced ones."""
+        """Next offsets to read: own commits win over synced ones."""
         return {**self.synced, **self.own}
 
     @property
     def topic_ids(self) -> set[str]:
-        """The topics it holds anything of."""
+        """Ids of the topics that it has offsets of."""
         return {topic_id for topic_id, _ in (*self.own, *self.synced)}
 
     def last_commit_ms(self, topic_id: str | None = None) -> int | None:
-        """Return when it last committed, of one topic or at all; `None`: it never did."""
-        times = [each.at_ms for (of, _), each in self.own.items() if each.at_ms is not None and topic_id in {None, of}]
+        """Return the time of its last commit, of one topic or of any; `None` if it never committed."""
+        times = [
+            committed.at_ms
+            for (of, _), committed in self.own.items()
+            if committed.at_ms is not None and topic_id in {None, of}
+        ]
         return max(times, default=None)
 
     def is_reading(self, now_ms: int, topic_id: str | None = None) -> bool:
-        """Tell whether it committed within 24 hours, of one topic or at all."""
+        """Whether it committed within 24 hours, to one topic or to any."""
         last = self.last_commit_ms(topic_id)
         return last is not None and now_ms - last < READING_MS
 
     def with_own(self, offsets: Mapping[Place, Committed]) -> Group:
-        """Return it after a commit or a reset."""
+        """Return the group after a commit or reset."""
         return Group({**self.own, **offsets}, self.synced)
 
     def only(self, topic_ids: Iterable[str]) -> Group:
-        """Return it without the offsets of all other topics."""
-        kept = frozenset(topic_ids)
-        return Group(_only(self.own, kept), _only(self.synced, kept))
+        """Return the group with the offsets of these topics only."""
+        wanted_ids = frozenset(topic_ids)
+        return Group(_of_topics(self.own, wanted_ids), _of_topics(self.synced, wanted_ids))
 
     def to_json(self) -> Json:
-        """Return what the register keeps."""
-        return {"offsets": _nested(self.own), "synced": _nested(self.synced)}
+        """Return the register's JSON."""
+        return {"offsets": _offsets_to_json(self.own), "synced": _offsets_to_json(self.synced)}
 
     @classmethod
-    def from_json(cls, kept: Json) -> Group:
-        """Read it back."""
-        return cls(_flat(kept["offsets"]), _flat(kept["synced"]))
+    def from_json(cls, document: Json) -> Group:
+        """Parse the register's JSON."""
+        return cls(_offsets_from_json(document["offsets"]), _offsets_from_json(document["synced"]))
 
 
-def _only(offsets: Mapping[Place, Committed], topic_ids: frozenset[str]) -> dict[Place, Committed]:
-    return {place: each for place, each in offsets.items() if place[0] in topic_ids}
+def _of_topics(offsets: Mapping[Place, Committed], topic_ids: frozenset[str]) -> dict[Place, Committed]:
+    return {place: committed for place, committed in offsets.items() if place[0] in topic_ids}
 
 
-def _nested(offsets: Mapping[Place, Committed]) -> Json:
-    kept: Json = {}
-    for (topic_id, partition), each in sorted(offsets.items()):
-        kept.setdefault(topic_id, {})[str(partition)] = each.to_json()
-    return kept
+def _offsets_to_json(offsets: Mapping[Place, Committed]) -> Json:
+    document: Json = {}
+    for (topic_id, partition), committed in sorted(offsets.items()):
+        document.setdefault(topic_id, {})[str(partition)] = committed.to_json()
+    return document
 
 
-def _flat(kept: Json) -> dict[Place, Committed]:
+def _offsets_from_json(document: Json) -> dict[Place, Committed]:
     return {
-        (topic_id, int(partition)): Committed.from_json(one)
-        for topic_id, partitions in kept.items()
-        for partition, one in partitions.items()
+        (topic_id, int(partition)): Committed.from_json(committed)
+        for topic_id, partitions in document.items()
+        for partition, committed in partitions.items()
     }
 
 
@@ -104,28 +108,23 @@ MAX_METADATA_BYTES: Final = 4096
 
 
 def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Committed]) -> None:
-    """Refuse offsets that a group cannot have.
-
-    Raises:
-        InvalidNamespaceError: The group's namespace does not exist; none is made implicitly.
-        UserError: The group's name cannot be, or a partition or an offset; or a topic is being mounted or unmounted.
-    """
+    """Reject offsets that cannot be committed."""
     group_key(group)
     check_namespace_of(catalog, group)
     topics = {entry.id: (name, entry) for name, entry in catalog.topics.items()} if offsets else {}
-    for (topic_id, partition), given in offsets.items():
+    for (topic_id, partition), value in offsets.items():
         name, topic = topics.get(topic_id, (topic_id, None))
         partitions = partition + 1 if topic is None else topic.partitions
         if topic is not None and is_closed(topic):
-            check_served(name, topic)  # It would stay behind, or be overwritten.
-        where, each = f"group {group}: {name}, partition {partition}", _committed(given)
+            check_served(name, topic)  # The offset would stay behind, or be overwritten.
+        where, committed = f"group {group}: {name}, partition {partition}", _to_committed(value)
         if not 0 <= partition < partitions:
             raise NotFoundError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
-        if not 0 <= each.offset <= MAX_OFFSET:
+        if not 0 <= committed.offset <= MAX_OFFSET:
             raise UserError(
-                f"{where}: {each.offset} is not an offset", hint="Commit the next offset to be read, from 0."
+                f"{where}: {committed.offset} is not an offset", hint="Commit the next offset to be read, from 0."
             )
-        if len(each.metadata.encode(errors="surrogatepass")) > MAX_METADATA_BYTES:
+        if len(committed.metadata.encode(errors="surrogatepass")) > MAX_METADATA_BYTES:
             message = f"{where}: the metadata is longer than {MAX_METADATA_BYTES:,} bytes"
             raise UserError(message, hint="Keep a short note beside an offset, and the rest elsewhere.")
 
@@ -139,14 +138,9 @@ def commit_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit the next offsets to be read; the same commit (the same mark) done twice is done once.
+    """Commit the next offsets to read; a commit repeated with the same mark happens once.
 
-    Offsets of a topic that is gone are dropped.
-
-    Raises:
-        InvalidNamespaceError: The group's namespace does not exist.
-        UserError: The group's name cannot be, or a partition or an offset.
-        LostRaceError: Others were faster every time.
+    Offsets of deleted topics are dropped.
     """
 
     def checked() -> Catalog:
@@ -155,7 +149,7 @@ def commit_offsets(
         return known
 
     if offsets:
-        _put(group_register(store, group), checked, _stamped(offsets, now_ms), mark)
+        _put(group_register(store, group), checked, _with_commit_time(offsets, now_ms), mark)
     else:
         checked()
 
@@ -169,23 +163,23 @@ def put_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit offsets that were checked before: what a transaction does once it is decided, whatever became of names."""
-    _put(group_register(store, group), catalog.read, _stamped(offsets, now_ms), mark)
+    """Commit offsets without checks: those of a decided transaction, even if a topic was renamed or deleted since."""
+    _put(group_register(store, group), catalog.read, _with_commit_time(offsets, now_ms), mark)
 
 
 def bring_offsets(
     store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, Committed], *, mark: str
 ) -> None:
-    """Set what a group had committed of a topic elsewhere: as it was said there, whoever said it and when.
+    """Copy a group's offsets of a topic from elsewhere, with their metadata and times.
 
-    `read` returns the catalog, and raises where it is too late for that; it is asked before every swap.
+    `read` returns the catalog, or raises if it is too late; it is called before every swap.
     """
     _put(group_register(store, group), read, offsets, mark)
 
 
 def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, Committed], mark: str) -> None:
     def change(held: ReadRegister | None) -> dict[str, Any] | None:
-        # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
+        # Read after the register, whose topics an older catalog may not have yet.
         catalog = read()
         after = group_of(register, held).with_own(offsets)
         after = after.only(topic.id for topic in catalog.topics.values())
@@ -195,50 +189,42 @@ def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place
 
 
 def list_groups(store: ObjectStore) -> list[str]:
-    """Return the names of all groups, sorted: listings, and nothing is opened."""
-    found = (group_of_key(listed.key) for listed in store.list(GROUPS))
-    return sorted(name for name in found if name is not None)
+    """Return the names of all groups, sorted, by listing only."""
+    names = (group_of_key(listed.key) for listed in store.list(GROUPS))
+    return sorted(name for name in names if name is not None)
 
 
 def read_group(store: ObjectStore, group: str) -> Group | None:
-    """Return what a group holds; `None` where it never committed.
-
-    Raises:
-        UserError: It is damaged.
-    """
+    """Return a group, or `None` if it never committed."""
     register = group_register(store, group)
     held = register.read()
     return None if held is None else group_of(register, held)
 
 
 def existing_group(store: ObjectStore, group: str) -> Group:
-    """Return what a group holds.
-
-    Raises:
-        UserError: There is none.
-    """
-    found = read_group(store, group)
-    if found is None:
+    """Return a group that must exist."""
+    existing = read_group(store, group)
+    if existing is None:
         raise NotFoundError(f"group {group} does not exist", hint="A group is made by its first commit.")
-    return found
+    return existing
 
 
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
 ) -> dict[Place, Committed]:
-    """Return where a group goes on reading, within what each log has now; what it never committed is absent.
+    """Return where a group continues reading, clamped to each log; partitions without a commit are absent.
 
-    `places` are the partitions asked for, by default all it ever committed.
+    `places` limits the partitions, by default all with a commit.
     """
-    found = read_group(store, group)
-    if found is None:
+    existing = read_group(store, group)
+    if existing is None:
         return {}
-    offsets = found.offsets
-    asked = offsets if places is None else offsets.keys() & set(places)
+    offsets = existing.offsets
+    wanted = offsets if places is None else offsets.keys() & set(places)
     known = catalog.read()
     living = {topic.id: name for name, topic in known.topics.items()}
     fetched: dict[Place, Committed] = {}
-    for place in sorted(each for each in asked if each[0] in living):
+    for place in sorted(key for key in wanted if key[0] in living):
         bounds = bounds_at(store, place)
         is_hiding = bounds.start < bounds.local_start and hides_remote(known, living[place[0]])
         fetched[place] = offsets[place].clamped(bounds.only_local() if is_hiding else bounds)
@@ -246,39 +232,39 @@ def fetch_offsets(
 
 
 def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:
-    """Forget a group and all its offsets; say whether it was there.
+    """Delete a group and all its offsets; return whether it existed.
 
-    A commit that lands between the look and the deletion goes with it, as one made just before it would.
+    A commit between the check and the deletion is deleted too.
 
     Raises:
-        BlockedError: It is reading, and `force` is not set.
+        BlockedError: The group is reading, and `force` is not set.
     """
-    found = read_group(store, group)
-    if found is None:
+    existing = read_group(store, group)
+    if existing is None:
         return False
     if not force:
-        check_idle(group, found, now_ms)
+        check_idle(group, existing, now_ms)
     store.delete([group_key(group)])
     return True
 
 
 def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int, force: bool = False) -> bool:
-    """Forget a group's offsets of one topic; say whether there were any.
+    """Delete a group's offsets of one topic; return whether there were any.
 
     Raises:
-        BlockedError: It is reading that topic, and `force` is not set.
+        BlockedError: The group is reading that topic, and `force` is not set.
     """
 
-    def forget(found: Group) -> Group:
+    def forget(existing: Group) -> Group:
         if not force:
-            check_idle(group, found, now_ms, topic_id)
-        return found.only(found.topic_ids - {topic_id})
+            check_idle(group, existing, now_ms, topic_id)
+        return existing.only(existing.topic_ids - {topic_id})
 
     return change_group(store, group, forget)
 
 
 def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group]) -> bool:
-    """Change a group that is there, where `decide` makes it another; say whether it did. It may be called again."""
+    """Change an existing group to what `decide` returns; return whether it changed. `decide` may be called again."""
     is_changed = False
 
     def change(held: ReadRegister | None) -> dict[str, Any] | None:
@@ -296,13 +282,13 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
     return is_changed
 
 
-def check_idle(group: str, found: Group, now_ms: int, topic_id: str | None = None) -> None:
-    """Refuse to change the offsets of a group that somebody reads with.
+def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = None) -> None:
+    """Refuse to change the offsets of a group that is reading.
 
     Raises:
         BlockedError: It committed within 24 hours.
     """
-    if found.is_reading(now_ms, topic_id):
+    if existing.is_reading(now_ms, topic_id):
         raise BlockedError(
             f"group {group} is reading: it committed within the last 24 hours",
             hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
@@ -310,57 +296,49 @@ def check_idle(group: str, found: Group, now_ms: int, topic_id: str | None = Non
 
 
 def group_register(store: ObjectStore, group: str) -> Register:
-    """Return the register of a group.
-
-    Raises:
-        UserError: No group can have that name.
-    """
+    """Return the register of a group."""
     return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 
 def group_of(register: Register, held: ReadRegister | None) -> Group:
-    """Return what a group's register holds; nothing where it was never written.
-
-    Raises:
-        UserError: It is damaged.
-    """
+    """Parse a group's register; empty if it was never written."""
     return Group() if held is None else decoded(register.store, register.key, held.value, Group.from_json)
 
 
 def bounds_at(store: ObjectStore, place: Place) -> Bounds:
-    """Return where one partition begins and ends."""
+    """Return the bounds of one partition."""
     head = read_head(store, *place)
     return Bounds(0, 0, 0, 0) if head is None else head.bounds
 
 
-def _committed(given: int | Committed) -> Committed:
-    return Committed(given) if isinstance(given, int) else given
+def _to_committed(value: int | Committed) -> Committed:
+    return Committed(value) if isinstance(value, int) else value
 
 
-def _stamped(offsets: Mapping[Place, int | Committed], now_ms: int) -> dict[Place, Committed]:
-    committed = {place: _committed(given) for place, given in offsets.items()}
-    return {place: each if each.at_ms is not None else replace(each, at_ms=now_ms) for place, each in committed.items()}
-
-
-# Consumer groups at the end of mirroring: none points beyond what there is (F-C-041).
-#
-# A reader clamps what it finds; that is not enough here, for the log goes on growing below such an offset, and what
-# comes in between would never be read. So this comes before producers get the head, whoever gives it to them, and only
-# then: later they may have written more, and a group may have read that.
+def _with_commit_time(offsets: Mapping[Place, int | Committed], now_ms: int) -> dict[Place, Committed]:
+    committed = {place: _to_committed(value) for place, value in offsets.items()}
+    return {
+        place: one_committed if one_committed.at_ms is not None else replace(one_committed, at_ms=now_ms)
+        for place, one_committed in committed.items()
+    }
 
 
 def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> int:
-    """Set offsets that lie beyond the ends of these partitions of a topic to them; return how many groups had some."""
+    """Lower offsets beyond these partitions' ends to the ends; return the number of groups changed (F-C-041).
+
+    Runs at the end of mirroring, before producers may write: otherwise the log grows past such an offset, and the
+    records between are never read. Later the group may have read them.
+    """
 
     def clamped(offsets: Mapping[Place, Committed]) -> dict[Place, Committed]:
         return {
-            place: Committed(ends[place[1]], each.metadata, each.at_ms)
-            if place[0] == topic_id and each.offset > ends.get(place[1], MAX_OFFSET)
-            else each
-            for place, each in offsets.items()
+            place: Committed(ends[place[1]], committed.metadata, committed.at_ms)
+            if place[0] == topic_id and committed.offset > ends.get(place[1], MAX_OFFSET)
+            else committed
+            for place, committed in offsets.items()
         }
 
-    def within(found: Group) -> Group:
-        return Group(clamped(found.own), clamped(found.synced))
+    def within(existing: Group) -> Group:
+        return Group(clamped(existing.own), clamped(existing.synced))
 
     return sum(change_group(store, group, within) for group in list_groups(store))

@@ -43,21 +43,21 @@ _SHAPE: Final = {
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
 REPLICA: Final = "replica"
-"""The writer of a read replica's heads: no client, only what follows its source."""
+"""Writer of a read replica's heads: only the replica's refresh writes."""
 
 
 def link_writer(link_id: str) -> str:
-    """Return the writer of a mirror's heads: its one link."""
+    """Return the writer name of a mirror's heads: its link."""
     return f"link:{link_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A partition as its register has it. Offsets below `start` are gone; `end` is the next to be written.
+    """A partition as stored in its register. Offsets below `start` are gone; `end` is the next to be written.
 
-    `is_settled`: somebody read the catalog after the head was there and found the topic as the head has it. Until then
-    every append reads the catalog again: the other side commits first and lists heads then, so one sees the other.
-    No append is acknowledged before the head was settled once; a hand-over unsettles it again, and raises its epoch.
+    `is_settled`: the catalog was read after the head existed, and agreed with it. Until then every append reads the
+    catalog again: fencing commits first and lists heads then, so one side sees the other. No append is acknowledged
+    before the head was settled once; a hand-over unsettles it and raises its epoch.
     """
 
     writer: str
@@ -70,74 +70,74 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """By producer id: `{epoch, last, at_ms}`, its last sequence number, for 24 hours."""
+    """By producer id: `{epoch, last, at_ms}` with its last sequence number, for 24 hours."""
     transactions: Json = field(default_factory=dict)
-    """By transactional id: `{epoch, base}` of what is open here."""
+    """Open transactions by transactional id: `{epoch, base}`."""
     compacted_to: int = 0
-    """Below this offset no key comes twice, as far as closed segments go."""
+    """Below this offset closed segments have no key twice."""
     source: Json | None = None
     """Of a mirror: its source's topic id, epochs and fetched offset."""
     kms_key_id: str | None = None
-    """The key all of it was under when it was made, or last gone through; what came since tells its own."""
+    """KMS key of all entries at creation or the last rewrite; later entries store their own."""
     uploaded_to: int = 0
-    """Every record below this offset is named by the remote manifest too, or is gone. It may lag behind the manifest,
-    and never runs ahead of it."""
+    """Every record below this offset is named by the remote manifest, or is gone. Never ahead of the manifest."""
     tiered_epoch: int = 0
-    """Under which `uploaded_to` was changed last; under an older one it is neither raised nor taken back (F-K-056)."""
+    """Tiered epoch of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
     truncated: Json | None = None
-    """The last cut of the log's end: `{operation, offset, epoch, records}`, the epoch that began with it, and how many
-    records went. A manifest that knows only older epochs is still to be cut there."""
+    """Last cut of the log's end: `{operation, offset, epoch, records}`, with the epoch it began and the number of
+    records removed. A manifest that knows only older epochs must still be cut there.
+    """
 
     def is_acknowledged(self, epoch: int) -> bool:
-        """Tell whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
+        """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
 
-        It was read beside a catalog that had its topic. Where none has, an older catalog was put back.
+        Such a head once agreed with a catalog. If no catalog has its topic, an older catalog was restored.
         """
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
     def truncated_in(self) -> int:
-        """The epoch that began with the last cut: what was read of the log under an older one may be gone. 0: none."""
+        """Epoch that began with the last cut, 0 if none: records read under older epochs may be gone."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
     def bounds(self) -> Bounds:
-        """Where the partition begins and ends."""
+        """Bounds of the partition."""
         first_open: list[int] = [opened["base"] for opened in self.transactions.values()]
         stable = min([self.end, *first_open])
         return Bounds(self.start, self.local_start, stable, self.end, self.epochs, self.compacted_to)
 
     @property
     def stored_bytes(self) -> int:
-        """What its parts take in the store."""
+        """Stored bytes of its parts."""
         return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
+        """Number of records."""
         return sum(page.records for page in self.pages) + sum(entry.digest.records for entry in self.entries)
 
     @property
     def newest_ms(self) -> int | None:
-        """The latest timestamp of a record in its parts; `None`: it has none."""
+        """Latest timestamp of a record in its parts, in ms; `None` if it has no records."""
         times = *(page.max_ts for page in self.pages), *(entry.max_ts for entry in self.entries)
         return max(times, default=None)
 
     def extended(self, added: Iterable[Entry], *, end: int) -> Head:
-        """Return it with parts at its end, which becomes `end`."""
+        """Return the head with parts appended; its end becomes `end`."""
         return replace(self, entries=(*self.entries, *added), end=end)
 
     def uploaded(self, to: int, tiered_epoch: int) -> Head | None:
-        """Return it with everything below `to` uploaded, by who acts under that tiered epoch; `None`: no change.
+        """Return the head with `uploaded_to` raised under a tiered epoch, or `None` for no change.
 
-        It keeps the epoch, so that who finishes an older disabling late does not cut what this one uploaded (F-K-056).
+        Storing the epoch keeps a late, older disabling from cutting these uploads (F-K-056).
         """
         is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
         return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
 
     def to_json(self) -> Json:
-        """Return what the register keeps."""
-        kept: Json = {
+        """Return the register's JSON."""
+        document: Json = {
             "writer": self.writer,
             "start": self.start,
             "local_start": self.local_start,
@@ -152,43 +152,43 @@ class Head:
             "entries": [entry.to_json() for entry in self.entries],
         }
         if self.kms_key_id is not None:
-            kept["kms_key_id"] = self.kms_key_id
+            document["kms_key_id"] = self.kms_key_id
         if self.uploaded_to:
-            kept["uploaded_to"] = self.uploaded_to
+            document["uploaded_to"] = self.uploaded_to
         if self.tiered_epoch:
-            kept["tiered_epoch"] = self.tiered_epoch
+            document["tiered_epoch"] = self.tiered_epoch
         if self.truncated is not None:
-            kept["truncated"] = self.truncated
-        return kept
+            document["truncated"] = self.truncated
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> Head:
-        """Read it back."""
-        if kept["source"] is not None:
-            epochs_in(kept["source"])  # refused here, where it is said which head it is
+    def from_json(cls, document: Json) -> Head:
+        """Parse the register's JSON."""
+        if document["source"] is not None:
+            epochs_in(document["source"])  # Checked here, where the error names the head.
         return cls(
-            writer=kept["writer"],
-            start=kept["start"],
-            local_start=kept["local_start"],
-            end=kept["end"],
-            is_settled=kept["is_settled"],
-            epochs=epochs_in(kept),
-            pages=tuple(map(PageRef.from_json, kept["pages"])),
-            entries=tuple(map(Entry.from_json, kept["entries"])),
-            producers=kept["producers"],
-            transactions=kept["transactions"],
-            compacted_to=kept.get("compacted_to", 0),
-            source=kept["source"],
-            kms_key_id=kept.get("kms_key_id"),
-            uploaded_to=kept.get("uploaded_to", 0),
-            tiered_epoch=kept.get("tiered_epoch", 0),
-            truncated=kept.get("truncated"),
+            writer=document["writer"],
+            start=document["start"],
+            local_start=document["local_start"],
+            end=document["end"],
+            is_settled=document["is_settled"],
+            epochs=epochs_in(document),
+            pages=tuple(map(PageRef.from_json, document["pages"])),
+            entries=tuple(map(Entry.from_json, document["entries"])),
+            producers=document["producers"],
+            transactions=document["transactions"],
+            compacted_to=document.get("compacted_to", 0),
+            source=document["source"],
+            kms_key_id=document.get("kms_key_id"),
+            uploaded_to=document.get("uploaded_to", 0),
+            tiered_epoch=document.get("tiered_epoch", 0),
+            truncated=document.get("truncated"),
         )
 
 
-def epochs_in(kept: Json) -> tuple[tuple[int, int], ...]:
-    """Return the epochs of a head, or of the source that it keeps, each with its first offset."""
-    return tuple((epoch, start) for epoch, start in kept["epochs"])
+def epochs_in(document: Json) -> tuple[tuple[int, int], ...]:
+    """Return the epochs of a head or of its source, each with its first offset."""
+    return tuple((epoch, start) for epoch, start in document["epochs"])
 
 
 def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
@@ -196,13 +196,9 @@ def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register
     return Register(store, head_key(topic_id, partition), format="reconciler.head/3", shape=_SHAPE)
 
 
-def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
-    """Read a head back.
-
-    Raises:
-        UserError: It is damaged, or contradicts itself: records would be missed, or offsets come twice.
-    """
-    head = head_as_kept(store, key, kept)
+def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
+    """Parse a head."""
+    head = head_as_kept(store, key, document)
     wrong = next(_contradictions(head), None)
     if wrong is not None:
         topic_id, partition = partition_of_head(key)
@@ -212,17 +208,13 @@ def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
     return head
 
 
-def head_as_kept(store: ObjectStore, key: str, kept: Json) -> Head:
-    """Read a head back whatever it says; for who looks for faults, or deletes it.
-
-    Raises:
-        UserError: It is damaged.
-    """
-    return decoded(store, key, kept, Head.from_json)
+def head_as_kept(store: ObjectStore, key: str, document: Json) -> Head:
+    """Parse a head without checks, for repair and deletion."""
+    return decoded(store, key, document, Head.from_json)
 
 
 def _contradictions(head: Head) -> Iterator[str]:
-    """Look where it costs the same however long the log is: at the borders of what a head names."""
+    """Check the first and last entries and pages only, so that the cost is independent of the log's length."""
     if not 0 <= head.start <= head.end:
         yield f"it begins at offset {head.start} and ends at {head.end}"
     if not head.start <= head.local_start <= head.end:
@@ -231,22 +223,22 @@ def _contradictions(head: Head) -> Iterator[str]:
         yield f"it is compacted to offset {head.compacted_to} and ends at {head.end}"
     borders: list[PageRef | Entry] = [*head.pages[:2], *head.pages[2:][-2:], *head.entries[:2], *head.entries[2:][-2:]]
     last = -1
-    for each in borders:
-        if not last < each.base <= each.last:
-            yield f"{each.key} has offsets {each.base} to {each.last}, after offset {last}"
-        last = each.last
+    for border in borders:
+        if not last < border.base <= border.last:
+            yield f"{border.key} has offsets {border.base} to {border.last}, after offset {last}"
+        last = border.last
     if last >= head.end:
         yield f"it ends at {head.end} and names offset {last}"
 
 
 def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[Listed]:
-    """Yield the registers of a topic's partitions, or of all; what is none of them is left alone."""
+    """Yield the registers of a topic's partitions, or of all topics; other objects are skipped."""
     prefix = HEADS if topic_id is None else heads_prefix(topic_id)
     return (listed for listed in store.list(prefix) if is_head_key(listed.key))
 
 
 def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
-    """Return a partition's head; `None` where nothing was ever written."""
+    """Return a partition's head, or `None` if it was never written."""
     register = head_register(store, topic_id, partition)
     held = register.read()
     return None if held is None else parse_head(store, register.key, held.value)
@@ -254,34 +246,37 @@ def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
 
 def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
     """Return the heads of all partitions ever written: one listing, one GET each."""
-    return {partition: parse_head(store, key, kept) for partition, key, kept in _kept_heads(store, topic_id)}
+    return {partition: parse_head(store, key, document) for partition, key, document in _stored_heads(store, topic_id)}
 
 
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
-    """Return where each partition, or of `only` some, begins and ends, without looking at what lies between."""
-    found = dict.fromkeys(range(partitions) if only is None else sorted(only), NEVER_WRITTEN)
+    """Return the bounds of each partition, or of those in `only`."""
+    bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), NEVER_WRITTEN)
     heads = read_borders(store, topic_id, only)
-    return {partition: heads[partition].bounds if partition in heads else bounds for partition, bounds in found.items()}
-
-
-def read_borders(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
-    """Return heads that name only what lies at their ends: a listing and a GET each; of `only` some, just the GETs."""
     return {
-        partition: parse_head(store, key, _at_borders(kept))
-        for partition, key, kept in _kept_heads(store, topic_id, only)
+        partition: heads[partition].bounds if partition in heads else bounds
+        for partition, bounds in bounds_by_partition.items()
     }
 
 
-def _at_borders(kept: Json) -> Json:
-    return {**kept, "pages": kept["pages"][-1:], "entries": kept["entries"][-1:]}
+def read_borders(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
+    """Return heads with only their last page and entry: a listing and a GET each; with `only`, just the GETs."""
+    return {
+        partition: parse_head(store, key, _only_borders(document))
+        for partition, key, document in _stored_heads(store, topic_id, only)
+    }
 
 
-def _kept_heads(
+def _only_borders(document: Json) -> Json:
+    return {**document, "pages": document["pages"][-1:], "entries": document["entries"][-1:]}
+
+
+def _stored_heads(
     store: ObjectStore, topic_id: str, only: Collection[int] | None = None
 ) -> Iterator[tuple[int, str, Json]]:
-    """Yield what is kept of every partition ever written, or of `only` those; many are read side by side."""
+    """Yield partition, key and JSON of each partition ever written, or of those in `only`; reads run in parallel."""
     if only is None:
         keys = [listed.key for listed in list_heads(store, topic_id)]
     else:
@@ -291,27 +286,24 @@ def _kept_heads(
     def read(partition: int) -> ReadRegister | None:
         return head_register(store, topic_id, partition).read()
 
-    if len(keys) <= _FEW:
-        found = list(map(read, partitions))
+    if len(keys) <= _MAX_SERIAL_READS:
+        registers = list(map(read, partitions))
     else:
-        with ThreadPoolExecutor(min(_AT_ONCE, len(keys)), thread_name_prefix="heads") as threads:
-            found = list(threads.map(read, partitions))
-    for partition, key, held in zip(partitions, keys, found, strict=True):
+        with ThreadPoolExecutor(min(_READ_THREADS, len(keys)), thread_name_prefix="heads") as threads:
+            registers = list(threads.map(read, partitions))
+    for partition, key, held in zip(partitions, keys, registers, strict=True):
         if held is not None:
             yield partition, key, held.value
 
 
 NEVER_WRITTEN: Final = Head(NOBODY).bounds
-"""Where a partition begins and ends that has no head."""
-_FEW: Final = 3
-_AT_ONCE: Final = 16
-
-
-# Where a partition stands, in the words of links.
+"""Bounds of a partition without a head."""
+_MAX_SERIAL_READS: Final = 3
+_READ_THREADS: Final = 16
 
 
 def position_of(head: Head | None) -> Position:
-    """Return where a partition stands; one never written stands at the beginning."""
+    """Return a partition's position for links; one never written is at the beginning."""
     if head is None:
         return Position(0, 0)
     source = head.source
@@ -321,30 +313,27 @@ def position_of(head: Head | None) -> Position:
     return Position(head.start, head.end, head.epochs, source["topic_id"], epochs_in(source), fetched)
 
 
-# Heads go from one writer to another: to producers when mirroring ends, to a link when a topic becomes a mirror.
-#
-# The catalog says so first. A swap under the next epoch then shuts the old writer out, whatever it had begun; a head
-# that nobody came to is taken over by the next append (`gate.py`).
-
-
 LINK: Final = "link:"
-"""What the writer of a mirror's head begins with; the link's id follows."""
+"""Prefix of the writer of a mirror's heads; the link's id follows."""
 
 
 def is_mirroring(before: str, now: str) -> bool:
-    """Tell whether one writer follows the other because mirroring began or ended."""
-    return before != now and {_kind(before), _kind(now)} in ({PRODUCERS, LINK}, {LINK})
+    """Whether the writer changed because mirroring began or ended."""
+    return before != now and {_writer_kind(before), _writer_kind(now)} in ({PRODUCERS, LINK}, {LINK})
 
 
-def _kind(writer: str) -> str:
+def _writer_kind(writer: str) -> str:
     return LINK if writer.startswith(LINK) else writer
 
 
 def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
-    """Let `writer` alone append to a partition, by topic id and number, and return its head; it may be done again.
+    """Make `writer` the only one that may append to a partition (topic id and number); idempotent. Return its head.
 
-    Where there is no head one is made, if it `makes` one: the first append of somebody else would not be noticed. The
-    head is not settled: who comes late and hands it to the wrong one lets nobody in, for the next append reads the
+    The catalog names the new writer first; the next epoch then fences the old one. A head that was missed is taken
+    over
+    by the next append (`gate.py`). With `makes`, a missing head is created, so that another writer's first append
+    is
+    fenced too. The head becomes unsettled: after a late hand-over to the wrong writer the next append reads the
     catalog.
     """
     topic_id, number = partition
@@ -356,44 +345,35 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
         if held.value["writer"] in {NOBODY, writer}:
             return None
         end = held.value["end"]
-        # An epoch in which nothing was written tells nothing.
-        epochs = [each for each in held.value["epochs"] if each[1] < end]
+        # Drop an epoch in which nothing was written.
+        epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 
     held = register.update(handed, mark=fresh_mark(), raises_epoch=True)
     return None if held is None else Head.from_json(held.value)
 
 
-# Upkeep's swaps of a head: what is there becomes other objects or fewer of them, and nobody's writing is in the way.
-#
-# The head is never made, never touched once it is sealed, and its epoch and writer stay. What a swap made superfluous
-# is deleted after it: whoever dies in between leaves orphans to the sweep, and a reader that misses an object looks at
-# the head again.
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition of a topic; `full_name` is what the topic was called when it was looked at."""
+    """One partition of a topic; `full_name` is the topic's name when it was read."""
 
     full_name: str
     topic_id: str
     number: int
 
     def __str__(self) -> str:
-        """Say which, in sentences."""
+        """Return its name for messages."""
         return f"{self.full_name}, partition {self.number}"
 
 
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
-    """Change a head by one swap and say whether that was done.
+    """Change a head by one swap for maintenance, and return whether it changed.
 
-    `change` returns what the head shall become, `None` for no change, and runs again after a lost race: what it decided
-    last is what holds.
-
-    Raises:
-        MissingObjectError: A page that the head names is not there.
-        UserError: The head is damaged.
-        LostRaceError: Others were faster every time.
+    A head is never created, never changed once sealed, and keeps its epoch and writer. Objects that are no longer
+    named
+    are deleted after the swap: a crash in between leaves orphans to the sweep. `change` returns the new head,
+    `None`
+    for no change; it runs again after a lost race, and its last result holds.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
@@ -412,18 +392,18 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Entries a head keeps; above, the older half goes to a page at once, not one by one."""
+"""Entries that a head holds; above, the older half moves to a page at once, not one by one."""
 BRANCHES: Final = 16
-"""Pages a page of pages names; a head keeps at most twice as many of each level."""
+"""Pages that a page of pages names; a head holds at most twice as many of each level."""
 
 
 class Spill:
-    """Writes pages of one partition. One for each change of its head: a lost race reuses what it wrote."""
+    """Writes pages of one partition, during one change of its head: a lost race reuses written pages."""
 
     def __init__(
         self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
     ) -> None:
-        """Name the partition; nothing is written yet. `known`: what all tries of the change wrote, by content."""
+        """Bind to a partition. `known`: pages already written by other tries of the change, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
@@ -432,11 +412,11 @@ class Spill:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The pages written so far, or taken from those that are known."""
+        """Keys of the pages written or reused so far."""
         return tuple(page.key for page in self._written.values())
 
     def spilled(self, head: Head) -> Head:
-        """Return the head with few entries and few pages. What is not stable stays: an abort takes it from the head."""
+        """Return the head with few entries and pages. Unstable entries stay: an abort removes them from the head."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -457,7 +437,7 @@ class Spill:
         return self._page(pages_page(pages), lambda key: PageRef.over(key, pages))
 
     def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Return the pages, those of each level that are too many gathered below one of the next, oldest first."""
+        """Return the pages with surplus pages of a level gathered below one of the next level, oldest first."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:

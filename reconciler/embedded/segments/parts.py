@@ -1,4 +1,4 @@
-"""Parts: Parquet files that hold what one append wrote."""
+"""Parts: Parquet files with the records of one append."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 PART_BYTES: Final = 64 * 1024 * 1024
-"""A larger append is cut into several parts: a part must fit into memory, a few times over."""
+"""A larger append is split into several parts: a part must fit into memory several times."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_ROWS: Final = 1 << 17
 _GROUPS_OF_A_PART: Final = 4
-"""A part is cut between row groups: where records are alike, it is filled to three quarters of its limit at least."""
+"""Parts are cut between row groups: records of equal size fill at least three quarters of the limit."""
 _LEAST_GROUP_BYTES: Final = 1024
-"""Records are not cut smaller, however small the limit: a file of less is nearly all frame."""
+"""Minimum size of a row group: smaller files would be nearly all Parquet overhead."""
 _FRAME_BYTES: Final = 1024
-"""What Parquet adds at most to a file, and to each row group. Measured over all codecs: 980."""
+"""Maximum overhead of a Parquet file, and of each row group. Measured over all codecs: 980."""
 
 PART_SCHEMA: Final = pa.schema(
     [
@@ -48,9 +48,9 @@ PART_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Measured on JSON and on random bytes, 500,000 records: dictionaries of keys and values cost twice the time of
-# everything else; delta encoding makes offsets and times nearly free; zstd at level 1 writes JSON as fast as lz4 and
-# five times smaller.
+# Measured on JSON and random bytes, 500,000 records: dictionaries of keys and values cost twice the time of everything
+# else; delta encoding makes offsets and times nearly free; zstd level 1 writes JSON as fast as lz4 and five times
+# smaller.
 _LAYOUT: Final[dict[str, Any]] = {
     "use_dictionary": ["timestamp_type"],
     "write_statistics": ["offset_delta", "timestamp_ms"],
@@ -64,11 +64,11 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
     "snappy": {"compression": "snappy"},
     "lz4": {"compression": "lz4"},
 }
-"""By the topic's `compression.type`; what a producer chose is not told to us, so `producer` is ours to choose."""
+"""By the topic's `compression.type`. The producer's codec is unknown, so `producer` is our choice."""
 
 
 class PartWriter:
-    """Writes records of one partition as parts; nothing of them is readable until a head names them."""
+    """Writes records of one partition as parts, unreadable until a head names them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PartWriter:
         limit: int,
         kms_key_id: str | None = None,
     ) -> None:
-        """Name where they go; a part of more than one record has at most `limit` stored bytes, and `PART_BYTES`."""
+        """Bind to a partition; a part of several records has at most `limit` and `PART_BYTES` stored bytes."""
         self._store = store
         self._place = full_name, partition
         self._codec = _CODECS[compression]
@@ -89,7 +89,7 @@ class PartWriter:
 
     @classmethod
     def of(cls, store: ObjectStore, rules: Rules, partition: int) -> PartWriter:
-        """Return what writes records of a topic as its configs and its key have them."""
+        """Return a writer with the codec, size limit and KMS key of a topic."""
         return cls(
             store,
             rules.full_name,
@@ -100,22 +100,23 @@ class PartWriter:
         )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
-        """Store batches of `RECORD_SCHEMA`, in offset order, and yield each part once it is durable."""
+        """Store batches of `RECORD_SCHEMA` in offset order; yield each part once it is durable."""
         for part, body in self._parts(batches):
             yield self._put(part, body)
 
     def begin(self, batches: Iterable[pa.RecordBatch], threads: Executor) -> Iterator[tuple[Entry, Future[None]]]:
-        """Store the same on `threads`: each part is durable once what is yielded with it is done."""
+        """Like `write`, but store on `threads`; a part is durable once its future is done."""
         for part, body in self._parts(batches):
             key = self._key((part.base, part.last), body.nbytes)
             put = threads.submit(self._put_file, key, body)
-            yield self._entry(part, key, body.nbytes), put  # It is hashed while it is written.
+            yield self._entry(part, key, body.nbytes), put  # The digest is computed while the part is stored.
 
     def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_OpenPart, memoryview]]:
         """Yield closed parts.
 
-        What a row group takes is known only once it is written. So a part is closed where the next group might not
-        fit, as if nothing of it could be compressed.
+        The stored size of a row group is known only after writing. So a part is closed if the next group,
+        uncompressed,
+        might not fit.
         """
         part: _OpenPart | None = None
         memory = pa.BufferOutputStream()
@@ -134,14 +135,13 @@ class PartWriter:
             yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
-        """Store all batches as one part, put together on disk, so of any size; `None`: there are no records.
+        """Store all batches as one part, built on disk, so of any size; return `None` if there are no records.
 
         Raises:
-            MendFirstError: There is no room for it among temporary files.
-            UserError: There is no folder for these, or it cannot be written to.
+            MendFirstError: The temporary disk is full.
         """
         part: _OpenPart | None = None
-        with _temporary() as file:
+        with _temporary_file() as file:
             for group in row_groups(batches, GROUP_BYTES):
                 part = part or _OpenPart(self._codec, group, pa.PythonFile(file, mode="w"))
                 part.add(group)
@@ -169,8 +169,8 @@ class PartWriter:
 
 
 @contextmanager
-def _temporary() -> Iterator[IO[bytes]]:
-    """Open a file that goes with the block; what its disk refuses concerns what is written there alone."""
+def _temporary_file() -> Iterator[IO[bytes]]:
+    """Open a temporary file; errors of its disk are translated only for writes to it."""
     try:
         where = tempfile.gettempdir()
     except FileNotFoundError as error:
@@ -185,11 +185,11 @@ def _temporary() -> Iterator[IO[bytes]]:
 
 
 class _OpenPart:
-    """A part that is still growing, already compressed."""
+    """A part that still grows, already compressed."""
 
     def __init__(self, codec: dict[str, Any], first: pa.RecordBatch, body: pa.NativeFile) -> None:
-        self.base = self.last = _int(first.column("offset")[0])
-        self.min_ts = self.max_ts = _int(first.column("timestamp_ms")[0])
+        self.base = self.last = _to_int(first.column("offset")[0])
+        self.min_ts = self.max_ts = _to_int(first.column("timestamp_ms")[0])
         self._digest = Digest()
         self._unhashed: pa.RecordBatch | None = None
         self._groups = 0
@@ -197,16 +197,16 @@ class _OpenPart:
         self._writer = pq.ParquetWriter(self._body, PART_SCHEMA, **codec, **_LAYOUT)
 
     def most_bytes_with(self, group: pa.RecordBatch) -> int:
-        """Return a bound of what the whole file takes with one more group: codecs add to what they cannot compress."""
+        """Return an upper bound of the file's size with one more group: codecs grow incompressible data."""
         most: int = self._body.tell() + group.nbytes + group.nbytes // 64 + (self._groups + 2) * _FRAME_BYTES
         return most
 
     def add(self, group: pa.RecordBatch) -> None:
         offsets = group.column("offset")
         times = pc.min_max(group.column("timestamp_ms"))
-        self.last = _int(offsets[-1])
-        self.min_ts = min(self.min_ts, _int(times["min"]))
-        self.max_ts = max(self.max_ts, _int(times["max"]))
+        self.last = _to_int(offsets[-1])
+        self.min_ts = min(self.min_ts, _to_int(times["min"]))
+        self.max_ts = max(self.max_ts, _to_int(times["max"]))
         self.digest()
         self._unhashed = group
         columns = [pc.subtract(offsets, self.base), *[group.column(name) for name in PART_SCHEMA.names[1:]]]
@@ -214,7 +214,7 @@ class _OpenPart:
         self._groups += 1
 
     def digest(self) -> Digest:
-        """Return the digest of all that was added; the last group is hashed when this is called."""
+        """Return the digest of all groups; the last group is hashed here."""
         if self._unhashed is not None:
             self._digest += digest_of(self._unhashed, base=self.base)
             self._unhashed = None
@@ -227,20 +227,20 @@ class _OpenPart:
 def row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Yield the same records in batches of about `size` bytes: small ones joined, large ones cut.
 
-    None has more than `GROUP_ROWS` rows, or more than twice the size unless it is a single record.
+    A batch has at most `GROUP_ROWS` rows, and at most twice the size unless it is a single record.
     """
     waiting: list[pa.RecordBatch] = []
     rows = taken = 0
     for batch in batches:
         for piece in _cut(batch, size):
             if waiting and (rows + piece.num_rows > GROUP_ROWS or taken + piece.nbytes > size):
-                yield _joined(waiting)
+                yield _join(waiting)
                 waiting, rows, taken = [], 0, 0
             waiting.append(piece)
             rows += piece.num_rows
             taken += piece.nbytes
     if waiting:
-        yield _joined(waiting)
+        yield _join(waiting)
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
@@ -250,51 +250,41 @@ def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     rows = -(-batch.num_rows // groups)
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        # Records of very different sizes: as many rows are not as many bytes.
+        # If record sizes differ, equal row counts are not equal bytes.
         if piece.num_rows > 1 and piece.nbytes > 2 * size:
             yield from _cut(piece, size)
         else:
             yield piece
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _int(scalar: pa.Scalar[Any]) -> int:
+def _to_int(scalar: pa.Scalar[Any]) -> int:
     return int(scalar.as_py())
-
-
-# Reading parts: whole ones in one request, large ones and stretches of them row group by row group.
-#
-# Remote segments are parts too: `records_of` and `times_of` read whatever opens as a part's file.
 
 
 _BATCH_ROWS: Final = 1 << 16
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
-"""Smaller parts are fetched whole also where only a stretch is wanted: one request costs more than the bytes."""
+"""Smaller parts are fetched whole even for a range: a request costs more than the bytes."""
 EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 
 
 def read_part(
     store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a part within a range, as batches of `RECORD_SCHEMA`, or of the columns that are wanted.
-
-    Raises:
-        MissingObjectError: The part is not there.
-        DamagedObjectError: It is damaged.
-    """
+    """Yield the records of a part within a range as batches of `RECORD_SCHEMA`, with the selected columns."""
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with undamaged(store, entry):
-        file = _opened(store, entry, is_fetched=is_fetched)
+        file = _open_part(store, entry, is_fetched=is_fetched)
         yield from records_of(file, entry, partition, offsets, selection)
 
 
 def records_of(
     file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a part that is open within a range, as batches of `RECORD_SCHEMA`, or of what is wanted."""
+    """Yield the selected records of an open part, local or remote, within a range."""
     is_whole = entry.is_within(offsets)
     wanted = [name for name in RECORD_SCHEMA.names if name == "offset" or name in selection.columns]
     stored = ["offset_delta", *[name for name in PART_SCHEMA.names[1:] if name in wanted]]
@@ -308,40 +298,30 @@ def records_of(
 
 
 def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset of a part within a range whose record is at or after a time.
-
-    Raises:
-        MissingObjectError: The part is not there.
-        DamagedObjectError: It is damaged.
-    """
+    """Return the first offset of a part within a range whose record is at or after a time, or `None`."""
     with undamaged(store, entry):
-        return first_since_in(_opened(store, entry, is_fetched=False), entry, since_ms, offsets)
+        return first_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
 def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the same of a part that is open; row groups that end before that time are not read."""
+    """Return the first such offset of an open part; row groups that end before the time are not read."""
     for group in groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
             continue
         times = file.read_row_group(group, ["offset_delta", "timestamp_ms"], use_threads=False)
-        found = times.column("offset_delta").to_numpy() + entry.base
+        part_offsets = times.column("offset_delta").to_numpy() + entry.base
         is_late = times.column("timestamp_ms").to_numpy() >= since_ms
-        later = found[is_late & (found >= offsets.start) & (found < offsets.stop)]
+        later = part_offsets[is_late & (part_offsets >= offsets.start) & (part_offsets < offsets.stop)]
         if len(later):
             return int(later[0])
     return None
 
 
 def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield `offset` and `key` of the records of a part within a range: all that compaction must remember.
-
-    Raises:
-        MissingObjectError: The part is not there.
-        DamagedObjectError: It is damaged.
-    """
+    """Yield `offset` and `key` of the records of a part within a range, for compaction."""
     with undamaged(store, entry):
-        file = _opened(store, entry, is_fetched=False)
+        file = _open_part(store, entry, is_fetched=False)
         for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
             columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
             records = within(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
@@ -350,53 +330,49 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return the records of a batch, which is in offset order, that lie in a range."""
+    """Return the records of a batch in offset order that are within a range."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)
 
 
-def _opened(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.ParquetFile:
+def _open_part(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.ParquetFile:
     if is_fetched or entry.bytes <= _WHOLE_BYTES:
         source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
     else:
         source = pa.PythonFile(RangedFile(partial(store.get_range, entry.key), entry.bytes), mode="r")
-    # Of a part that is not fetched whole, each row group is one request, not one for every column.
+    # Otherwise each row group is one request, not one per column.
     file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     check_part(store, entry, file.metadata)
     return file
 
 
-def check_part(store: ObjectStore, entry: Entry, found: pq.FileMetaData) -> None:
-    """Refuse a file that is not the part an entry tells of.
-
-    Raises:
-        DamagedObjectError: It has other columns, or another number of rows.
-    """
-    if found.schema.to_arrow_schema().names != PART_SCHEMA.names or found.num_rows != entry.digest.records:
+def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> None:
+    """Reject a file that does not match its entry."""
+    if metadata.schema.to_arrow_schema().names != PART_SCHEMA.names or metadata.num_rows != entry.digest.records:
         raise damaged_part(store, entry, "its columns or the number of its rows are not what the head says")
 
 
 @contextmanager
 def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Raise our errors for what Arrow says of bytes that are no part, and say what lay in an object that is gone."""
+    """Translate errors of Arrow and of missing objects, naming the offsets that cannot be read."""
     try:
         yield
     except MissingObjectError as error:
         raise missing_offsets(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
         raise error if error.offsets else damaged_part(store, entry, error.why) from error
-    # Of the errors of files only Thrift's and the codecs' arrive here; what a store says is ours already.
+    # `OSError` comes only from Thrift and codecs; errors of the store are already ours.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged_part(store, entry, str(error) or type(error).__name__) from error
 
 
 def damaged_part(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
-    """Return the error for a part that is not what an entry says, and which offsets lay in it."""
-    said = " ".join(why.split()).rstrip(". ")
+    """Return the error for a damaged part, with its offsets."""
+    reason = " ".join(why.split()).rstrip(". ")
     lost = f"what lies at offsets {entry.base} to {entry.last} cannot be read"
-    error = DamagedObjectError(f"{lost}: {store.url}: object {entry.key} is damaged: {said}", hint=RESTORE_HINT)
-    error.key, error.url, error.offsets, error.why = entry.key, store.url, (entry.base, entry.last), said
+    error = DamagedObjectError(f"{lost}: {store.url}: object {entry.key} is damaged: {reason}", hint=RESTORE_HINT)
+    error.key, error.url, error.offsets, error.why = entry.key, store.url, (entry.base, entry.last), reason
     return error
 
 
@@ -410,19 +386,19 @@ def _batches(
         yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 
-def groups_within(found: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
-    """Return the row groups of a part that may hold records of a range, first to last."""
+def groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
+    """Return the row groups of a part that may hold records of a range, in order."""
     wanted: list[int] = []
-    for group in range(found.num_row_groups):
-        first, last = _ends(found, group, entry)
+    for group in range(metadata.num_row_groups):
+        first, last = _group_range(metadata, group, entry)
         if first < offsets.stop and offsets.start <= last:
             wanted.append(group)
     return wanted
 
 
-def _ends(found: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
+def _group_range(metadata: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
     """Return the first and last offset of a row group, from the statistics of `offset_delta`."""
-    statistics = found.row_group(group).column(0).statistics
+    statistics = metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return entry.base, entry.last
     return entry.base + statistics.min, entry.base + statistics.max
@@ -441,21 +417,21 @@ def _records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema
 
 
 class RangedFile(io.RawIOBase):
-    """An object as Arrow wants it: something to seek in, of which only what is read is fetched."""
+    """An object as a seekable file for Arrow; only what is read is fetched."""
 
     def __init__(self, fetch: Callable[[int, int], bytes | memoryview], size: int) -> None:
-        """Stand at the beginning; `fetch` is asked for a start and a length."""
+        """Start at position 0; `fetch` gets a start and a length."""
         super().__init__()
         self._fetch = fetch
         self._size = size
         self._position = 0
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """Say that it can be read from anywhere."""
+        """Return true."""
         return True
 
     def tell(self) -> int:
@@ -463,17 +439,17 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, and return where that is."""
+        """Move the position and return it."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = origin + offset
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return what follows, as far as it goes."""
+        """Return the next bytes, fewer at the end."""
         left = self._size - self._position
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted <= 0:
             return b""
-        found = self._fetch(self._position, wanted)
-        self._position += len(found)
-        return found  # type: ignore[return-value]  # Arrow takes any buffer, and a view spares a copy
+        content = self._fetch(self._position, wanted)
+        self._position += len(content)
+        return content  # type: ignore[return-value]  # Arrow takes any buffer, and a view spares a copy

@@ -1,7 +1,6 @@
-"""Retention and cleanup of segments by time and size. Pure.
+"""Retention and cleanup of segments by time and size.
 
-The head's start is raised first, by one swap; then parts and emptied pages are deleted. A page that is cut in the
-middle stays until all of it has expired.
+The head's start is raised first, in one swap; then parts and emptied pages are deleted.
 """
 
 from __future__ import annotations
@@ -27,16 +26,9 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# Segments: a partition's parts as runs of one epoch, each of which closes for good. Pure.
-#
-# A run closes when the next part would take it past `segment.bytes` of stored bytes, when that part's newest record is
-# more than `segment.ms` younger than the run's first, when it is of another epoch, and where one file holds all of a
-# run already. The last one is open whatever its age or size: it grows, and nothing in it expires.
-
-
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """What closes a segment: stored bytes, and ms between the times of its first and its newest record."""
+    """Limits that close a segment: stored bytes, and ms between its first and newest record."""
 
     bytes: int
     ms: int
@@ -44,62 +36,66 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of parts of one epoch, oldest first, at least one."""
+    """Neighbouring parts of one epoch, oldest first; at least one."""
 
     entries: tuple[Entry, ...]
     is_closed: bool
 
     @property
     def base(self) -> int:
-        """Its first offset that has a record."""
+        """First offset that has a record."""
         return self.entries[0].base
 
     @property
     def last(self) -> int:
-        """Its last offset that has a record."""
+        """Last offset that has a record."""
         return self.entries[-1].last
 
     @property
     def epoch(self) -> int:
-        """The epoch all of it was written in."""
+        """Leader epoch of all its parts."""
         return self.entries[0].epoch
 
     @property
     def bytes(self) -> int:
-        """What its parts take in the store."""
+        """Stored bytes."""
         return sum(entry.bytes for entry in self.entries)
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
+        """Number of records."""
         return sum(entry.digest.records for entry in self.entries)
 
     @property
     def min_ts(self) -> int:
-        """The time of its oldest record."""
+        """Timestamp of the oldest record, in ms."""
         return min(entry.min_ts for entry in self.entries)
 
     @property
     def max_ts(self) -> int:
-        """The time of its newest record."""
+        """Timestamp of the newest record, in ms."""
         return max(entry.max_ts for entry in self.entries)
 
     @property
     def is_one_file(self) -> bool:
-        """Tell whether it was made one file: such a segment is taken over as it is."""
+        """Whether the segment is already stored as one file."""
         return len(self.entries) == 1 and self.entries[0].is_segment
 
 
 def segments_of(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
-    """Yield the segments of a partition's parts, oldest first, reading no further than asked; only the last is open.
+    """Yield the segments of a partition's parts lazily, oldest first; only the last is open.
 
-    Where a run begins depends on the parts before it alone, so a closed segment stays what it is while the log grows,
-    and when older segments expire or are made one file.
+    A segment closes when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the
+    segment's first record, is of another epoch, or when one file already holds a whole segment. Where a segment
+    begins
+    depends only on earlier parts, so closed segments stay the same while the log grows or older ones expire. The
+    open
+    segment never expires.
     """
     run: list[Entry] = []
     size = 0
     for entry in entries:
-        if run and not _joins(run, size, entry, limits):
+        if run and not _extends_segment(run, size, entry, limits):
             yield Segment(tuple(run), is_closed=True)
             run, size = [], 0
         run.append(entry)
@@ -108,7 +104,7 @@ def segments_of(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Seg
         yield Segment(tuple(run), is_closed=False)
 
 
-def _joins(run: Sequence[Entry], size: int, entry: Entry, limits: SegmentLimits) -> bool:
+def _extends_segment(run: Sequence[Entry], size: int, entry: Entry, limits: SegmentLimits) -> bool:
     first = run[0]
     return (
         not (first.is_segment or entry.is_segment)
@@ -118,56 +114,53 @@ def _joins(run: Sequence[Entry], size: int, entry: Entry, limits: SegmentLimits)
     )
 
 
-# What a topic's configs ask of upkeep: when its segments close, expire and are compacted.
-
-
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """The effective configs of a topic that decide what becomes of its old records. Times in ms."""
+    """Effective configs of a topic that decide how old records are cleaned up. Times in ms."""
 
     limits: SegmentLimits
     deletes: bool
     compacts: bool
     retention_ms: int
     retention_bytes: int
-    """Of each partition; -1, as in `retention_ms`: no limit."""
+    """Per partition; -1 means no limit, as in `retention_ms`."""
     min_dirty_ratio: float
     min_lag_ms: int
     max_lag_ms: int
     tombstones_ms: int
-    """How long tombstones stay after they were first cleaned."""
+    """How long tombstones stay after their first compaction."""
     tiering: Tiering | None = None
-    """Of a topic that is, or was, tiered."""
+    """Set if the topic is or was tiered."""
     is_pausing: bool = False
-    """Whether its uploads pause, and go on one day: what is not uploaded waits for them."""
+    """Whether uploads are paused: records not yet uploaded are kept."""
 
     @property
     def expires(self) -> bool:
-        """Tell whether records of this topic ever expire."""
+        """Whether records of this topic can expire."""
         return self.deletes and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
     @property
     def is_bounded(self) -> bool:
-        """Tell whether retention has anything to do with it: expiry, on either tier, or what was to be deleted."""
+        """Whether retention applies on either tier."""
         return self.expires or self.tiering is not None
 
     @property
     def waits(self) -> bool:
-        """Tell whether what is not uploaded stays, however old it is (F-R-021)."""
+        """Whether records that are not uploaded stay at any age (F-R-021)."""
         return self.is_pausing or (self.tiering is not None and self.tiering.uploads)
 
     @property
     def evicts(self) -> bool:
-        """Tell whether what is uploaded leaves the local tier once it is beyond the local targets."""
+        """Whether uploaded records are removed from the local tier beyond the local targets."""
         return self.tiering is not None and self.tiering.uploads
 
 
 def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
-    """Return what holds for a topic of the cluster `cluster_id` now."""
-    found = set_configs(catalog, full_name)
+    """Return the current cleanup policy of a topic of cluster `cluster_id`."""
+    configs = set_configs(catalog, full_name)
 
     def value(key: str) -> str:
-        return found[key][0] if key in found else CONFIGS[key].default or ""
+        return configs[key][0] if key in configs else CONFIGS[key].default or ""
 
     kinds = value("cleanup.policy").split(",")
     compacts, segment_ms = "compact" in kinds, int(value("segment.ms"))
@@ -175,14 +168,14 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
     tiering = tiering_of(catalog, full_name, cluster_id)
     targets = None if tiering is None else tiering.targets
     return CleanupPolicy(
-        # What must be compacted by a time must be closed by then.
+        # A segment must be closed before it can be compacted.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # Of a mirror that begins where its source does, whoever copies it lets go of what expired there.
+        # Retention of a mirror whose start follows its source is done by the copier.
         deletes="delete" in kinds and not follows_starts(catalog, catalog.topics[full_name]),
         compacts=compacts,
-        # A tiered topic's rules may raise its total to what it keeps locally.
-        retention_ms=int(value("retention.ms")) if targets is None else _limit(targets.total_ms),
-        retention_bytes=int(value("retention.bytes")) if targets is None else _limit(targets.total_bytes),
+        # The local targets may raise the total retention of a tiered topic.
+        retention_ms=int(value("retention.ms")) if targets is None else _limit_or_unlimited(targets.total_ms),
+        retention_bytes=int(value("retention.bytes")) if targets is None else _limit_or_unlimited(targets.total_bytes),
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
         min_lag_ms=int(value("min.compaction.lag.ms")),
         max_lag_ms=max_lag_ms,
@@ -192,7 +185,7 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
     )
 
 
-def _limit(target: int | None) -> int:
+def _limit_or_unlimited(target: int | None) -> int:
     return UNLIMITED if target is None else target
 
 
@@ -203,10 +196,10 @@ def _is_pausing(catalog: Catalog, full_name: str, tiering: Tiering) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What retention took from one partition; bytes are stored bytes."""
+    """Result of retention on one partition; `bytes` are stored bytes."""
 
     start: int
-    """Where the log begins now."""
+    """New start offset of the log."""
     segments: int = 0
     records: int = 0
     bytes: int = 0
@@ -215,9 +208,9 @@ class Expired:
 def expired(
     segments: Iterable[Segment], policy: CleanupPolicy, *, stored_bytes: int, stable: int, now_ms: int
 ) -> Iterator[Segment]:
-    """Yield the segments that may go, oldest first: those too old, and those above the limit of bytes. Pure.
+    """Yield the segments to delete, oldest first: those too old, and those above `retention.bytes`.
 
-    Whichever limit removes more decides; what is left is above `retention.bytes` only where the open segment is.
+    The limit that removes more decides.
     """
     if not policy.expires:
         return
@@ -232,7 +225,7 @@ def expired(
 
 
 def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return when the oldest segment will be too old if nothing is written until then; `None`: never."""
+    """Return when the oldest segment expires if nothing more is written, or `None` if never."""
     if not policy.deletes or policy.retention_ms == UNLIMITED:
         return None
     oldest = next(segments_of(live_entries(store, head), policy.limits), None)
@@ -240,12 +233,7 @@ def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int
 
 
 def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int) -> Expired | None:
-    """Delete what has expired of one partition; `None`: nothing has.
-
-    Raises:
-        MissingObjectError: A page is not there.
-        LostRaceError: Others were faster every time.
-    """
+    """Delete expired segments of one partition; return `None` if there are none."""
     done: Expired | None = None
     doomed: list[str] = []
 
@@ -274,13 +262,9 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> Expired | None:
-    """Let a log begin at `start`, as far as it is stable, then delete the local parts below; `None`: it is sealed.
+    """Raise the log's start to `start`, at most to the stable offset, then delete the local parts below.
 
-    A record that object storage has too is counted with its manifest.
-
-    Raises:
-        MissingObjectError: A page is not there.
-        LostRaceError: Others were faster every time.
+    Returns `None` if the partition is sealed. A record that object storage has too is counted with its manifest.
     """
     done: Expired | None = None
     doomed: list[str] = []
@@ -307,7 +291,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return a head whose log begins later, and the keys of the pages it names no more, a page after those below it."""
+    """Return the head with a later start, and the keys of pages it no longer names, lower levels first."""
     pages, emptied = pages_from(store, head.pages, start)
     after = replace(
         head,
@@ -320,39 +304,39 @@ def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]
 
 
 def pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
-    """Return the pages that hold something from `start` on, and the keys of those that do not.
+    """Return the pages that hold offsets from `start` on, and the keys of the other pages.
 
-    A page of pages that is cut gives place to what it names; a page of entries that is cut stays.
+    A page of pages that is cut is replaced by its pages; a page of entries that is cut stays.
     """
-    kept: list[PageRef] = []
+    remaining: list[PageRef] = []
     emptied: list[str] = []
     for page in pages:
         if page.base >= start or (page.level == 0 and page.last >= start):
-            kept.append(page)
+            remaining.append(page)
         elif page.level == 0:
             emptied.append(page.key)
         elif page.last < start:
-            emptied += [below.key for below in _all_below(store, page)]
+            emptied += [below.key for below in _walk_pages(store, page)]
         else:
             lower, gone = pages_from(store, read_pages(store, page), start)
-            kept += lower
+            remaining += lower
             emptied += [*gone, page.key]
-    return kept, emptied
+    return remaining, emptied
 
 
-def _all_below(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
+def _walk_pages(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
     for below in read_pages(store, page) if page.level else ():
-        yield from _all_below(store, below)
+        yield from _walk_pages(store, below)
     yield page
 
 
 def live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
-    """Yield the entries a reader can see, oldest first; pages are read one by one, as far as asked."""
+    """Yield the entries that readers can see, oldest first; pages are read lazily."""
     return entries_within(store, head, OffsetRange(head.start, head.end))
 
 
 def live_bytes(store: ObjectStore, head: Head) -> int:
-    """Return what the parts that a reader can see take in the store."""
+    """Return the stored bytes of the parts that readers can see."""
     dead = [
         entry.bytes
         for page in _cut_pages(store, head.pages, head.start)

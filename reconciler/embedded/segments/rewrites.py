@@ -1,6 +1,6 @@
 """Replace runs of entries in a head or its pages.
 
-Pages that are touched are written anew with what is left of them; those that are not stay as they are.
+Affected pages are written again with their remaining entries; all other pages stay.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 Leaves = Callable[[Sequence[Entry]], list[PageRef]]
-"""Writes entries to pages, oldest first, at least one a page."""
+"""Write entries to pages, oldest first, at least one per page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of neighbouring entries, `base` to `last`, and what takes its place: as many entries, fewer, or none."""
+    """A run of neighbouring entries from `base` to `last`, and its replacement: as many entries, fewer, or none."""
 
     base: int
     last: int
     fingerprint: str
-    """Of the keys of the run, and of what others may have said of it since."""
+    """Hash of the run's keys and of the metadata that others may change."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
     written: tuple[str, ...]
-    """The objects among `added` that the run did not have."""
+    """Objects among `added` that are not in the run."""
 
     @classmethod
     def of(cls, run: Sequence[Entry], added: Iterable[Entry]) -> Replacement:
-        """Say what takes the place of a run; both oldest first."""
-        there, after = {entry.key for entry in run}, tuple(added)
+        """Return the replacement of a run; both are oldest first."""
+        run_keys, after = {entry.key for entry in run}, tuple(added)
         return cls(
             run[0].base,
             run[-1].last,
@@ -54,57 +54,55 @@ class Replacement:
             sum(entry.digest.records for entry in run),
             sum(entry.bytes for entry in run),
             after,
-            tuple(entry.key for entry in after if entry.key not in there),
+            tuple(entry.key for entry in after if entry.key not in run_keys),
         )
 
-    def fits(self, found: Sequence[Entry]) -> bool:
-        """Tell whether what was found at its offsets is the run."""
-        return _fingerprint(found) == self.fingerprint
+    def fits(self, entries: Sequence[Entry]) -> bool:
+        """Whether the entries at its offsets are still the run."""
+        return _fingerprint(entries) == self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a publication did: of a compaction, what it removed; else, what was written anew."""
+    """Effect of a publication: records and bytes that compaction removed, or that were rewritten."""
 
     records: int
     bytes: int
     uploaded: int = 0
-    """Segments that object storage has now, and had not before."""
+    """Number of segments newly stored in object storage."""
 
 
 _Row = PageRef | tuple[Entry, ...]
-"""A page nothing is replaced in, or what is live in one that was opened."""
+"""A page without replacements, or the live entries of an opened page."""
 
 
 class Rebuilding:
-    """What becomes of one head or manifest that was found."""
+    """New contents of one head or manifest."""
 
-    def __init__(self, store: ObjectStore, found: Paged, floor: int, replacements: Iterable[Replacement]) -> None:
-        """Look where the runs lie; what lies wholly below `floor` is named no more.
-
-        Raises:
-            MissingObjectError: A page is not there.
-        """
+    def __init__(self, store: ObjectStore, paged: Paged, floor: int, replacements: Iterable[Replacement]) -> None:
+        """Locate the runs; entries wholly below `floor` are dropped."""
         self._store = store
         self._floor = floor
-        self._found: dict[Replacement, list[Entry]] = {one: [] for one in replacements}
-        self._entries = found.entries
+        self._runs: dict[Replacement, list[Entry]] = {one: [] for one in replacements}
+        self._entries = paged.entries
         self.gone_pages: list[str] = []
-        """The pages that are written anew: superfluous, each after those below it."""
-        self._rows = self._opened(found.pages, _Runs(self._found))
-        self.holding = self._held()
-        """The replacements whose run lies there as it was read."""
+        """Pages that are replaced, lower levels first."""
+        self._rows = self._open_pages(paged.pages, _Runs(self._runs))
+        self.holding = self._match_runs()
+        """Replacements whose run is unchanged."""
 
     @property
     def replaced(self) -> list[Entry]:
-        """What is named no more once it holds."""
-        kept = {entry.key for one in self.holding for entry in one.added}
-        return [entry for one in self.holding for entry in self._found[one] if entry.key not in kept]
+        """Entries that are no longer named afterwards."""
+        added_keys = {entry.key for replacement in self.holding for entry in replacement.added}
+        return [
+            entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
+        ]
 
     def rebuilt(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
-        """Return pages and entries with the runs that hold replaced; neighbouring opened pages become fewer.
+        """Return pages and entries with the unchanged runs replaced; neighbouring opened pages are merged.
 
-        At most `TAIL` entries are taken back from pages.
+        At most `TAIL` entries move from pages to the head.
         """
         runs = _Runs(self.holding)
         pages: list[PageRef] = []
@@ -115,84 +113,85 @@ class Rebuilding:
                     pages += [*(leaves(loose) if loose else ()), row]
                     loose = []
                 case tuple():
-                    loose += _replaced(row, runs)
+                    loose += _replace_runs(row, runs)
                 case _:
                     assert_never(row)
-        entries = _replaced(self._entries, runs)
+        entries = _replace_runs(self._entries, runs)
         if len(loose) + len(entries) <= TAIL:
             loose, entries = [], [*loose, *entries]
         return [*pages, *(leaves(loose) if loose else ())], tuple(entries)
 
-    def _opened(self, pages: Iterable[PageRef], runs: _Runs) -> list[_Row]:
-        """Return the pages in order, those that hold something of a run opened."""
+    def _open_pages(self, pages: Iterable[PageRef], runs: _Runs) -> list[_Row]:
         rows: list[_Row] = []
         for page in pages:
             if runs.at(page) is None:
                 rows.append(page)
                 continue
             if page.level:
-                rows += self._opened(read_pages(self._store, page), runs)
+                rows += self._open_pages(read_pages(self._store, page), runs)
             else:
                 rows.append(tuple(entry for entry in read_page(self._store, page) if entry.last >= self._floor))
             self.gone_pages.append(page.key)
         return rows
 
-    def _held(self) -> tuple[Replacement, ...]:
-        runs = _Runs(self._found)
+    def _match_runs(self) -> tuple[Replacement, ...]:
+        runs = _Runs(self._runs)
         for row in [*self._rows, self._entries]:
             for entry in row if isinstance(row, tuple) else ():
-                one = runs.at(entry)
-                if one is not None:
-                    self._found[one].append(entry)
-        return tuple(one for one, run in self._found.items() if self._is_left(one) and one.fits(run))
+                replacement = runs.at(entry)
+                if replacement is not None:
+                    self._runs[replacement].append(entry)
+        return tuple(
+            replacement
+            for replacement, run in self._runs.items()
+            if self._is_above_floor(replacement) and replacement.fits(run)
+        )
 
-    def _is_left(self, one: Replacement) -> bool:
-        """Tell whether nothing that takes the place of a run lies wholly below the floor: it may have risen since."""
-        return all(entry.last >= self._floor for entry in one.added)
+    def _is_above_floor(self, replacement: Replacement) -> bool:
+        """Whether no replacement entry is wholly below the floor, which may have risen since."""
+        return all(entry.last >= self._floor for entry in replacement.added)
 
 
 class _Runs:
-    """Replacements by where they lie: they never overlap."""
+    """Replacements by offset; they never overlap."""
 
     def __init__(self, replacements: Iterable[Replacement]) -> None:
-        self._sorted = sorted(replacements, key=lambda one: one.base)
-        self._lasts = [one.last for one in self._sorted]
+        self._sorted = sorted(replacements, key=lambda replacement: replacement.base)
+        self._lasts = [replacement.last for replacement in self._sorted]
 
-    def at(self, lying: Entry | PageRef) -> Replacement | None:
-        """Return the first replacement that has something in an entry or page."""
-        place = bisect_left(self._lasts, lying.base)
-        if place == len(self._sorted) or self._sorted[place].base > lying.last:
+    def at(self, item: Entry | PageRef) -> Replacement | None:
+        """Return the first replacement that overlaps an entry or page."""
+        place = bisect_left(self._lasts, item.base)
+        if place == len(self._sorted) or self._sorted[place].base > item.last:
             return None
         return self._sorted[place]
 
 
-def _replaced(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
-    """Return entries without those of runs; what takes a run's place stands where its last entry stood."""
+def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
+    """Return the entries with each run replaced at the position of its last entry."""
     after: list[Entry] = []
     for entry in entries:
-        one = runs.at(entry)
-        if one is None:
+        replacement = runs.at(entry)
+        if replacement is None:
             after.append(entry)
-        elif entry.last == one.last:
-            after += one.added
+        elif entry.last == replacement.last:
+            after += replacement.added
     return after
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # A transaction may have ended, and a cleaning may have set when tombstones may go, under the same key.
-    said = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()
-
-
-# What an append brings lies under the key its topic had when it was written: here it is seen that it still has it.
+    # A transaction may have ended, or a compaction have set the horizon of tombstones, under the same key.
+    lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class Rekeying:
-    """One append to one partition; a lost race reuses what it copied.
+    """One append to one partition, re-encrypted if the topic's KMS key changed; a retry reuses its copies.
 
-    A head says under which key all of it was brought last. Where what is added lies under that key too, nothing is
-    asked; else the catalog tells which holds. Whoever changes a key commits that first and goes through the heads
-    then, so one of both sees the other.
+    A head stores the key that all its entries had at the last rewrite. If the added entries have that key, nothing
+    is
+    checked; otherwise the catalog decides. A change of the key is committed to the catalog before the heads are
+    rewritten, so one of the two sides sees the other.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister, topic_id: str, partition: int) -> None:
@@ -200,10 +199,10 @@ class Rekeying:
         self._catalog = catalog
         self._topic_id = topic_id
         self._partition = partition
-        self._copied: dict[tuple[str, str | None], str] = {}
+        self._copies: dict[tuple[str, str | None], str] = {}
 
     def agreed(self, before: Head | None, after: Head) -> Head:
-        """Return the head with what is new in it under the key that holds; a new head is confirmed once it is there."""
+        """Return the head with its new entries under the current key; a new head is confirmed after it is written."""
         if before is None:
             return replace(after, kms_key_id=after.entries[0].kms_key_id) if after.entries else after
         if all(entry.kms_key_id == before.kms_key_id for entry in after.entries):
@@ -215,21 +214,21 @@ class Rekeying:
         key = key_of(catalog, name)
         if key != before.kms_key_id:
             self._mark(catalog, key)
-        there = {entry.key for entry in before.entries}
+        previous_keys = {entry.key for entry in before.entries}
         entries = (
-            entry if entry.key in there or entry.kms_key_id == key else self._under(entry, name, key)
+            entry if entry.key in previous_keys or entry.kms_key_id == key else self._copy_under_key(entry, name, key)
             for entry in after.entries
         )
         return replace(after, entries=tuple(entries))
 
     def confirm(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """See that the key a head was made under still holds, by a catalog read after the head was there."""
+        """Check that the key of a new head is still current; `catalog` is read after the head was written."""
         name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is not None and key_of(catalog, name) != kms_key_id:
             self._mark(catalog, key_of(catalog, name))
 
     def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Have the topic brought under its key, where somebody died before he saw that it is not."""
+        """Mark the topic for re-encryption, in case the change of the key was interrupted before it saw this head."""
         if self._topic_id in catalog.rewrites:
             return
 
@@ -240,9 +239,9 @@ class Rekeying:
 
         self._catalog.commit(decide)
 
-    def _under(self, entry: Entry, full_name: str, kms_key_id: str | None) -> Entry:
-        copied = self._copied.get((entry.key, kms_key_id))
+    def _copy_under_key(self, entry: Entry, full_name: str, kms_key_id: str | None) -> Entry:
+        copied = self._copies.get((entry.key, kms_key_id))
         if copied is None:
-            copied = self._copied[entry.key, kms_key_id] = part_key(full_name, self._partition)
+            copied = self._copies[entry.key, kms_key_id] = part_key(full_name, self._partition)
             self._store.copy_in(copied, self._store, entry.key, kms_key_id=kms_key_id)
         return replace(entry, key=copied, kms_key_id=kms_key_id)

@@ -1,4 +1,4 @@
-"""The read cache of remote segments: chunks, room and trimming."""
+"""The read cache of remote segments: chunks, limits and trimming."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 CHUNKS: Final = "_chunks"
-"""Ends the name of the folder a segment's chunks lie in."""
+"""Suffix of the folder with a segment's chunks."""
 _BYTES_IN_NAME: Final = 2
-"""Which part of a segment's name says how many bytes it has."""
+"""Field of a segment's name that holds its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ListedFile:
 
     @property
     def segment(self) -> str:
-        """The path that all files of its segment share."""
+        """Path prefix shared by all files of its segment."""
         folder = self.path.rpartition("/")[0]
         stem = folder.removesuffix(CHUNKS) if folder.endswith(CHUNKS) else self.path
         return stem.removesuffix(".parquet").removesuffix(".index")
@@ -66,88 +66,88 @@ class ListedFile:
 
 @dataclass(slots=True)
 class Trim:
-    """One trim, to a target; `left` is what the cache takes then."""
+    """One trim down to a target; `left` is the size so far."""
 
     rule: Rule
     chunk_bytes: int
     target: Usage
     left: Usage
     needs: Callable[[str], Mapping[int, int]]
-    """Path of a segment → first byte of a chunk → how many readers of this process will come to it."""
+    """Path of a segment → first byte of a chunk → number of this process's pending readers."""
     evicted: list[str] = field(default_factory=list)
 
-    def run(self, lying: list[ListedFile]) -> None:
-        """Let the strategy have its part of each segment, the one used longest ago first; then whatever is oldest."""
+    def run(self, files: list[ListedFile]) -> None:
+        """Evict by the strategy, least recently used segment first; then the oldest files of all."""
         segments: defaultdict[str, list[ListedFile]] = defaultdict(list)
-        for each in lying:
-            segments[each.segment].append(each)
-        by_age = sorted(segments, key=lambda name: (max(each.used_ns for each in segments[name]), name))
+        for file in files:
+            segments[file.segment].append(file)
+        by_age = sorted(segments, key=lambda name: (max(file.used_ns for file in segments[name]), name))
         for name in by_age:
             if self.is_done:
                 return
-            for each in self._chosen(name, segments[name]):
-                self._evict(each)
+            for file in self._strategy_victims(name, segments[name]):
+                self._evict(file)
             self._forget_index(segments[name])
         gone = set(self.evicted)
-        for each in sorted(lying, key=lambda each: (each.used_ns, each.path)):
+        for file in sorted(files, key=lambda file: (file.used_ns, file.path)):
             if self.is_done:
                 return
-            if each.path not in gone:
-                self._evict(each)
+            if file.path not in gone:
+                self._evict(file)
 
-    def _chosen(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
-        """Yield what the strategy takes of a segment's chunks."""
-        chunks = {int(name): each for each in files if (name := Path(each.path).name).isdecimal()}
+    def _strategy_victims(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
+        """Yield the chunks of a segment that the strategy evicts."""
+        chunks = {int(name): file for file in files if (name := Path(file.path).name).isdecimal()}
         needed = self.needs(segment)
         hydrated = [
-            Hydrated(start, each.used_ns, is_held(each.path), needed.get(start, 0))
-            for start, each in sorted(chunks.items())
+            Hydrated(start, file.used_ns, is_held(file.path), needed.get(start, 0))
+            for start, file in sorted(chunks.items())
         ]
         total = max(len(hydrated), -(-stored_bytes_in(segment) // self.chunk_bytes))
-        yield from (chunks[each.start] for each in self.rule.evicted(hydrated, total))
+        yield from (chunks[file.start] for file in self.rule.evicted(hydrated, total))
 
     def _forget_index(self, files: list[ListedFile]) -> None:
-        """Evict what stands beside a segment of which nothing is left."""
+        """Evict the index of a segment without remaining chunks."""
         gone = set(self.evicted)
-        rest = [each for each in files if each.path not in gone]
-        if files and len(rest) < len(files) and all(each.path.endswith(".index") for each in rest):
-            for each in rest:
-                self._evict(each)
+        rest = [file for file in files if file.path not in gone]
+        if files and len(rest) < len(files) and all(file.path.endswith(".index") for file in rest):
+            for file in rest:
+                self._evict(file)
 
-    def _evict(self, each: ListedFile) -> None:
-        if evict(each.path):
-            self.evicted.append(each.path)
-            self.left = Usage(self.left.bytes - each.bytes, self.left.objects - 1)
-            with suppress(OSError):  # It is not empty, or gone.
-                Path(each.path).parent.rmdir()
+    def _evict(self, file: ListedFile) -> None:
+        if evict(file.path):
+            self.evicted.append(file.path)
+            self.left = Usage(self.left.bytes - file.bytes, self.left.objects - 1)
+            with suppress(OSError):  # The folder is not empty, or gone.
+                Path(file.path).parent.rmdir()
 
     @property
     def is_done(self) -> bool:
-        """Whether no more than the target is left."""
+        """Whether the target is reached."""
         return self.left.bytes <= self.target.bytes and self.left.objects <= self.target.objects
 
 
 def stored_bytes_in(segment: str) -> int:
-    """Return how many bytes a segment has, by its name; 0 where the name does not say."""
+    """Return a segment's size in bytes from its name; 0 if the name has none."""
     pieces = Path(segment).name.split("-")
     is_named = len(pieces) > _BYTES_IN_NAME and pieces[_BYTES_IN_NAME].isdecimal()
     return int(pieces[_BYTES_IN_NAME]) if is_named else 0
 
 
 def walk(folder: str, at_once: int = 1) -> list[ListedFile]:
-    """Return every file of a cache; so many folders are listed at once."""
-    found: list[ListedFile] = []
+    """Return every file of a cache, listing `at_once` folders in parallel."""
+    all_files: list[ListedFile] = []
     folders = [folder]
     with ThreadPoolExecutor(at_once, thread_name_prefix="walk") as pool:
         while folders:
             listed = list(map(_listed, folders) if at_once == 1 else pool.map(_listed, folders))
-            folders = [each for below, _ in listed for each in below]
-            found += (each for _, files in listed for each in files)
-    return found
+            folders = [item for below, _ in listed for item in below]
+            all_files += (item for _, files in listed for item in files)
+    return all_files
 
 
 def _listed(folder: str) -> tuple[list[str], list[ListedFile]]:
-    """Return the folders and the files in a folder; neither where it is gone."""
+    """Return subfolders and files of a folder; empty if it is gone."""
     folders: list[str] = []
     files: list[ListedFile] = []
     with suppress(OSError), os.scandir(folder) as entries:
@@ -161,15 +161,9 @@ def _listed(folder: str) -> tuple[list[str], list[ListedFile]]:
     return folders, files
 
 
-def usage_of(lying: list[ListedFile]) -> Usage:
-    """Sum up what files take."""
-    return Usage(sum(each.bytes for each in lying), len(lying))
-
-
-# Room in the cache: what it takes is known from the last walk and what was added since. When full it is trimmed.
-#
-# How old that knowledge is the file system's own clock says. Several processes share one folder: each knows what it
-# added itself, and learns the rest from its next walk.
+def usage_of(files: list[ListedFile]) -> Usage:
+    """Sum up the size of files."""
+    return Usage(sum(file.bytes for file in files), len(files))
 
 
 _NS_PER_MS: Final = 1_000_000
@@ -179,22 +173,22 @@ _LOGGER: Final = logging.getLogger("reconciler.cache")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cache folder, and below it: what is cached, what is being written, and who trims."""
+    """A cache folder: cached files, drafts, and the process that trims."""
 
     folder: Path
 
     @property
     def files(self) -> str:
-        """Below it lies what is cached, under the keys of object storage."""
+        """Folder of cached files, by their object storage keys."""
         return f"{self.folder}/files"
 
     @property
     def drafts(self) -> str:
-        """What is being written."""
+        """Folder of files being written."""
         return f"{self.folder}/drafts"
 
     def make(self) -> None:
-        """Make the folder, or make it anew.
+        """Create the folder if missing.
 
         Raises:
             OSError: The disk refuses it.
@@ -203,7 +197,12 @@ class Place:
 
 
 class Room:
-    """Keeps a cache within its limits. Safe to share between threads."""
+    """Keeps a cache within its limits. Thread-safe.
+
+    Its size is known from the last walk plus this process's own writes; other processes' writes show in the next
+    walk.
+    The age of a walk is measured by the file system's clock.
+    """
 
     def __init__(self, place: Place, properties: Mapping[str, str], needs: Callable[[str], Mapping[int, int]]) -> None:
         self._place = place
@@ -218,73 +217,73 @@ class Room:
         self._used: Usage | None = None
         self._walked_ns = 0
         self._carried: list[ListedFile] = []
-        """What the last walk listed and its trim left, those first that were used longest ago."""
+        """Files left by the last trim, least recently used first."""
 
     @property
     def limits(self) -> Limits:
-        """What the cache may take."""
+        """Limits of the cache."""
         return self._limits
 
     def take(self, size: int) -> bool:
-        """Say that a file of so many bytes is about to be written; tell whether there is room for it.
+        """Reserve space for a file; return whether it fits.
 
         Raises:
-            OSError: The folder cannot be looked at.
+            OSError: The folder cannot be read.
         """
         with self._lock:
             used = self._used
             if used is None or self._is_old():
-                used = usage_of(self._walked())
+                used = usage_of(self._walk_folder())
             wanted = Usage(used.bytes + size, used.objects + 1)
             if self._limits.target(wanted) is not None:
-                used = self._trimmed(size, used)
+                used = self._trim_for(size, used)
                 wanted = Usage(used.bytes + size, used.objects + 1)
             fits = wanted.bytes <= self._limits.most.bytes and wanted.objects <= self._limits.most.objects
             self._used = wanted if fits else used
             return fits
 
     def _is_old(self) -> bool:
-        """Tell whether the last walk is longer ago than the interval of checks; the last write says what time it is."""
+        """Whether the last walk is older than the check interval, by the time of the last write."""
         return self._written_ns() - self._walked_ns >= self._interval_ns
 
     def _written_ns(self) -> int:
         return Path(self._place.drafts).stat().st_mtime_ns
 
-    def _walked(self) -> list[ListedFile]:
+    def _walk_folder(self) -> list[ListedFile]:
         self._walked_ns = self._written_ns()
         return walk(str(self._place.folder), self._at_once)
 
-    def _trimmed(self, size: int, used: Usage) -> Usage:
-        """Trim so that a file of so many bytes has room, and return what is left.
+    def _trim_for(self, size: int, used: Usage) -> Usage:
+        """Trim until a file of `size` bytes fits, and return the remaining size.
 
-        What an earlier walk listed goes first; only where that is not enough, everything is listed anew.
+        Files of the last listing are evicted first; everything is listed again only if that is not enough.
         """
         if self._carried:
             carried, self._carried = self._carried, []
             trim = self._trim(self._target(size, used) or used, used)
-            trim.run([each for each in carried if _is_as_listed(each)])
+            trim.run([file for file in carried if _is_as_listed(file)])
             if self._target(size, trim.left) is None:
                 self._end(trim, "cache_trim_carryover_trims", used)
-                self._carry(carried, trim)
+                self._remember_rest(carried, trim)
                 return trim.left
-        lying = self._walked()
-        used = usage_of(lying)
+        files = self._walk_folder()
+        used = usage_of(files)
         target = self._target(size, used)
         if target is None:
             return used
         trim = self._trim(target, used)
-        trim.run(lying)
+        trim.run(files)
         self._end(trim, "cache_trim_exhaustive_trims", used)
         if not trim.is_done:
             count_of_cache("cache_trim_failed_trims")
-        self._carry(sorted(lying, key=lambda each: (each.used_ns, each.path)), trim)
+        self._remember_rest(sorted(files, key=lambda file: (file.used_ns, file.path)), trim)
         return trim.left
 
     def _trim(self, target: Usage, used: Usage) -> Trim:
         return Trim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _target(self, size: int, used: Usage) -> Usage | None:
-        """Return what may stay so that a file of so many bytes has room; `None`: it has."""
+        """Return the size to trim to so that a file fits, or `None` if it fits already."""
         target = self._limits.target(Usage(used.bytes + size, used.objects + 1))
         return None if target is None else Usage(target.bytes - size, target.objects - 1)
 
@@ -292,42 +291,39 @@ class Room:
         count_of_cache(name)
         note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
 
-    def _carry(self, listed: list[ListedFile], trim: Trim) -> None:
-        """Keep what is left of a listing for the next trim, as far as its memory goes."""
+    def _remember_rest(self, listed: list[ListedFile], trim: Trim) -> None:
+        """Keep the rest of a listing for the next trim, within its memory limit."""
         gone, room = set(trim.evicted), self._most_carried
-        for each in listed:
-            room -= sys.getsizeof(each) + sys.getsizeof(each.path)
+        for file in listed:
+            room -= sys.getsizeof(file) + sys.getsizeof(file.path)
             if room < 0:
                 return
-            if each.path not in gone:
-                self._carried.append(each)
+            if file.path not in gone:
+                self._carried.append(file)
 
 
-def _is_as_listed(each: ListedFile) -> bool:
-    """Tell whether a file is still as it was listed: nobody has used it since."""
+def _is_as_listed(file: ListedFile) -> bool:
+    """Whether a file was not used since it was listed."""
     try:
-        return Path(each.path).stat(follow_symlinks=False).st_mtime_ns == each.used_ns
+        return Path(file.path).stat(follow_symlinks=False).st_mtime_ns == file.used_ns
     except OSError:
         return False
-
-
-# What the caches tell a monitoring system: what this process asked of them, and what they take on this machine.
 
 
 _ANOMALIES: Final = "cache_anomalies"
 _LOCK: Final = Lock()
 _COUNTS: Final[Counter[str]] = Counter()
-"""Of this process: the caches of a machine are one for everybody, as `machine` has them."""
+"""Counters of this process; sizes are per machine."""
 
 
 def count_of_cache(name: str) -> None:
-    """Count what a cache did, by the names of `resources.vitals.COUNTED`. Safe from any thread."""
+    """Count a cache event, by the names of `resources.vitals.COUNTED`. Thread-safe."""
     with _LOCK:
         _COUNTS[name] += 1
 
 
 def taken_of_caches() -> Mapping[str, int]:
-    """Return what was counted since this was last asked."""
+    """Return and reset the counters."""
     with _LOCK:
         counts = dict(_COUNTS)
         _COUNTS.clear()
@@ -335,28 +331,19 @@ def taken_of_caches() -> Mapping[str, int]:
 
 
 def cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return what the cache takes on this machine, by the names of `resources.vitals.LEVELS`: one walk of its folder.
-
-    Raises:
-        UserError: The properties declare no full path.
-    """
+    """Return the size of the cache on this machine, by the names of `resources.vitals.LEVELS`; one walk."""
     folder = usable_folder(properties, default_folder)
     if folder is None:
         return {}
-    lying = walk(str(folder), int(property_of(properties, _WALKERS) or 1))
-    used = usage_of(lying)
-    segments = {each.segment for each in lying}
+    files = walk(str(folder), int(property_of(properties, _WALKERS) or 1))
+    used = usage_of(files)
+    segments = {file.segment for file in files}
     return {
         "active_segments": len(segments),
         "cache_space_size_bytes": used.bytes,
         "cache_space_files": used.objects,
-        "readers": sum(is_held(each.path) for each in lying),
+        "readers": sum(is_held(file.path) for file in files),
     }
-
-
-# The cache: whoever wants bytes of a segment gets them from the disk, else from object storage, and leaves them there.
-#
-# No fault of the disk is a fault of a read: a folder that is deleted, full, not writable or damaged only costs time.
 
 
 T = TypeVar("T")
@@ -364,7 +351,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An object of object storage, which never changes under its key."""
+    """An immutable object of object storage."""
 
     store: ObjectStore
     key: str
@@ -372,50 +359,48 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What it is called in the cache: several storages may share one, and have objects of one key."""
+        """Name in the cache, which several storages may share."""
         return name_in(self.store, self.key)
 
     def fetch(self, span: Span) -> bytes:
-        """Return bytes of it.
+        """Return bytes of the object.
 
         Raises:
-            MissingObjectError: It is not there.
-            ValueError: It is shorter than it was.
+            ValueError: It is shorter than its recorded size.
         """
-        found = self.store.get_range(self.key, span.start, span.length)
-        if len(found) != span.length:
-            message = f"it ends at byte {span.start + len(found)}, not {self.size}"
+        content = self.store.get_range(self.key, span.start, span.length)
+        if len(content) != span.length:
+            message = f"it ends at byte {span.start + len(content)}, not {self.size}"
             raise ValueError(message)
-        return found
+        return content
 
 
 def name_in(store: ObjectStore, key: str) -> str:
-    """Return what an object is called in the cache."""
+    """Return an object's name in the cache."""
     return f"{xxhash.xxh3_64_hexdigest(store.url.encode())}/{key}"
 
 
 class HeldBytes:
-    """Bytes that were asked for. While they are held, the file they lie in is not evicted."""
+    """Bytes of a cached file, which is not evicted while they are held."""
 
     def __init__(self, content: bytes | memoryview, file: CachedFile | None = None) -> None:
         self.content = memoryview(content)
         self._file = file
 
     def release(self) -> None:
-        """Let the file go; the bytes stay. May be called twice."""
+        """Release the file; the bytes stay valid. May be called twice."""
         if self._file is not None:
             self._file.close()
 
 
 class ChunkCache:
-    """The cache of one machine, as one process uses it. Safe to share between threads."""
+    """The cache of one machine, as one process uses it. Thread-safe.
+
+    Bytes come from the disk, else from object storage. Faults of the disk never fail a read; they only cost time.
+    """
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
-        """Find a place for it; without one everything is fetched, and nothing kept.
-
-        Raises:
-            UserError: The properties declare no full path, or no size.
-        """
+        """Find a folder; without one nothing is cached."""
         self.chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
         self._is_whole = property_of(properties, "cloud_storage_disable_chunk_reads") == "true"
         self._rule = Rule.of(properties)
@@ -430,42 +415,41 @@ class ChunkCache:
                 self._room = Room(self._place, properties, self._needed)
 
     def chunks(self, size: int, borders: Iterable[int]) -> tuple[Span, ...]:
-        """Return the chunks of a segment of so many bytes whose row groups end at `borders`."""
+        """Return the chunks of a segment whose row groups end at `borders`."""
         return chunks_of(borders, size, self.chunk_bytes)
 
     def chunk(self, source: Source, span: Span, chunks: int) -> HeldBytes:
-        """Return one of a segment's `chunks`, and hold it.
+        """Return one of a segment's `chunks`, held.
 
         Raises:
-            MissingObjectError: It has to be fetched, and its object is not there.
-            ValueError: Its object is shorter than it was.
+            ValueError: The object is too short.
         """
         if self._is_whole:
-            return self._of_whole(source, span)
+            return self._read_whole_file(source, span)
         path = self._path(f"{source.name}{CHUNKS}/{span.start}")
         held = self._kept(path, span.length, lambda: source.fetch(span))
         self._keep_few(source.name, chunks)
         return held
 
     def small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return an object that is kept whole, whatever its size; `fetch` gets it where it is not here."""
+        """Return an object that is cached whole; `fetch` loads it on a miss."""
         held = self._kept(self._path(name), None, fetch)
         held.release()
         return bytes(held.content)
 
     def forget(self, name: str) -> None:
-        """Evict an object, whole and in chunks: what is in it is not what it should be."""
+        """Evict an object with its chunks, because it is damaged."""
         if self._place is None:
             return
         evict(self._path(name))
-        with suppress(OSError):  # It has no chunks here.
+        with suppress(OSError):  # It has no cached chunks.
             for path in Path(self._path(f"{name}{CHUNKS}")).iterdir():
                 evict(str(path))
 
     def _kept(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> HeldBytes:
         with self._flights.alone(path):
-            found = self._opened(path, size)
-            held = None if found is None else _held(path, found, Span(0, found.size))
+            file = self._opened(path, size)
+            held = None if file is None else _hold_range(path, file, Span(0, file.size))
             if held is not None:
                 count_of_cache("cache_op_hit")
                 return held
@@ -473,14 +457,14 @@ class ChunkCache:
             body = fetch()
             return HeldBytes(body, self._written(path, len(body), lambda: [body]))
 
-    def _of_whole(self, source: Source, span: Span) -> HeldBytes:
-        """Return bytes of a segment that is kept in one file; fetched in pieces, so that memory stays bounded."""
+    def _read_whole_file(self, source: Source, span: Span) -> HeldBytes:
+        """Return bytes of a segment that is cached as one file; it is fetched in pieces to bound memory."""
         path = self._path(source.name)
         with self._flights.alone(path):
             file = self._opened(path, source.size)
             count_of_cache("cache_op_miss" if file is None else "cache_op_hit")
             file = file or self._written(path, source.size, lambda: self._pieces(source))
-        held = None if file is None else _held(path, file, span)
+        held = None if file is None else _hold_range(path, file, span)
         return HeldBytes(source.fetch(span)) if held is None else held
 
     def _pieces(self, source: Source) -> Iterator[bytes]:
@@ -490,17 +474,17 @@ class ChunkCache:
     def _opened(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
-            file.close()  # It was cut by another size of chunks.
+            file.close()  # It was cut with another chunk size.
             return None
         return file
 
     def _written(self, path: str, size: int, pieces: Callable[[], Iterable[bytes]]) -> CachedFile | None:
-        """Put a file into the cache and hold it; `None`: there is no room for it, or the disk refuses it."""
+        """Cache a file and hold it; return `None` if it does not fit or the disk refuses it."""
         room, place = self._room, self._place
         if room is None or place is None:
             return None
         try:
-            return _again_in(
+            return _retry_in_new_folder(
                 place, lambda: write_cached(place.drafts, path, pieces()) if room.take(stored_bytes(size)) else None
             )
         except OSError as error:
@@ -509,7 +493,7 @@ class ChunkCache:
             return None
 
     def _keep_few(self, name: str, chunks: int) -> None:
-        """Leave no more of a segment than its strategy has it; `eager` leaves all until the cache is trimmed."""
+        """Evict surplus chunks of a segment; `eager` waits for a trim."""
         most = self._rule.most(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -523,15 +507,15 @@ class ChunkCache:
                     evict(str(paths[chunk.start]))
 
     def _needed(self, segment: str) -> Mapping[int, int]:
-        """Return who needs what of the segment whose files begin with a path."""
+        """Return the pending readers per chunk of the segment with this path."""
         return self.needs.of(f"{segment.removeprefix(self._path(''))}.parquet")
 
     def _path(self, name: str) -> str:
         return name if self._place is None else f"{self._place.files}/{name}"
 
 
-def _held(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
-    """Return bytes of a file and hold it; `None`: it is damaged, and evicted for that."""
+def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
+    """Return bytes of a file, held; evict it and return `None` if it is damaged."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)
@@ -546,8 +530,8 @@ def _hydrated(path: Path, start: int, needed: Mapping[int, int]) -> Hydrated:
     return Hydrated(start, path.stat().st_mtime_ns, is_held(str(path)), needed.get(start, 0))
 
 
-def _again_in(place: Place, do: Callable[[], T]) -> T:
-    """Do something in the folder of a cache; where somebody deleted that, once more in a new one."""
+def _retry_in_new_folder(place: Place, do: Callable[[], T]) -> T:
+    """Retry once if another process deleted the cache folder."""
     try:
         return do()
     except FileNotFoundError:
@@ -555,34 +539,31 @@ def _again_in(place: Place, do: Callable[[], T]) -> T:
         return do()
 
 
-# The caches of this process: one for each place and set of properties, with the threads that fetch for it.
-
-
 _MOST_THREADS: Final = 8
 _AHEAD_CHUNKS: Final = 16
-"""What all readers of a process may have fetched ahead, in chunks."""
+"""Chunks that all readers of a process may prefetch."""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """Bytes that may be fetched ahead. Safe to share between threads."""
+    """Budget of prefetched bytes. Thread-safe."""
 
     left: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def has(self, count: int) -> bool:
-        """Tell whether there are so many left."""
+        """Return whether `count` bytes are left."""
         return self.left >= count
 
     def give(self, count: int) -> None:
-        """Give bytes back, or (a negative count) take them: what is wanted now is taken also where none are left."""
+        """Return bytes, or take them (negative); urgent reads may exceed the budget."""
         with self._lock:
             self.left += count
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A cache as one process uses it."""
+    """A cache with its threads and prefetch budget."""
 
     cache: ChunkCache
     pool: ThreadPoolExecutor
@@ -594,17 +575,13 @@ _CACHES_LOCK: Final = threading.Lock()
 
 
 def machine_of(properties: Mapping[str, str], folder: str | None) -> Machine:
-    """Return the cache that properties ask for, in this process: a fork must not share its parent's threads.
-
-    Raises:
-        UserError: The properties cannot be.
-    """
+    """Return this process's cache for these properties; a fork must not share its parent's threads."""
     key = (os.getpid(), folder, *sorted(properties.items()))
     with _CACHES_LOCK:
-        found = _MACHINES.get(key)
-        if found is None:
+        machine = _MACHINES.get(key)
+        if machine is None:
             cache = ChunkCache(properties, folder)
             threads = min(_MOST_THREADS, int(property_of(properties, "cloud_storage_max_connections") or 1))
             pool = ThreadPoolExecutor(threads, thread_name_prefix="chunks")
-            found = _MACHINES[key] = Machine(cache, pool, Allowance(_AHEAD_CHUNKS * cache.chunk_bytes))
-        return found
+            machine = _MACHINES[key] = Machine(cache, pool, Allowance(_AHEAD_CHUNKS * cache.chunk_bytes))
+        return machine

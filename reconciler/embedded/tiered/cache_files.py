@@ -1,8 +1,7 @@
 """Files, chunks, limits and eviction strategies of the read cache.
 
-A file is written beside its place and renamed into it, so it is whole or not there; nothing is synced, for it can be
-fetched again. Readers hold a shared lock, and whoever evicts takes an exclusive one: the kernel keeps them apart, also
-between processes, and forgets the locks of those that died.
+A file is written aside and renamed, so it is complete or absent; nothing is synced, since it can be fetched again.
+Readers hold a shared lock and eviction an exclusive one, also across processes.
 """
 
 from __future__ import annotations
@@ -30,66 +29,66 @@ from reconciler.objectstore.base import nonce
 from reconciler.resources.cluster_properties import property_of
 
 PIECE_BYTES: Final = 1 << 20
-"""One checksum stands for so many bytes."""
+"""Bytes per checksum."""
 _FOOTER: Final = struct.Struct("<Q8s")
 _MAGIC: Final = b"RECCACH1"
 _SUM: Final = struct.Struct("<Q")
 
 
 class CachedFile:
-    """A cached file that is open and held: nobody evicts it before `close`."""
+    """An open cached file, protected from eviction until `close`."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
         self.size = size
-        """How many bytes it has of its object."""
+        """Bytes of the object."""
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and note that it was used; `None`: there is none, or it is not whole."""
+        """Open a file and update its time of use; return `None` if it is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # Somebody is evicting it: what is open can be read all the same.
+            with suppress(BlockingIOError):  # It is being evicted, and can still be read.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
             if magic == _MAGIC and length == stored_bytes(size):
-                with suppress(OSError):  # A disk that cannot be written can be read.
+                with suppress(OSError):  # A read-only disk can be read.
                     os.utime(descriptor)
                 return cls(descriptor, size)
         except (OSError, struct.error):
-            pass  # It is cut short, or the disk cannot be read: as if it were not there.
+            pass  # A truncated or unreadable file counts as missing.
         os.close(descriptor)
         return None
 
     def read(self, start: int, length: int) -> memoryview | None:
-        """Return bytes of it; `None`: they are not those that were written."""
+        """Return bytes of the file, or `None` if their checksum is wrong."""
         first, last = start // PIECE_BYTES, -(-(start + length) // PIECE_BYTES)
         begin, end = first * PIECE_BYTES, min(last * PIECE_BYTES, self.size)
         try:
-            found = memoryview(os.pread(self._descriptor, end - begin, begin))
+            content = memoryview(os.pread(self._descriptor, end - begin, begin))
             sums = os.pread(self._descriptor, (last - first) * _SUM.size, self.size + first * _SUM.size)
         except OSError:
             return None
-        if len(found) != end - begin or sums != b"".join(_sums(found)):
+        if len(content) != end - begin or sums != b"".join(_sums(content)):
             return None
-        return found[start - begin : start - begin + length]
+        return content[start - begin : start - begin + length]
 
     def close(self) -> None:
-        """Let it go. May be called twice."""
+        """Close the file. May be called twice."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def write_cached(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
-    """Store what pieces make together as the file at `path`, and hold it. `folder` is one on the same file system.
+    """Store the pieces as the file at `path` and hold it. `folder` is on the same file system.
 
     Raises:
-        OSError: The disk is full, or cannot be written.
+        OSError: The disk is full or cannot be written.
     """
     draft = f"{folder}/{nonce()}"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -99,7 +98,7 @@ def write_cached(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -
         for piece in pieces:
             _write(descriptor, piece)
             size += len(piece)
-            rest, done = _split(rest, piece)
+            rest, done = _checksum_blocks(rest, piece)
             sums += done
         sums += _sums(memoryview(rest))
         _write(descriptor, b"".join(sums) + _FOOTER.pack(size, _MAGIC))
@@ -114,7 +113,7 @@ def write_cached(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -
 
 
 def evict(path: str) -> bool:
-    """Remove a file unless somebody holds it; say whether it is gone."""
+    """Remove a file unless a reader holds it; return whether it is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -134,7 +133,7 @@ def evict(path: str) -> bool:
 
 
 def is_held(path: str) -> bool:
-    """Tell whether a reader holds a file."""
+    """Whether a reader holds a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -148,8 +147,8 @@ def is_held(path: str) -> bool:
     return False
 
 
-def _split(rest: bytes, piece: bytes | memoryview) -> tuple[bytes, list[bytes]]:
-    """Return what is left of bytes that end in the middle of a piece of a checksum, and the sums of those before."""
+def _checksum_blocks(rest: bytes, piece: bytes | memoryview) -> tuple[bytes, list[bytes]]:
+    """Return the bytes after the last full checksum block, and the checksums before."""
     whole = memoryview(rest + bytes(piece) if rest else piece)
     cut = len(whole) - len(whole) % PIECE_BYTES
     return bytes(whole[cut:]), list(_sums(whole[:cut]))
@@ -161,7 +160,7 @@ def _sums(content: memoryview) -> Iterable[bytes]:
 
 
 def stored_bytes(size: int) -> int:
-    """Return what a file takes that has so many bytes of its object."""
+    """Return the file size for `size` bytes of an object."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
@@ -171,65 +170,51 @@ def _write(descriptor: int, content: bytes | memoryview) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-# Where the cache lies: a folder of its own within the one that is given, or a private one among temporary files.
-#
-# Everything in it may be deleted by the process that trims, so nothing else ever lies there.
-
-
-_OURS: Final = "remote-chunks"
+_FOLDER_NAME: Final = "remote-chunks"
 DIRECTORY: Final = "cloud_storage_cache_directory"
 
 
 def usable_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
-    """Return the folder of the cache on this machine, made where it is missing; `None`: there is no place for one.
+    """Return the cache folder on this machine, created if missing; `None` if there is no usable place.
 
-    It is within the declared directory, else within `default`, else among temporary files. What another user owns is
-    not used: they could put there what we would read.
-
-    Raises:
-        UserError: The declared directory is not a full path.
+    It is within the declared directory, else `default`, else the temporary folder. Everything in it may be deleted
+    by a
+    trim. A folder of another user is not used: that user could replace its content.
     """
     declared = property_of(properties, DIRECTORY)
     if declared is not None:
         check_directory(declared)
-        return _made(Path(declared) / _OURS)
-    places = [Path(default) / _OURS] if default is not None and Path(default).is_absolute() else []
-    with suppress(FileNotFoundError):  # No folder for temporary files can be written to.
-        places.append(Path(tempfile.gettempdir()) / f"reconciler-{_OURS}-{os.getuid()}")
-    return next((made for place in places if (made := _made(place)) is not None), None)
+        return _make_folder(Path(declared) / _FOLDER_NAME)
+    places = [Path(default) / _FOLDER_NAME] if default is not None and Path(default).is_absolute() else []
+    with suppress(FileNotFoundError):  # The temporary folder cannot be written.
+        places.append(Path(tempfile.gettempdir()) / f"reconciler-{_FOLDER_NAME}-{os.getuid()}")
+    return next((made for place in places if (made := _make_folder(place)) is not None), None)
 
 
 def check_directory(declared: str) -> None:
-    """Refuse a directory that means another place in every process (F-R-053).
-
-    Raises:
-        UserError: It is no full path.
-    """
+    """Reject a relative directory, which would differ per process (F-R-053)."""
     if not Path(declared).is_absolute():
         message = f"{DIRECTORY} is {declared!r}, which is no full path"
         raise UserError(message, hint="Write it from the root: /var/cache/reconciler.")
 
 
-def _made(folder: Path) -> Path | None:
+def _make_folder(folder: Path) -> Path | None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return None
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     return folder if is_ours else None
 
 
-# How much may be cached, and when and how far the cache is trimmed: Redpanda's rules as arithmetic. Pure.
-
-
 _LOW_SHARE: Final = 0.8
-"""Of the limit that was exceeded: so far it is trimmed."""
+"""Share of the exceeded limit to which the cache is trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a cache takes, or may take."""
+    """Bytes and number of files of a cache."""
 
     bytes: int
     objects: int
@@ -237,13 +222,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a cache may take, and from what on it is trimmed: the same, or less where a threshold is set."""
+    """Maximum size of a cache, and the threshold at which it is trimmed (at most the maximum). As in Redpanda."""
 
     most: Usage
     trim_at: Usage
 
     def target(self, used: Usage) -> Usage | None:
-        """Return what may stay where a limit or threshold is exceeded, each dimension for itself; `None`: none is."""
+        """Return the size to trim to, each dimension on its own; `None` if no threshold is exceeded."""
         is_large, is_many = used.bytes > self.trim_at.bytes, used.objects > self.trim_at.objects
         if not (is_large or is_many):
             return None
@@ -254,19 +239,15 @@ class Limits:
 
 
 def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
-    """Return the limits on a disk of so many bytes: bytes or percent of it, the smaller, and the number of files.
-
-    Raises:
-        UserError: Neither bytes nor percent is set: nothing could be cached, or everything.
-    """
+    """Return the limits on a disk of `disk_bytes`: bytes or percent, whichever is smaller, and the number of files."""
     usable = int(disk_bytes * (1 - _number(properties, "disk_reservation_percent") / 100))
     size = int(_number(properties, "cloud_storage_cache_size"))
     percent = _number(properties, "cloud_storage_cache_size_percent")
-    given = [min(size, usable)] * (size > 0) + [int(usable * percent / 100)] * (percent > 0)
-    if not given:
+    sizes = [min(size, usable)] * (size > 0) + [int(usable * percent / 100)] * (percent > 0)
+    if not sizes:
         message = "cloud_storage_cache_size and cloud_storage_cache_size_percent are both 0"
         raise UserError(message, hint="Set one of them: that is how large the cache may become.")
-    most = Usage(min(given), int(_number(properties, "cloud_storage_cache_max_objects")))
+    most = Usage(min(sizes), int(_number(properties, "cloud_storage_cache_max_objects")))
     by_size = _threshold(properties, "cloud_storage_cache_trim_threshold_percent_size")
     by_objects = _threshold(properties, "cloud_storage_cache_trim_threshold_percent_objects")
     return Limits(most, Usage(int(most.bytes * by_size), int(most.objects * by_objects)))
@@ -280,11 +261,8 @@ def _number(properties: Mapping[str, str], name: str) -> float:
     return float(property_of(properties, name) or 0)
 
 
-# One at a time: who wants what another thread is fetching waits for it, and finds it there.
-
-
 class Flights:
-    """Locks by name, each there for as long as somebody wants it."""
+    """Locks by name, created on demand: a second thread waits for a fetch and then finds the file."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -292,7 +270,7 @@ class Flights:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Be the only thread of this process that is about something."""
+        """Hold the lock of a name within this process."""
         with self._guard:
             lock, count = self._wanted.get(name, (threading.Lock(), 0))
             self._wanted[name] = lock, count + 1
@@ -308,27 +286,23 @@ class Flights:
                     self._wanted[name] = lock, count - 1
 
 
-# How a remote segment is cut into chunks: at row groups, so that what lies together is fetched together. Pure.
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Bytes of an object, from `start` up to, not including, `stop`."""
+    """Bytes of an object, from `start` to `stop` (exclusive)."""
 
     start: int
     stop: int
 
     @property
     def length(self) -> int:
-        """How many bytes it has."""
+        """Number of bytes."""
         return self.stop - self.start
 
 
 def chunks_of(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span, ...]:
-    """Return the chunks of a segment of `size` bytes, side by side: none is larger than `chunk_bytes`.
+    """Return the neighbouring chunks of a segment of `size` bytes, each at most `chunk_bytes`.
 
-    `borders` are where row groups end, first to last: what lies between two stays together as far as it fits. A
-    segment that is no larger than a chunk is one.
+    `borders` are the ends of row groups: a row group stays in one chunk if it fits.
     """
     cuts = [0]
     for begin, end in pairwise([0, *borders, size]):
@@ -340,7 +314,7 @@ def chunks_of(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span
 
 
 def touched(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
-    """Return the chunks that hold bytes of a span; `chunks` lie side by side."""
+    """Return the chunks that overlap a span."""
     if wanted.length <= 0:
         return ()
     first = bisect_right(chunks, wanted.start, key=lambda chunk: chunk.start) - 1
@@ -348,23 +322,20 @@ def touched(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
     return chunks[first:last]
 
 
-# Who will come to which chunk: the readers of this process say it, and `predictive` eviction asks.
-
-
 class Needs:
-    """Counts readers by segment and chunk. Safe to share between threads."""
+    """Counts pending readers by segment and chunk, for `predictive` eviction. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def add(self, segment: str, starts: Iterable[int]) -> None:
-        """Say that a reader will come to these chunks."""
+        """Register a reader of these chunks."""
         with self._lock:
             self._counts[segment].update(starts)
 
     def remove(self, segment: str, starts: Iterable[int]) -> None:
-        """Say that a reader has been there, or will not come."""
+        """Unregister a reader of these chunks."""
         with self._lock:
             counts = self._counts[segment]
             counts.subtract(starts)
@@ -374,12 +345,9 @@ class Needs:
                 del self._counts[segment]
 
     def of(self, segment: str) -> Mapping[int, int]:
-        """Return how many readers will come to each chunk of a segment."""
+        """Return the number of pending readers per chunk of a segment."""
         with self._lock:
             return dict(self._counts[segment]) if segment in self._counts else {}
-
-
-# Which chunks of a segment are evicted: Redpanda's three strategies. Never one that a reader shares. Pure.
 
 
 Strategy: TypeAlias = Literal["eager", "capped", "predictive"]
@@ -388,20 +356,20 @@ _STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class Hydrated:
-    """A chunk that is cached. `start` is its first byte in the segment."""
+    """A cached chunk; `start` is its first byte in the segment."""
 
     start: int
     used_ns: int
-    """When it was used last, by the clock of the file system."""
+    """Last use, by the clock of the file system."""
     is_shared: bool = False
     """Whether a reader holds it."""
     needed_by: int = 0
-    """How many readers will come to it."""
+    """Number of pending readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The strategy of a cluster, and how much of a segment it leaves."""
+    """Eviction strategy of a cluster, and how much of a segment it keeps; one of Redpanda's three."""
 
     strategy: Strategy = "eager"
     ratio: float = 0.7
@@ -409,9 +377,9 @@ class Rule:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Rule:
-        """Read it from cluster properties."""
+        """Parse the cluster's properties."""
         name = property_of(properties, "cloud_storage_chunk_eviction_strategy")
-        strategy = next((each for each in _STRATEGIES if each == name), None)
+        strategy = next((known for known in _STRATEGIES if known == name), None)
         if strategy is None:
             raise BrokenInvariantError(f"no strategy of eviction: {name}", hint="Please report it.")
         ratio = float(property_of(properties, "cloud_storage_hydrated_chunks_per_segment_ratio") or 0)
@@ -419,14 +387,15 @@ class Rule:
         return cls(strategy, ratio, few)
 
     def most(self, chunks: int) -> int:
-        """Return how many of a segment's chunks may be cached; all, where it has few."""
+        """Return how many of a segment's chunks may be cached; all of a small segment."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def evicted(self, hydrated: Sequence[Hydrated], chunks: int) -> list[Hydrated]:
-        """Return what goes of a segment of so many chunks, in that order.
+        """Return the chunks to evict of a segment with `chunks` chunks, in order; never one that a reader holds.
 
-        `eager`: all that nobody shares. `capped`: so many that no more are left than may be, whichever. `predictive`:
-        as many, those first that the fewest readers will come to, of those the one that was used longest ago.
+        `eager`: all. `capped`: any surplus. `predictive`: the surplus with the fewest pending readers, then the
+        least
+        recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]
         if self.strategy == "eager":

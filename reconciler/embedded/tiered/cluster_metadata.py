@@ -1,7 +1,7 @@
-"""Keep what a cluster has besides segments in object storage, so that a lost cluster comes back whole.
+"""Store a cluster's metadata in object storage, so that a lost cluster can be restored whole.
 
-A part never changes under its name. A process reads the register, then the cluster, writes the parts that changed, and
-swaps the register as it was read: if it dies the older parts stay named, and if it is late it loses the swap.
+A part never changes under its key. A process reads the register, then the cluster, writes the changed parts, and swaps
+the register: if it dies, the older parts stay named; if it is late, its swap fails.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TABLES: Final[Mapping[str, str]] = {
     "topics": "topics",
     "links": "links",
 }
-"""Part → the table of the catalog that it holds."""
+"""Part → the catalog table that it holds."""
 PARTS: Final = (*TABLES, GROUPS_PART)
 
 _SECRETS: Final = ("secret_key", "shared_key", "access_key")
@@ -63,18 +63,14 @@ _SHAPES: Final[Mapping[str, Any]] = {part: _TABLES[f"{table}?"] for part, table 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptMetadata(StoredMetadata):
-    """What object storage has of an embedded cluster, with its catalog as of the tables that are whole."""
+class EmbeddedMetadata(StoredMetadata):
+    """Stored metadata of an embedded cluster, with a catalog of its intact tables."""
 
     catalog: Catalog
 
 
-def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> KeptMetadata | None:
-    """Return what is kept of a cluster: see `read_metadata`.
-
-    Raises:
-        UserError: The register that names the parts is damaged, or of a newer format.
-    """
+def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMetadata | None:
+    """Return the stored metadata of a cluster, as `read_metadata` does."""
     stored = read_metadata(storage, cluster_id, _SHAPES)
     if stored is None:
         return None
@@ -88,33 +84,33 @@ def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> KeptMetadata
         except UserError as error:
             lost[name] = error
     rest = stored.cluster_id, stored.serial, stored.revision, stored.parts, stored.tables, stored.groups
-    return KeptMetadata(*rest, lost, catalog=catalog)
+    return EmbeddedMetadata(*rest, lost, catalog=catalog)
 
 
 @dataclass(slots=True)
-class MetadataKept:
-    """What one look came to."""
+class MetadataUpdate:
+    """Result of one update."""
 
     written: dict[str, int] = field(default_factory=dict)
-    """Part → bytes; nothing where nothing changed, or another process was faster."""
+    """Part → bytes; empty if nothing changed or another process was faster."""
     errors: list[ReconcilerError] = field(default_factory=list)
-    """Of groups whose register cannot be read: what was kept of them before stays."""
+    """Groups whose register cannot be read; their stored offsets stay."""
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupNow:
-    """A group as it is to be kept: as it was read, or as it was kept before."""
+class _GroupOffsets:
+    """Offsets of a group: newly read, or as stored before."""
 
     hint: str
     read: Mapping[Place, Committed] = field(default_factory=dict)
     """By topic id and partition."""
     kept: Mapping[str, Json] = field(default_factory=dict)
-    """By the place of a topic, as the part has it."""
+    """By topic location, as in the part."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataKeeper:
-    """Keeps what one cluster has beside segments. Several processes may do so at once."""
+    """Stores the metadata of one cluster. Several processes may run at once."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -122,45 +118,41 @@ class MetadataKeeper:
     cluster_id: str
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before each write; may raise."""
+    """Called before each write; may raise."""
 
-    def keep(self, *, checks: bool = False) -> MetadataKept:
-        """Bring what is kept to what the cluster has; where nothing changed: a GET, two listings, the catalog.
+    def keep(self, *, checks: bool = False) -> MetadataUpdate:
+        """Update the stored metadata; without changes: a GET, two listings and the catalog.
 
-        `checks`: also read the parts that are kept, and write those again that are damaged.
-
-        Raises:
-            UserError: A cluster with this id has kept a newer catalog; or a newer version wrote the register.
-            RetryableError: A store does not answer.
+        With `checks`, also read the stored parts and replace damaged ones.
         """
         register = metadata_register(self.storage, self.cluster_id)
-        held = self._held(register)  # Before the cluster is read: whoever reads it later is newer, and wins.
-        listed = {each.key: each.size for each in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
-        before = {} if held is None else self._whole(parts_of(held), listed, checks=checks)
-        done = MetadataKept()
-        groups = {each.key: each for each in self.store.list(GROUPS)}
+        held = self._read_register(register)  # Read before the cluster: a process that reads later is newer, and wins.
+        listed = {listing.key: listing.size for listing in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
+        before = {} if held is None else self._intact_parts(parts_of(held), listed, checks=checks)
+        done = MetadataUpdate()
+        groups = {listing.key: listing for listing in self.store.list(GROUPS)}
         mark = _mark_of(groups)
         known = before.get(GROUPS_PART)
         read = None if known is not None and known.mark == mark else self._groups(groups, known, done)
-        # After the groups: what is in them was committed on topics that an older catalog may not have yet.
+        # Read after the groups, whose topics an older catalog may not have yet.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
-            raise self._older(catalog.serial, serial)
+            raise self._older_error(catalog.serial, serial)
         contents = {name: _entries_of(catalog, name) for name in TABLES} if self._differs(before, catalog, held) else {}
         if read is not None:
-            contents[GROUPS_PART] = self._placed(read, catalog)
-        parts = before | self._written(contents, before)
+            contents[GROUPS_PART] = self._by_location(read, catalog)
+        parts = before | self._write_changed(contents, before)
         done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
         if GROUPS_PART in parts:
-            # Of a group that could not be read, the next look asks again though no group has changed by then.
+            # No mark if a group could not be read: the next update then reads it again.
             parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark="" if done.errors else mark)
         if done.written:
-            self._name(register, held, catalog, parts, set(listed), done)
+            self._publish(register, held, catalog, parts, set(listed), done)
         return done
 
-    def _written(self, contents: Mapping[str, Json], before: Mapping[str, KeptPart]) -> dict[str, KeptPart]:
-        """Write the parts that differ from those before, each under a new name, and return them."""
+    def _write_changed(self, contents: Mapping[str, Json], before: Mapping[str, KeptPart]) -> dict[str, KeptPart]:
+        """Write the changed parts, each under a new key, and return them."""
         written: dict[str, KeptPart] = {}
         for name, content in contents.items():
             body, sha256 = gzipped({"format": PART_FORMAT, "part": name, "content": content})
@@ -171,8 +163,8 @@ class MetadataKeeper:
                 written[name] = KeptPart(key, sha256, len(body), len(content), self.now_ms())
         return written
 
-    def _held(self, register: Register) -> ReadRegister | None:
-        """Return the register; one that is damaged counts as empty, and is replaced.
+    def _read_register(self, register: Register) -> ReadRegister | None:
+        """Return the register; a damaged one counts as empty and is replaced.
 
         Raises:
             NewerFormatError: A newer version wrote it.
@@ -187,8 +179,10 @@ class MetadataKeeper:
                 raise
             return ReadRegister({}, 0, (), stored.version)
 
-    def _whole(self, parts: Mapping[str, KeptPart], listed: Mapping[str, int], *, checks: bool) -> dict[str, KeptPart]:
-        """Return the parts that lie there as they were written: the others are written again."""
+    def _intact_parts(
+        self, parts: Mapping[str, KeptPart], listed: Mapping[str, int], *, checks: bool
+    ) -> dict[str, KeptPart]:
+        """Return the intact parts."""
         whole = {name: part for name, part in parts.items() if name in PARTS and listed.get(part.key) == part.bytes}
         for name, part in list(whole.items()) if checks else ():
             try:
@@ -200,41 +194,43 @@ class MetadataKeeper:
     def _differs(self, before: Mapping[str, KeptPart], catalog: Catalog, held: ReadRegister | None) -> bool:
         return held is None or held.value.get("serial") != catalog.serial or not before.keys() >= TABLES.keys()
 
-    def _groups(self, listed: Mapping[str, Listed], known: KeptPart | None, done: MetadataKept) -> dict[str, _GroupNow]:
-        """Return each group as it is now; one that has not changed, or cannot be read, as it was kept."""
-        kept: Json = {}
+    def _groups(
+        self, listed: Mapping[str, Listed], known: KeptPart | None, done: MetadataUpdate
+    ) -> dict[str, _GroupOffsets]:
+        """Return each group; unchanged or unreadable ones as stored."""
+        stored_groups: Json = {}
         if known is not None:
             try:
-                kept = read_part(self.storage, GROUPS_PART, known, _SHAPES)
+                stored_groups = read_part(self.storage, GROUPS_PART, known, _SHAPES)
             except (UserError, KeyError, TypeError):
-                kept = {}  # All groups are read.
+                stored_groups = {}  # All groups are read.
 
-        def as_kept(group: str) -> _GroupNow:
-            return _GroupNow(kept[group]["hint"], kept=kept[group]["offsets"])
+        def as_kept(group: str) -> _GroupOffsets:
+            return _GroupOffsets(stored_groups[group]["hint"], kept=stored_groups[group]["offsets"])
 
-        def read(group: str, hint: str) -> _GroupNow | ReconcilerError | None:
-            if group in kept and kept[group]["hint"] == hint:
+        def read(group: str, hint: str) -> _GroupOffsets | ReconcilerError | None:
+            if group in stored_groups and stored_groups[group]["hint"] == hint:
                 return as_kept(group)
             try:
-                found = read_group(self.store, group)
+                existing = read_group(self.store, group)
             except ReconcilerError as error:
                 return error
-            return None if found is None else _GroupNow(hint, read=found.offsets)
+            return None if existing is None else _GroupOffsets(hint, read=existing.offsets)
 
-        named = {group: each.hint for each in listed.values() if (group := group_of_key(each.key)) is not None}
+        named = {group: listing.hint for listing in listed.values() if (group := group_of_key(listing.key)) is not None}
         answers = side_by_side(lambda one: read(*one), sorted(named.items()), name="groups")
-        groups: dict[str, _GroupNow] = {}
+        groups: dict[str, _GroupOffsets] = {}
         for group, answer in zip(sorted(named), answers, strict=True):
             if isinstance(answer, ReconcilerError):
                 done.errors.append(answer)
-                if group in kept:
+                if group in stored_groups:
                     groups[group] = as_kept(group)
             elif answer is not None:
                 groups[group] = answer
         return groups
 
-    def _placed(self, groups: Mapping[str, _GroupNow], catalog: Catalog) -> Json:
-        """Return groups by the locations of topics, which stay for life; offsets of topics that are gone go."""
+    def _by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
+        """Return the groups keyed by topic location, which never changes; offsets of deleted topics are dropped."""
         places = {
             topic.id: place_of(location.cluster_id, location.revision)
             for name, topic in catalog.topics.items()
@@ -242,26 +238,27 @@ class MetadataKeeper:
         }
         living = set(places.values())
         placed: Json = {}
-        for group, found in groups.items():
-            offsets = {place: each for place, each in found.kept.items() if place in living}
-            for (topic_id, number), each in sorted(found.read.items()):
+        for group, current in groups.items():
+            offsets = {place: value for place, value in current.kept.items() if place in living}
+            for (topic_id, number), value in sorted(current.read.items()):
                 if topic_id in places:
-                    offsets.setdefault(places[topic_id], {})[str(number)] = each.to_json()
-            placed[group] = {"hint": found.hint, "offsets": dict(sorted(offsets.items()))}
+                    offsets.setdefault(places[topic_id], {})[str(number)] = value.to_json()
+            placed[group] = {"hint": current.hint, "offsets": dict(sorted(offsets.items()))}
         return placed
 
-    def _name(
+    def _publish(
         self,
         register: Register,
         held: ReadRegister | None,
         catalog: Catalog,
         parts: Mapping[str, KeptPart],
         listed: set[str],
-        done: MetadataKept,
+        done: MetadataUpdate,
     ) -> None:
-        """Swap the register as it was read, then delete what nothing names any more.
+        """Swap the register, then delete parts that are no longer named.
 
-        What was listed before the swap and is not named is of a process whose swap has failed, or will.
+        Parts that were listed before the swap and are not named belong to processes whose swap failed or will
+        fail.
         """
         value = {
             "cluster_id": self.cluster_id,
@@ -275,17 +272,17 @@ class MetadataKeeper:
         try:
             register.swap(held, value, mark=mark)
         except LostRaceError:
-            now = self._held(register)
-            if now is None or mark not in now.marks:  # Else it is ours, whatever came later: nothing is deleted.
+            now = self._read_register(register)
+            if now is None or mark not in now.marks:  # Otherwise the swap succeeded, so nothing is deleted.
                 self.storage.delete(written)
                 done.written.clear()
             return
         self.storage.delete(sorted(listed - named - {register.key}))
 
-    def _older(self, serial: int, kept: int) -> UserError:
+    def _older_error(self, serial: int, stored_serial: int) -> UserError:
         key = cluster_metadata_key(self.cluster_id)
         message = (
-            f"{self.storage.url}: {key} was taken from commit {kept:,} of the catalog, and this cluster is at "
+            f"{self.storage.url}: {key} was taken from commit {stored_serial:,} of the catalog, and this cluster is at "
             f"{serial:,}: its root is older than what is kept of it"
         )
         hint = (
@@ -296,17 +293,17 @@ class MetadataKeeper:
 
 
 def _mark_of(groups: Mapping[str, Listed]) -> str:
-    """Return what tells whether any group was made, changed or deleted."""
-    rows = sorted(f"{each.key} {each.hint}" for each in groups.values())
+    """Return a hash that changes when any group is created, changed or deleted."""
+    rows = sorted(f"{listing.key} {listing.hint}" for listing in groups.values())
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:_MARK]
 
 
 def _entries_of(catalog: Catalog, part: str) -> Json:
-    """Return the entries of a table that last: what goes on, or is wrong for a while, is left out."""
-    return dict(sorted(_lasting(catalog, part)))
+    """Return the entries of a table without operations in progress and transient errors."""
+    return dict(sorted(_iter_entries(catalog, part)))
 
 
-def _lasting(catalog: Catalog, part: str) -> Iterator[tuple[str, Json]]:
+def _iter_entries(catalog: Catalog, part: str) -> Iterator[tuple[str, Json]]:
     match part:
         case "cluster":
             for name, cluster in catalog.clusters.items():
@@ -317,17 +314,17 @@ def _lasting(catalog: Catalog, part: str) -> Iterator[tuple[str, Json]]:
                 yield name, namespace.to_json()
         case "topics":
             for name, topic in catalog.topics.items():
-                yield name, _settled(topic).to_json()
+                yield name, _without_operation(topic).to_json()
         case _:
             for name, link in catalog.links.items():
                 yield name, replace(link, status=ACTIVE, trouble=None, tasks={}).to_json()
 
 
-def _settled(topic: TopicEntry) -> TopicEntry:
+def _without_operation(topic: TopicEntry) -> TopicEntry:
     mirror = None if topic.mirror is None else replace(topic.mirror, trouble=None, operation=None)
     return replace(topic, mirror=mirror, hold=None)
 
 
 def _may_be_kept(key: str, value: str) -> bool:
-    """Tell a secret that is written out: it never leaves the cluster. A reference to one does."""
+    """Whether a property is no plain secret: those never leave the cluster, references do."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -1,7 +1,6 @@
 """Housekeeping of the remote tier while it is idle.
 
-A machine over an injected clock and a meter of requests, which housekeeping's own are not counted by. It is asked when
-a job's turn comes, and again and again while the job works; what it says decides between pieces of work, never within.
+A state machine over a clock and a meter of other requests. It is asked before a job and between its pieces of work.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _COUNTED = {
     (HousekeepingState.ACTIVE, HousekeepingState.PAUSE): ("housekeeping_pauses",),
     (HousekeepingState.PAUSE, HousekeepingState.ACTIVE): ("housekeeping_resumes",),
 }
-"""What a move of its states counts as."""
+"""Counters per state transition."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleLimits:
-    """When object storage counts as idle, and how long housekeeping waits for that at most."""
+    """When object storage counts as idle, and how long housekeeping waits for it."""
 
     window_ms: int
     requests: float
-    """In the window, at most."""
+    """Maximum in the window."""
     interval_ms: int
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> IdleLimits:
-        """Return what the cluster's properties say."""
+        """Parse the cluster's properties."""
         window_ms = int(property_of(properties, "cloud_storage_idle_timeout_ms") or 0)
         per_second = float(property_of(properties, "cloud_storage_idle_threshold_rps") or 0)
         interval_ms = int(property_of(properties, "cloud_storage_housekeeping_interval_ms") or 0)
@@ -51,26 +50,26 @@ class IdleLimits:
 
 @dataclass(slots=True)
 class Housekeeping:
-    """Whether the remote tier may be tidied now. Safe from any thread; jobs take turns."""
+    """Decides whether the remote tier may be tidied now. Thread-safe; jobs take turns."""
 
     meter: RequestMeter
-    """Counts the requests of others."""
+    """Counts requests other than housekeeping's."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
     _began_ms: int = field(init=False)
     _ran_ms: dict[str, int] = field(default_factory=dict)
-    """When each job was through last."""
+    """Time of each job's last completion."""
     _was_paused: bool = False
     _counts: Counter[str] = field(default_factory=Counter)
     _lock: RLock = field(default_factory=RLock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Wait from now on."""
+        """Start the wait of all jobs."""
         self._began_ms = self.now_ms()
 
     def begins(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
-        """Tell whether a job may work now. `drains`: it does whatever others do, as when somebody waits for it."""
+        """Return whether a job may start now; with `drains`, regardless of traffic."""
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
                 return False
@@ -83,7 +82,7 @@ class Housekeeping:
             return self.state in _WORKS
 
     def goes_on(self) -> bool:
-        """Tell whether the job that works may go on: new traffic pauses it until others are idle again."""
+        """Return whether the running job may continue: traffic pauses it until the storage is idle again."""
         with self._lock:
             is_idle = self._is_idle()
             if self.state is HousekeepingState.ACTIVE and not is_idle:
@@ -94,7 +93,7 @@ class Housekeeping:
             return self.state in _WORKS
 
     def ends(self, job: str) -> None:
-        """Say that a job has come to its end; one that was paused has something left."""
+        """Record the end of a job; a paused job counts as unfinished."""
         with self._lock:
             if self.state not in _WORKS:
                 return
@@ -104,13 +103,13 @@ class Housekeeping:
                 self._counts["housekeeping_jobs_completed"] += 1
 
     def taken(self) -> Mapping[str, int]:
-        """Return what happened since this was last asked, by the names of `resources.vitals.COUNTED`."""
+        """Return and reset the counters, by the names of `resources.vitals.COUNTED`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
 
     def stop(self) -> None:
-        """Let nothing begin any more."""
+        """Stop: no job starts from now on."""
         with self._lock:
             if self.state is not HousekeepingState.STOPPED:
                 self.state = HOUSEKEEPING.step(self.state, "stop")
@@ -126,16 +125,16 @@ class Housekeeping:
 
 @dataclass(frozen=True, slots=True)
 class Tidying:
-    """Housekeeping as one pass asks for it."""
+    """Housekeeping within one pass."""
 
     keeping: Housekeeping | None = None
-    """`None`: nobody else is there to wait for."""
+    """`None`: there is no other traffic to wait for."""
     drains: bool = True
-    """Whether somebody waits for it."""
+    """Whether a caller waits for the result."""
 
     @contextmanager
     def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-        """Give what tells whether the job may work now, and go on."""
+        """Yield a function that returns whether the job may start or continue."""
         if self.keeping is None:
             yield lambda: True
             return

@@ -1,7 +1,7 @@
 """Roll segments, and replace parts and remote segments by other objects at the same offsets.
 
-What it names no more becomes garbage in the same swap, and is deleted after it. A reader that misses an object reads
-the manifest again. A process that dies in between leaves garbage, or pages that no process names, to the next.
+Objects that are no longer named become garbage in the same swap and are deleted after it. A reader that misses an
+object reads the manifest again. A crash leaves garbage, or unnamed pages, to the next process.
 """
 
 from __future__ import annotations
@@ -37,39 +37,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRewrite:
-    """What was written of one partition in object storage: durable, and named by nobody yet. Picklable."""
+    """Segments of one partition written to object storage, but named by no manifest yet. Picklable."""
 
     partition: RemotePartition
     cluster_id: str
-    """Of the cluster that acts."""
+    """The acting cluster."""
     tiering: Tiering
-    """As it was when this was written: under a newer tiered epoch nothing of it is published."""
+    """The tiering when they were written; under a newer tiered epoch nothing is published."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
-    """Of a compaction: published whole or not at all."""
+    """Whether this is a compaction: published whole or not at all."""
     epoch: int = 0
-    """Of a compaction: the newest that the log had when it was read. A manifest that knows a newer one may be that of
-    a log whose end was cut since, and what supersedes is gone."""
+    """Of a compaction: newest leader epoch of the log. Under a newer one the log may have been cut, and superseding
+    records be gone.
+    """
     learned_to: int = 0
-    """Of a compaction: what supersedes lies below it, in either tier."""
+    """Of a compaction: all superseding records are below this offset, in either tier."""
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Sum up what holds: of a compaction what it removed, else what was written anew."""
+        """Sum up the applied replacements: what compaction removed, or else what was written."""
         before = list(holding)
-        after = [entry for one in before for entry in one.added] if self.is_whole else []
-        records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
-        stored = sum(one.bytes for one in before) - sum(entry.bytes for entry in after)
-        return Gain(records, stored, sum(len(one.added) for one in before))
+        after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
+        records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
+        stored = sum(replacement.bytes for replacement in before) - sum(entry.bytes for entry in after)
+        return Gain(records, stored, sum(len(replacement.added) for replacement in before))
 
 
 def keys_of(segments: Iterable[str]) -> list[str]:
-    """Return the keys of remote segments, each with its index."""
-    return [each for key in segments for each in (key, index_key(key))]
+    """Return the keys of remote segments and their indexes."""
+    return [name for key in segments for name in (key, index_key(key))]
 
 
 @contextmanager
 def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
-    """Give a list for what is written there; where the block fails, what is in it is deleted: nobody will name it."""
+    """Yield a list for written replacements; if the block fails, their objects are deleted."""
     done: list[Replacement] = []
     try:
         yield done
@@ -82,17 +83,15 @@ def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]
 def publish_remote(
     storage: ObjectStore, rewrite: RemoteRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Put what was written in its place by one swap, what it replaces into the garbage; then delete that.
+    """Publish a rewrite by one swap, the replaced segments becoming garbage; then delete those.
 
-    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
+    `put_ms`: earliest time of its objects, by the clock `now_ms`. Returns `None` if nothing was published.
 
     Raises:
-        MissingObjectError: A page is not there.
         OwnershipLostError: The partition belongs to another cluster now.
-        LostRaceError: Others were faster every time.
     """
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
-    change = _Change(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
+    change = _ManifestRewrite(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
     after = look_again(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
@@ -103,8 +102,8 @@ def publish_remote(
     return rewrite.gain(holding)
 
 
-class _Change:
-    """What becomes of a manifest, decided anew after a lost race."""
+class _ManifestRewrite:
+    """Computes the new manifest, again after each lost race."""
 
     def __init__(self, storage: ObjectStore, rewrite: RemoteRewrite, is_stale: Callable[[], bool]) -> None:
         self._storage = storage
@@ -126,12 +125,12 @@ class _Change:
             return None
         pages, entries = rebuilding.rebuilt(self._leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
-        # The head is told only by a later swap, and whoever cuts the log in between has to know of it.
+        # The head learns this only in a later swap; a cut of the log in between needs it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
     def superfluous(self, after: Manifest | None) -> list[str]:
-        """Return the pages no process names once `after` is the manifest (`None`: it stayed as it was)."""
+        """Return the pages that are unnamed once `after` is the manifest (`None`: unchanged)."""
         return [*(() if after is None else self._gone_pages), *self._spill.superfluous(after)]
 
     def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
@@ -147,17 +146,14 @@ class _Change:
         return [*pages, self._spill.page(taken)] if taken else pages
 
 
-# Files of the remote tier: a segment is a Parquet file as a part is, and its index is the footer of that.
-
-
 _TAIL: Final = 8
-"""What a Parquet file ends with: the length of its footer, and four letters."""
+"""Length of the end of a Parquet file: the length of its footer, and the magic."""
 _LIKELY_FOOTER: Final = 64 * 1024
 _MAGIC: Final = b"PAR1"
 
 
 class SegmentWriter(PartWriter):
-    """Writes records as a remote segment, with its index."""
+    """Writes records as a remote segment: a Parquet file like a part, with its footer as index."""
 
     def __init__(
         self,
@@ -176,7 +172,7 @@ class SegmentWriter(PartWriter):
 
     @classmethod
     def under(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
-        """Return what writes records of a topic as its configs and its key have them."""
+        """Return a writer with the codec and KMS key of a topic."""
         return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
     def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
@@ -189,12 +185,7 @@ class SegmentWriter(PartWriter):
 
 
 def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return the footer of a Parquet file, all that is needed to read any row group of it: one request, or two.
-
-    Raises:
-        MissingObjectError: The file is not there.
-        DamagedObjectError: It is no Parquet file.
-    """
+    """Return the footer of a Parquet file, which describes all its row groups; one or two requests."""
     start = max(0, size - _LIKELY_FOOTER)
     tail = store.get_range(key, start, size - start)
     if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
@@ -208,50 +199,46 @@ def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
 
 
 def footer_bytes(tail: bytes) -> int:
-    """Return how many bytes the footer of a Parquet file takes, by the file's last eight."""
+    """Return the length of a Parquet file's footer, from the file's last eight bytes."""
     return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
-
-
-# Other objects in the place of parts, at the same offsets: one swap replaces exactly the entries that were read.
-#
-# After a lost race the entries are found again or, where somebody else replaced or removed them, left alone.
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What was written of one partition: durable, and named by nobody yet. Picklable."""
+    """Parts of one partition that are written, but named by no head yet. Picklable."""
 
     partition: Partition
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
-    """Of a compaction: how far it went. It is published whole or not at all."""
+    """Of a compaction: its end offset. It is published whole or not at all."""
     remote: RemoteRewrite | None = None
-    """What was written of its remote tier: published first, and nothing else where that does not hold."""
+    """Rewrite of the remote tier: published first; if that fails, nothing else is."""
     changes_key: bool = False
-    """Of a rewrite: it brings parts under another key; what else is written has to lie under the one that holds."""
+    """Whether it moves parts to another KMS key; other rewrites must have the current key."""
     epoch: int = 0
-    """Of a compaction: the newest the log had when it was read. What it removed may be superseded by nothing any more
-    where the log's end was cut since."""
+    """Of a compaction: newest epoch of the log. If the log was cut since, superseding records may be gone."""
     by: str = field(default_factory=this_process, compare=False)
-    """Which process wrote it."""
+    """The process that wrote it."""
 
     def is_under(self, kms_key_id: str | None) -> bool:
-        """Tell whether all that was written lies under the key its partition was brought under last."""
-        written = {key for one in self.replacements for key in one.written}
-        added = (entry for one in self.replacements for entry in one.added if entry.key in written)
+        """Whether all written objects have the KMS key of the last rewrite."""
+        written = {key for replacement in self.replacements for key in replacement.written}
+        added = (entry for replacement in self.replacements for entry in replacement.added if entry.key in written)
         return all(entry.kms_key_id == kms_key_id for entry in added)
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Sum up what holds."""
-        before = [one for one in holding if one.written or self.compacted_to is not None]
-        after = [entry for one in before for entry in one.added] if self.compacted_to is not None else []
-        records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
-        return Gain(records, sum(one.bytes for one in before) - sum(entry.bytes for entry in after))
+        """Sum up the applied replacements."""
+        before = [replacement for replacement in holding if replacement.written or self.compacted_to is not None]
+        after = (
+            [entry for replacement in before for entry in replacement.added] if self.compacted_to is not None else []
+        )
+        records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
+        return Gain(records, sum(replacement.bytes for replacement in before) - sum(entry.bytes for entry in after))
 
 
 @contextmanager
 def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
-    """Give a list for what is written; where the block fails, what is in it is deleted: nobody will name it."""
+    """Yield a list for written replacements; if the block fails, their objects are deleted."""
     done: list[Replacement] = []
     try:
         yield done
@@ -263,32 +250,27 @@ def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
 def publish_rewritten(
     store: ObjectStore, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Put what was written in its place by one swap, then delete what has become superfluous.
+    """Publish rewritten parts by one swap, then delete objects that are no longer needed.
 
-    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
-
-    Raises:
-        MissingObjectError: A page is not there.
-        UserError: An executor wrote it, and this store is not shared with that.
-        LostRaceError: Others were faster every time.
+    `put_ms`: earliest time of its objects, by the clock `now_ms`. Returns `None` if nothing was published.
     """
     check_arrived(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
-    change: _Replacement | None = None
-    pages: dict[bytes, PageRef] = {}  # Of all tries: one without an answer may land while the next is made.
+    change: _HeadRewrite | None = None
+    pages: dict[bytes, PageRef] = {}  # Pages of all tries: one without an answer may land during the next.
 
     def changed(head: Head) -> Head | None:
         nonlocal change
         change = None
         if now_ms() - put_ms > STALE_REWRITE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
             return None
-        found = _Replacement(store, rewritten, head, pages)
-        after = found.after()
+        replacement = _HeadRewrite(store, rewritten, head, pages)
+        after = replacement.after()
         if after is not None:
-            change = found
+            change = replacement
         return after
 
     if not swap_head(store, rewritten.partition, changed):
-        change = None  # What an earlier attempt decided does not hold.
+        change = None  # An earlier try's result does not hold.
     holding = () if change is None else change.holding
     named = () if change is None else change.written
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
@@ -297,8 +279,8 @@ def publish_rewritten(
     return None if change is None else rewritten.gain(holding)
 
 
-class _Replacement:
-    """What becomes of one head that was found."""
+class _HeadRewrite:
+    """Computes the new contents of one head."""
 
     def __init__(self, store: ObjectStore, rewritten: Rewritten, head: Head, pages: dict[bytes, PageRef]) -> None:
         self._rewritten = rewritten
@@ -309,16 +291,16 @@ class _Replacement:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The pages that it names, of those written for any try."""
+        """Pages that it names, among those written for any try."""
         return self._spill.keys
 
     @property
     def superfluous(self) -> list[str]:
-        """What is named no more once it holds: parts, then pages, each after those below it."""
+        """Objects that are no longer named afterwards: parts, then pages, lower levels first."""
         return [entry.key for entry in self._rebuilding.replaced] + self._rebuilding.gone_pages
 
     def after(self) -> Head | None:
-        """Return the head as it shall be; `None`: nothing of it is to be changed."""
+        """Return the new head, or `None` for no change."""
         compacted_to = self._rewritten.compacted_to
         if compacted_to is None:
             return self._rebuilt() if self.holding else None
@@ -336,40 +318,33 @@ class _Replacement:
         return [self._spill.leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
 
 
-# Rolling: a closed segment becomes one file, with the same records, offsets, times and digest.
-#
-# What is one part already only gets the mark that it is a whole segment. Gaps (aborted transactions, compaction) stay.
-
-
 def to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
-    """Yield the closed segments below the last stable offset that are not one file yet. Pure."""
+    """Yield the closed segments below the stable offset that are not one file yet."""
     for segment in takewhile(lambda segment: segment.is_closed and segment.last < stable, segments):
         if not segment.is_one_file:
             yield segment
 
 
 def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return how many bytes a roll would write anew; `None`: there is nothing to roll."""
+    """Return how many bytes a roll would write; `None` if there is nothing to roll."""
     waiting = list(to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable))
     return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
 
 
 def rolled(store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules) -> Rewritten:
-    """Write one file for each segment that is to be rolled; nothing of it is named yet.
+    """Write one file per segment to roll, with the same records and offsets; no head names them yet.
 
-    Raises:
-        MissingObjectError: A part or page is not there.
-        UserError: A part is damaged.
+    A segment of a single part is only marked as a whole segment. Gaps stay.
     """
     waiting = to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
     writer = PartWriter.of(store, rules, partition.number)
     with whole_or_gone(store) as done:
         for segment in waiting:
-            done.append(Replacement.of(segment.entries, [_one_file(store, segment, partition, writer)]))
+            done.append(Replacement.of(segment.entries, [_write_segment(store, segment, partition, writer)]))
     return Rewritten(partition, tuple(done))
 
 
-def _one_file(store: ObjectStore, segment: Segment, partition: Partition, writer: PartWriter) -> Entry:
+def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, writer: PartWriter) -> Entry:
     if len(segment.entries) == 1:
         return replace(segment.entries[0], is_segment=True)
     written = writer.write_one(records_of(store, segment.entries, partition.number))
@@ -382,12 +357,12 @@ def _one_file(store: ObjectStore, segment: Segment, partition: Partition, writer
 
 
 def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:
-    """Yield the records of parts, one after the other."""
+    """Yield the records of parts in order."""
     for entry in entries:
         yield from read_part(store, entry, partition, OffsetRange(entry.base, entry.last + 1))
 
 
 def merged_digest(entries: tuple[Entry, ...]) -> Digest:
-    """Return the digest of neighbouring parts, its offsets counted from the first one's base."""
+    """Return the digest of neighbouring parts, with offsets relative to the first base."""
     base = entries[0].base
     return sum((entry.digest.shifted(entry.base - base) for entry in entries), Digest())

@@ -50,19 +50,19 @@ _FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then 
 
 
 class OpenSegment:
-    """A segment, as far as one reader wants it. Not shared between threads."""
+    """A remote segment read by one reader. Not thread-safe."""
 
     def __init__(self, machine: Machine, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
-        """Nothing is fetched yet but the index, on its way where the segment has several chunks.
+        """Start to fetch only the index, if the segment has several chunks.
 
-        `on_step` is called before a chunk is waited for: then it is time to request others.
+        `on_step` is called before waiting for a chunk, to request further ones.
         """
         self.piece = piece
         self._machine = machine
         self._on_step = on_step
         self._source = Source(piece.store, piece.entry.key, piece.entry.bytes)
         is_one = piece.entry.bytes <= machine.cache.chunk_bytes
-        self._index: Future[bytes] | None = None if is_one else machine.pool.submit(self._fetched_index)
+        self._index: Future[bytes] | None = None if is_one else machine.pool.submit(self._fetch_index)
         self._metadata: pq.FileMetaData | None = None
         self._chunks: Sequence[Span] = (Span(0, piece.entry.bytes),) if is_one else ()
         self._coming: dict[Span, Future[HeldBytes]] = {}
@@ -73,21 +73,16 @@ class OpenSegment:
 
     @property
     def outstanding(self) -> Iterable[Span]:
-        """The chunks that are here, or on their way."""
+        """Chunks that are held or being fetched."""
         return (*self._coming, *self._held)
 
     def may_want(self, span: Span) -> bool:
-        """Tell whether a chunk was never asked for, and may be."""
+        """Whether a chunk was never requested and may be needed."""
         return not self._is_closed and span not in self._seen
 
     def wanted(self) -> Sequence[Span]:
-        """Return the chunks that hold what is wanted of it, and tell others that we shall come to them.
-
-        Raises:
-            MissingObjectError: The segment is not there.
-            UserError: It is damaged.
-        """
-        chunks = self._laid_out()
+        """Return the chunks with wanted records, and register as their pending reader."""
+        chunks = self._locate_chunks()
         if self._metadata is not None:
             groups = groups_within(self._metadata, self.piece.entry, self.piece.offsets)
             borders = [0, *_borders(self._metadata, self._source.size)]
@@ -98,7 +93,7 @@ class OpenSegment:
         return chunks
 
     def request(self, span: Span) -> Future[HeldBytes]:
-        """Let a chunk be fetched, whatever was fetched ahead already: it is wanted now."""
+        """Fetch a chunk, regardless of the prefetch budget."""
         self._machine.ahead.give(-span.length)
         self._seen.add(span)
         cache, chunks = self._machine.cache, len(self._chunks)
@@ -106,62 +101,57 @@ class OpenSegment:
         return future
 
     def open(self) -> pq.ParquetFile:
-        """Return it as a file of which only what is read is fetched.
-
-        Raises:
-            MissingObjectError: It is not there.
-            UserError: It is damaged.
-        """
-        self._laid_out()
+        """Return the segment as a file that fetches only what is read."""
+        self._locate_chunks()
         if self._metadata is not None:
             return pq.ParquetFile(pa.PythonFile(RangedFile(self.read, self.size), mode="r"), metadata=self._metadata)
-        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._taken(self._chunks[0]))))
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._hold_chunk(self._chunks[0]))))
         check_part(self._source.store, self.piece.entry, file.metadata)
         return file
 
     def read(self, start: int, length: int) -> bytes | memoryview:
-        """Return bytes of it; chunks that end before them are let go."""
+        """Return bytes of the segment; chunks that end before them are released."""
         pieces: list[memoryview] = []
         for span in touched(self._chunks, Span(start, start + length)):
-            self._let_go(below=max(start, span.start))
-            pieces.append(self._taken(span)[max(start - span.start, 0) : start + length - span.start])
+            self._release_chunks(below=max(start, span.start))
+            pieces.append(self._hold_chunk(span)[max(start - span.start, 0) : start + length - span.start])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
         return self._source.size
 
     def close(self) -> None:
-        """Let everything go, also what is still on its way."""
+        """Release all chunks, including those being fetched."""
         self._is_closed = True
         self._machine.cache.needs.remove(self._source.name, self._needed)
         self._needed = set()
         for span, future in self._coming.items():
             self._machine.ahead.give(span.length)
             if not future.cancel():
-                future.add_done_callback(_released)
+                future.add_done_callback(_release_result)
         self._coming.clear()
-        self._let_go(below=self.size)
+        self._release_chunks(below=self.size)
 
     def forget(self) -> None:
-        """Close it, and evict all that the cache has of it: it may have been damaged when it was fetched."""
+        """Close the segment and evict it from the cache: it may have been damaged when it was fetched."""
         self.close()
         self._machine.cache.forget(self._source.name)
         self._machine.cache.forget(self._index_name)
 
-    def _laid_out(self) -> Sequence[Span]:
+    def _locate_chunks(self) -> Sequence[Span]:
         if self._index is not None and self._metadata is None:
-            self._metadata = self._parsed(self._index.result())
+            self._metadata = self._parse_footer(self._index.result())
             self._chunks = self._machine.cache.chunks(self.size, _borders(self._metadata, self.size)[:-1])
         return self._chunks
 
-    def _taken(self, span: Span) -> memoryview:
+    def _hold_chunk(self, span: Span) -> memoryview:
         held = self._held.get(span)
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # It was let go before, and is wanted again.
+            if coming is None:  # It was released before, and is needed again.
                 coming = self.request(span)
             held = coming.result()
             del self._coming[span]
@@ -171,7 +161,7 @@ class OpenSegment:
             self._machine.cache.needs.remove(self._source.name, [span.start])
         return held.content
 
-    def _let_go(self, *, below: int) -> None:
+    def _release_chunks(self, *, below: int) -> None:
         for span in [span for span in self._held if span.stop <= below]:
             self._held.pop(span).release()
             self._machine.ahead.give(span.length)
@@ -180,38 +170,38 @@ class OpenSegment:
     def _index_name(self) -> str:
         return name_in(self._source.store, index_key(self._source.key))
 
-    def _fetched_index(self) -> bytes:
-        return self._machine.cache.small(self._index_name, self._index_object)
+    def _fetch_index(self) -> bytes:
+        return self._machine.cache.small(self._index_name, self._read_index)
 
-    def _index_object(self) -> bytes:
-        """Return the index; where it is not there, or none, the segment's own footer does as well."""
+    def _read_index(self) -> bytes:
+        """Return the index, or the segment's footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(index_key(key))
         if stored is not None and _is_footer(stored.body):
             return stored.body
         return footer_of(store, key, self.size)
 
-    def _parsed(self, footer: bytes) -> pq.FileMetaData:
-        """Return what a footer says; one that is not this segment's is forgotten for the segment's own."""
+    def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
+        """Return a footer's metadata; an index of another segment is replaced by the segment's own footer."""
         store, entry = self._source.store, self.piece.entry
         try:
-            found = pq.read_metadata(pa.BufferReader(footer))
-            check_part(store, entry, found)
+            metadata = pq.read_metadata(pa.BufferReader(footer))
+            check_part(store, entry, metadata)
         except (UserError, pa.ArrowException, OSError, ValueError):
             self._machine.cache.forget(self._index_name)
-            found = pq.read_metadata(pa.BufferReader(footer_of(store, entry.key, self.size)))
-            check_part(store, entry, found)
-        return found
+            metadata = pq.read_metadata(pa.BufferReader(footer_of(store, entry.key, self.size)))
+            check_part(store, entry, metadata)
+        return metadata
 
 
-def _borders(found: pq.FileMetaData, size: int) -> list[int]:
-    """Return where each row group of a segment ends."""
-    begins = [_first_byte(found, group) for group in range(1, found.num_row_groups)]
-    return [*begins, size - found.serialized_size - _TAIL]
+def _borders(metadata: pq.FileMetaData, size: int) -> list[int]:
+    """Return the end of each row group."""
+    begins = [_first_byte(metadata, group) for group in range(1, metadata.num_row_groups)]
+    return [*begins, size - metadata.serialized_size - _TAIL]
 
 
-def _first_byte(found: pq.FileMetaData, group: int) -> int:
-    column = found.row_group(group).column(0)
+def _first_byte(metadata: pq.FileMetaData, group: int) -> int:
+    column = metadata.row_group(group).column(0)
     dictionary = column.dictionary_page_offset
     first: int = column.data_page_offset
     return first if dictionary is None else min(dictionary, first)
@@ -221,45 +211,38 @@ def _is_footer(body: bytes) -> bool:
     return body.endswith(_MAGIC) and footer_bytes(body[-_TAIL:]) == len(body)
 
 
-def _released(future: Future[HeldBytes]) -> None:
+def _release_result(future: Future[HeldBytes]) -> None:
     if not future.cancelled() and future.exception() is None:
         future.result().release()
 
 
-# Reading both tiers in one pass: chunks of remote segments are fetched before they are asked for.
-#
-# A reader begins with what it needs at once and fetches further ahead the longer it goes on: one old record costs one
-# chunk, and who reads everything waits for none. However large segments are, it holds a few chunks at a time.
-
-
 _AHEAD: Final = 4
-"""Chunks a reader holds or waits for, at most; of segments that are smaller than a chunk as many as make up these."""
+"""Maximum number of chunks that a reader holds or awaits; of smaller segments, the same bytes."""
 _SMALL_AHEAD: Final = 32
-"""Segments of one chunk that are on their way, at most."""
+"""Maximum number of one-chunk segments being fetched."""
 
 
 def read_pieces(
     tier: RemoteTier | None, pieces: Iterable[Piece], partition: int, selection: Selection = EVERYTHING
 ) -> Generator[pa.RecordBatch]:
-    """Yield the records of pieces, in their order, or of the columns that are wanted; remote chunks come whole.
+    """Yield the selected records of pieces in order, prefetching remote chunks.
 
-    Raises:
-        MissingObjectError: An object is not there; it says which offsets lay in it.
-        UserError: One is damaged.
+    The prefetch grows while the reader continues: one old record costs one chunk. Memory is bounded by a few
+    chunks.
     """
     reader = _Reader(None if tier is None else machine_of(tier.properties, tier.cache_folder), pieces)
     try:
-        for each in reader:
-            if isinstance(each, OpenSegment):
-                yield from _records(each, partition, selection)
+        for item in reader:
+            if isinstance(item, OpenSegment):
+                yield from _records(item, partition, selection)
             else:
-                yield from read_part(each.store, each.entry, partition, each.offsets, selection)
+                yield from read_part(item.store, item.entry, partition, item.offsets, selection)
     finally:
         reader.close()
 
 
 def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
-    """Return the first offset of a piece whose record is at or after a time: of a remote one a chunk tells, mostly."""
+    """Return the first offset of a piece whose record is at or after a time; usually one chunk of a remote one."""
     if tier is None or not piece.is_remote:
         return first_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(machine_of(tier.properties, tier.cache_folder), piece)
@@ -274,7 +257,7 @@ def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int 
 
 
 def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a segment; where the cache has it damaged, the rest of them past the cache."""
+    """Yield the records of a segment; if its cached copy is damaged, read the rest from object storage."""
     piece = segment.piece
     rest = piece.offsets
     try:
@@ -285,31 +268,31 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
             return
     except DamagedObjectError as error:
         segment.forget()
-        found = error
+        damage = error
     try:
         yield from read_part(piece.store, piece.entry, partition, rest, selection)
     except DamagedObjectError:
-        raise found from None  # The object is as it was in the cache; that says where it ends, too.
+        raise damage from None  # The object itself is damaged; the first error also names the end.
 
 
 class _Reader:
-    """The pieces of a log: remote segments, of which several are on their way, then local parts as they come."""
+    """The pieces of a log: remote segments, several at a time, then local parts."""
 
     def __init__(self, machine: Machine | None, pieces: Iterable[Piece]) -> None:
         self._machine = machine
         self._pieces = iter(pieces)
         self._open: deque[OpenSegment] = deque()
-        """Pulled and not yet done with: the first is being read."""
+        """Opened and unfinished segments; the first is being read."""
         self._following: Piece | None = None
-        """The first piece that is not remote."""
+        """First local piece."""
         self._failed: Exception | None = None
-        """What came of pulling one; it is told once all before it is read."""
+        """Error of the pieces' iterator, raised after all earlier pieces."""
         self._chunks = self._wanted_chunks()
         self._next: tuple[OpenSegment, Span] | None = None
         self._depth = 0
 
     def __iter__(self) -> Iterator[OpenSegment | Piece]:
-        """Yield what there is, in order."""
+        """Yield the pieces in order."""
         self._step()
         while self._open:
             yield self._open[0]
@@ -323,12 +306,12 @@ class _Reader:
         yield from self._pieces
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         while self._open:
             self._open.popleft().close()
 
     def _step(self) -> None:
-        """Request what may be on its way by now: one chunk at first, and more with every one that was waited for."""
+        """Request chunks: one at first, and twice as many after each wait."""
         self._depth = min(2 * self._depth or 1, _SMALL_AHEAD)
         while True:
             self._next = self._next or next(self._chunks, None)
@@ -342,30 +325,30 @@ class _Reader:
             self._next = None
 
     def _may_request(self, span: Span) -> bool:
-        outstanding = [each for segment in self._open for each in segment.outstanding]
+        outstanding = [chunk for segment in self._open for chunk in segment.outstanding]
         if self._machine is None or not outstanding:
             return True
-        held = sum(each.length for each in outstanding) + span.length
+        held = sum(chunk.length for chunk in outstanding) + span.length
         is_little = held <= _AHEAD * self._machine.cache.chunk_bytes
         return is_little and len(outstanding) < self._depth and self._machine.ahead.has(span.length)
 
     def _wanted_chunks(self) -> Iterator[tuple[OpenSegment, Span]]:
-        """Yield the chunks of all segments in the order in which they will be wanted, but those that were by now."""
-        segment = self._pulled()
+        """Yield the chunks of all segments in reading order, without those already requested."""
+        segment = self._open_next()
         while segment is not None:
-            following = self._pulled()  # whose index is on its way while chunks of this one are
+            following = self._open_next()  # Its index is fetched while chunks of this segment are.
             for span in _wanted_of(segment):
                 if segment.may_want(span):
                     yield segment, span
             segment = following
 
-    def _pulled(self) -> OpenSegment | None:
-        """Open the next remote piece; `None`: there is none."""
+    def _open_next(self) -> OpenSegment | None:
+        """Open the next remote piece, or return `None`."""
         if self._machine is None or self._following is not None or self._failed is not None:
             return None
         try:
             piece = next(self._pieces, None)
-        except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
+        except Exception as error:  # noqa: BLE001 - raised when its turn comes
             self._failed = error
             return None
         if piece is None or not piece.is_remote:
@@ -377,22 +360,16 @@ class _Reader:
 
 
 def _wanted_of(segment: OpenSegment) -> Iterable[Span]:
-    """Return the chunks that are wanted; none, where it fails: who comes to read it meets the same error."""
+    """Return the wanted chunks; none on an error, which the reader meets later."""
     try:
         return segment.wanted()
     except (ReconcilerError, pa.ArrowException, OSError, ValueError):
         return ()
 
 
-# Both tiers of a topic as one log: what lies below the local start is found in the manifest, the rest in the head.
-#
-# Every offset has one place at each moment: at or above the head's local start it is read locally, also where object
-# storage has it too; below it, remotely.
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part, which of its offsets are meant, and where it lies."""
+    """A part, its relevant offsets, and its store."""
 
     entry: Entry
     offsets: OffsetRange
@@ -400,25 +377,29 @@ class Piece:
     is_remote: bool
 
 
-def _is_open(_head: Head | None) -> None:
+def _accept_any(_head: Head | None) -> None:
     """Accept any head."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Where the records of one topic lie, as one look at the catalog has it."""
+    """Where the records of one topic are stored, as of one read of the catalog.
+
+    At or above the head's local start an offset is read locally, even if object storage has it too; below,
+    remotely.
+    """
 
     store: ObjectStore
     topic_id: str
     remote: RemoteTier | None
     location: TopicLocation | None
-    """Of what is remote; `None`: the topic is gone."""
+    """Location of remote records; `None` if the topic is gone."""
     is_hiding: bool
-    """Nothing may be fetched: the log begins at its local start."""
+    """Whether remote records are hidden: the log begins at its local start."""
     storage_id: str | None
-    """Which object storage the cluster is bound to."""
-    check_open: Callable[[Head | None], None] = _is_open
-    """Refuses a head that is closed to readers; `None`: there is none, or none any more."""
+    """Object storage that the cluster is bound to."""
+    check_open: Callable[[Head | None], None] = _accept_any
+    """Rejects a head that is closed to readers; `None` is a missing head."""
 
     @classmethod
     def of(
@@ -427,9 +408,9 @@ class Tiers:
         catalog: Catalog,
         topic: tuple[str, str],
         remote: RemoteTier | None,
-        check_open: Callable[[Head | None], None] = _is_open,
+        check_open: Callable[[Head | None], None] = _accept_any,
     ) -> Tiers:
-        """Look up a topic by the name it was last seen under and its id."""
+        """Find a topic by its last known name and its id."""
         full_name, topic_id = topic
         name = name_with_id(catalog, topic_id, full_name)
         entry = catalog.topics.get(name)
@@ -444,13 +425,9 @@ class Tiers:
     def pieces(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
     ) -> Iterator[Piece]:
-        """Yield the parts that hold what is readable of a range, oldest first, by one look at head and manifest.
+        """Yield the parts with readable records of a range, oldest first, from one read of head and manifest.
 
-        `since_ms`: only parts that have a record at or after that time.
-
-        Raises:
-            MissingObjectError: A page is not there, or a manifest that must be; look again before it is believed.
-            UserError: One is damaged, or records lie in an object storage that this process was not given.
+        `since_ms`: only parts with a record at or after that time.
         """
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
@@ -461,7 +438,7 @@ class Tiers:
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._manifest(partition, below, head)
-            # What the source of a read replica has let go of since is skipped, as by a reader of the source.
+            # Records that a replica's source has dropped are skipped, as for readers of the source.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)
@@ -470,12 +447,7 @@ class Tiers:
             yield from _pieces(self.store, head, above, since_ms, is_remote=False)
 
     def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange, head: Head) -> None:
-        """Refuse to end before what is wanted does.
-
-        Raises:
-            MissingObjectError: The manifest ends before that: the head has moved on, or it is an older copy.
-            UserError: It is that of a read replica's source, which has dropped what was remote.
-        """
+        """Reject a manifest that ends before the wanted range."""
         if manifest.end >= wanted.stop or self.remote is None or self.location is None:
             return
         if head.writer == REPLICA and gave_up_remote(head, manifest):
@@ -489,11 +461,10 @@ class Tiers:
         raise missing_offsets(self.remote.storage, key, first, wanted.stop - 1, end=manifest.end)
 
     def _manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
-        """Return what names the remote records of a range, and the object storage they lie in.
+        """Return object storage and the manifest of a range.
 
         Raises:
-            MissingObjectError: It is not there, or ends before, or begins after: the head has moved on, or it is lost.
-            UserError: It is that of a read replica's source, whose log was cut and is another one by now.
+            lost.
         """
         if self.remote is None or self.location is None:
             message = f"offsets {wanted.start} to {wanted.stop - 1} lie in object storage, which is not given here"
@@ -515,11 +486,7 @@ class Tiers:
         return storage, manifest
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
-        """Refuse to mix the log that a read replica showed with one that its source has begun in its place.
-
-        Raises:
-            UserError: The source was cut below what the replica showed.
-        """
+        """Reject mixing the log of a read replica with a different one of its source."""
         agreed = agreed_in(head, manifest)
         if agreed < head.end:
             message = (

@@ -1,8 +1,8 @@
 """Delete topics and orphaned objects from object storage.
 
-Of each partition the manifest is emptied, all that it named garbage, under a tiered epoch that no writer knows; then
-the objects go, by their names, and the manifest last. Every step may be repeated. What a manifest never named is left
-to the sweep. A partition that belongs to another cluster by now is left alone.
+Each partition's manifest is emptied, all its segments becoming garbage, under a tiered epoch that no writer knows; then
+the objects are deleted, and the manifest last. Every step can be repeated. Objects that a manifest never named are left
+to the sweep, and partitions of another cluster alone.
 """
 
 from __future__ import annotations
@@ -55,21 +55,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDeletion:
-    """Deletes what the cluster `cluster_id` owns in its object storage, where that is at hand."""
+    """Deletes what cluster `cluster_id` owns in its object storage, if configured."""
 
     storage: ObjectStore | None
     cluster_id: str
 
     def delete(self, location: TopicLocation, storage_id: str | None) -> None:
-        """Delete all that manifests name at a location, and the manifests; `storage_id`: where it is.
-
-        Raises:
-            UserError: Object storage is not at hand, or another one; a manifest or page of it is damaged.
-            LostRaceError: Others were faster every time.
-        """
+        """Delete all manifests at a location and the objects they name; `storage_id` is its object storage."""
         check_given(self.storage, storage_id)
         if self.storage is None or storage_id is None:
-            return  # The cluster was never bound to object storage: nothing can be there.
+            return  # The cluster was never bound to object storage.
         check_storage(self.storage, storage_id)
         storage, key = self.storage, topic_manifest_key(location.cluster_id, location.revision)
         topic = read_topic_manifest(storage, location.cluster_id, location.revision)
@@ -77,7 +72,7 @@ class RemoteDeletion:
             return
         storage.delete([key])
         all_side_by_side(self._delete, list(_partitions(storage, location)), name="delete")
-        storage.delete([key])  # Somebody may have described the topic again, who read the catalog before.
+        storage.delete([key])  # A process with an older catalog may have written the topic's register again.
         forget_topic(storage, location, self.cluster_id)
 
     def _delete(self, partition: RemotePartition) -> None:
@@ -87,24 +82,24 @@ class RemoteDeletion:
             self.storage.delete([partition.key])
 
     def _emptied(self, partition: RemotePartition) -> Garbage | None:
-        """Mark all that a manifest names; return that, `None` where it is gone or another cluster's."""
+        """Move everything a manifest names to garbage and return that; `None` if it is gone or another cluster's."""
         if self.storage is None:
             return None
-        storage, found = self.storage, Manifest(self.cluster_id)
+        storage, manifest = self.storage, Manifest(self.cluster_id)
         register = manifest_register(storage, partition)
 
         def emptied(held: ReadRegister | None) -> dict[str, Any] | None:
-            nonlocal found
-            found = Manifest("") if held is None else parse_manifest(storage, partition.key, held.value)
-            if found.owner != self.cluster_id or not (found.pages or found.entries):
+            nonlocal manifest
+            manifest = Manifest("") if held is None else parse_manifest(storage, partition.key, held.value)
+            if manifest.owner != self.cluster_id or not (manifest.pages or manifest.entries):
                 return None
-            pages, entries = (*found.garbage.pages, *found.pages), (*found.garbage.entries, *found.entries)
-            epoch = found.tiered_epoch + 1
-            found = replace(found, tiered_epoch=epoch, pages=(), entries=(), garbage=Garbage(pages, entries))
-            return found.to_json()
+            pages, entries = (*manifest.garbage.pages, *manifest.pages), (*manifest.garbage.entries, *manifest.entries)
+            epoch = manifest.tiered_epoch + 1
+            manifest = replace(manifest, tiered_epoch=epoch, pages=(), entries=(), garbage=Garbage(pages, entries))
+            return manifest.to_json()
 
         register.update(emptied, mark=fresh_mark())
-        return found.garbage if found.owner == self.cluster_id else None
+        return manifest.garbage if manifest.owner == self.cluster_id else None
 
 
 def _partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[RemotePartition]:
@@ -114,18 +109,8 @@ def _partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[Remot
             yield RemotePartition(location.cluster_id, location.revision, number)
 
 
-# The sweep of object storage: what lies at our own locations, is a day old by its clock, and no manifest names.
-#
-# Objects are listed first, then names are read; nothing is deleted before all of them were. Only locations that this
-# cluster made, or whose topics are mounted here, are looked at; what belongs to another cluster by now is left alone.
-# Where a partition has no manifest, its objects may be all there is of its records: they go only where neither the
-# catalog nor object storage knows the topic any more. Where its manifest is an older one that was put back, none goes.
-# What lies detached, and what is on its way to or from another cluster, is looked at by nobody. Topics deleted with
-# `remote.delete=false` keep their manifests, and so their objects. Garbage that somebody left is deleted on the way.
-
-
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the storage's own clock. A writer names what it put within half a day, or puts it again."""
+"""By the storage's clock. Writers name their objects within half a day, or upload again."""
 _BATCH: Final = 1000
 
 Location = tuple[str, int]
@@ -134,20 +119,20 @@ Location = tuple[str, int]
 
 @dataclass(slots=True)
 class _Folder:
-    """What lies in the folder of one partition: the objects whose names a manifest may have, old ones only."""
+    """Old objects in one partition's folder whose keys a manifest may name."""
 
     partition: RemotePartition
     objects: list[Listed] = field(default_factory=list)
 
     @property
     def location(self) -> Location:
-        """Of its topic."""
+        """Location of its topic."""
         return self.partition.cluster_id, self.partition.revision
 
 
 @dataclass(slots=True)
-class _Found:
-    """What one folder was found to be."""
+class _FolderResult:
+    """Result of one folder."""
 
     folder: _Folder
     unnamed: list[Listed]
@@ -156,48 +141,54 @@ class _Found:
 
 
 def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
-    """Delete what no manifest names and is older than a day; return how many objects, and their bytes.
+    """Delete objects that no manifest names and that are older than a day; return their number and bytes.
 
-    Raises:
-        UserError: A manifest or page cannot be read; nothing was deleted.
+    Objects are listed before names are read, and nothing is deleted before all names were read. Only locations that
+    this cluster created, or whose topics are mounted here, are swept. Objects of a partition without a manifest go
+    only
+    if neither catalog nor object storage knows the topic. If a manifest is an older copy, none go. Detached topics
+    and
+    topics in a hand-over are skipped. Topics deleted with `remote.delete=false` keep manifests and objects.
+    Leftover
+    garbage is deleted too.
     """
     storage = remote.storage
     old_ms = storage.clock_ms() - OLD_MS
     known = _Known.of(catalog.read(), remote.cluster_id)
     described: set[Location] = set()
-    look = _Look(store, remote, known)
+    look = _FolderCheck(store, remote, known)
     folders = (
         folder
         for prefix in known.prefixes(remote.cluster_id)
         for folder in _folders(storage, prefix, old_ms, described)
     )
-    found = [one for one in side_by_side(look, folders, name="sweep") if one is not None]
-    # Read again: what was made since the listing began is in it by now.
+    results = [result for result in side_by_side(look, folders, name="sweep") if result is not None]
+    # Read again, to include topics created during the listing.
     now = _Known.of(catalog.read(), remote.cluster_id)
-    foreign = {one.folder.location for one in found if one.is_foreign}
+    foreign = {result.folder.location for result in results if result.is_foreign}
     forgotten = {
-        one.folder.location
-        for one in found
-        if one.unnamed and not one.has_manifest and not now.has(one.folder.location, described)
+        result.folder.location
+        for result in results
+        if result.unnamed and not result.has_manifest and not now.has(result.folder.location, described)
     }
-    foreign |= _elsewhere(storage, forgotten, remote.cluster_id)
+    foreign |= _foreign_locations(storage, forgotten, remote.cluster_id)
     doomed = [
         listed
-        for one in found
-        if one.folder.location not in foreign and (one.has_manifest or one.folder.location in forgotten)
-        for listed in one.unnamed
+        for result in results
+        if result.folder.location not in foreign and (result.has_manifest or result.folder.location in forgotten)
+        for listed in result.unnamed
     ]
     for at in range(0, len(doomed), _BATCH):
         storage.delete(listed.key for listed in doomed[at : at + _BATCH])
     return len(doomed), sum(listed.size for listed in doomed)
 
 
-def _elsewhere(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
-    """Return which locations that nothing but their ownership knows are detached, or are another cluster's.
+def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
+    """Return which locations are detached or another cluster's, according to their ownership.
 
-    Their manifests were lost: what lies there may be all there is of a topic, and is not ours to delete.
+    Their manifests are lost, so the objects may be all that is left of a topic.
     """
-    found: set[Location] = set()
+    foreign: set[Location] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = location_of_mountable(listed.key)
         if place is None or place not in forgotten:
@@ -205,22 +196,22 @@ def _elsewhere(storage: ObjectStore, forgotten: Collection[Location], cluster_id
         owned = ownership_at(storage, listed.key)
         is_ours = isinstance(owned, Ownership) and (owned.state, owned.owner) == (Owning.MOUNTED, cluster_id)
         if owned is not None and not is_ours:
-            found.add(place)
-    return found
+            foreign.add(place)
+    return foreign
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The locations that a catalog knows: of topics that are there, and of those that are being made or deleted."""
+    """Locations that a catalog knows, including topics being created or deleted."""
 
     tierings: dict[Location, Tiering]
     busy: frozenset[Location]
     topic_ids: dict[Location, str]
-    """Of those with a tiering."""
+    """Of locations with a tiering."""
 
     @classmethod
     def of(cls, catalog: Catalog, cluster_id: str) -> _Known:
-        """Turn a catalog around."""
+        """Index a catalog by location."""
         tierings: dict[Location, Tiering] = {}
         topic_ids: dict[Location, str] = {}
         busy: set[Location] = set()
@@ -239,17 +230,17 @@ class _Known:
         return cls(tierings, frozenset(busy), topic_ids)
 
     def prefixes(self, cluster_id: str) -> list[str]:
-        """Return what the keys begin with that are looked at."""
+        """Return the key prefixes to sweep."""
         elsewhere = sorted(location for location in self.tierings if location[0] != cluster_id)
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
 
     def has(self, location: Location, described: set[Location]) -> bool:
-        """Tell whether somebody knows the topic at a location: objects without a manifest stay then."""
+        """Whether a topic is known at a location, so that objects without a manifest stay."""
         return location in self.tierings or location in self.busy or location in described
 
 
 def _folders(storage: ObjectStore, prefix: str, old_ms: int, described: set[Location]) -> Iterator[_Folder]:
-    """Yield what lies in each partition's folder; note which locations have a topic's register."""
+    """Yield each partition's folder; collect the locations that have a topic register."""
     folder: _Folder | None = None
     for listed in storage.list(prefix):
         described.update(filter(None, [location_of_topic_manifest(listed.key)]))
@@ -272,43 +263,45 @@ def _is_named_by_manifests(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """Looks at the folders of partitions, from any thread."""
+class _FolderCheck:
+    """Checks folders of partitions. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
     known: _Known
 
-    def __call__(self, folder: _Folder) -> _Found | None:
-        """Return what no manifest names there; `None`: somebody is at work on the topic."""
+    def __call__(self, folder: _Folder) -> _FolderResult | None:
+        """Return a folder's unnamed objects; `None` if the topic is in an operation."""
         if folder.location in self.known.busy:
             return None
-        return look_again(lambda: self._judged(folder))
+        return look_again(lambda: self._check_folder(folder))
 
-    def _judged(self, folder: _Folder) -> _Found:
+    def _check_folder(self, folder: _Folder) -> _FolderResult:
         manifest = read_manifest(self.remote.storage, folder.partition)
         if manifest is None:
-            return _Found(folder, folder.objects, has_manifest=False)
+            return _FolderResult(folder, folder.objects, has_manifest=False)
         if manifest.owner != self.remote.cluster_id:
-            return _Found(folder, [], has_manifest=True, is_foreign=True)
+            return _FolderResult(folder, [], has_manifest=True, is_foreign=True)
         tiering = self.known.tierings.get(folder.location)
         if tiering is not None:
             purge(
                 ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering), folder.partition, manifest.garbage
             )
-        named = set(_named(self.remote.storage, manifest))
-        unnamed = [each for each in folder.objects if each.key not in named]
-        return _Found(folder, [] if unnamed and self._is_behind(folder, manifest) else unnamed, has_manifest=True)
+        named = set(_named_keys(self.remote.storage, manifest))
+        unnamed = [item for item in folder.objects if item.key not in named]
+        return _FolderResult(
+            folder, [] if unnamed and self._is_behind(folder, manifest) else unnamed, has_manifest=True
+        )
 
     def _is_behind(self, folder: _Folder, manifest: Manifest) -> bool:
-        """Tell whether the manifest lacks what was uploaded: what it does not name is the right one's."""
+        """Whether the manifest lacks uploaded records, so that unnamed objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
         return head is not None and is_behind(manifest, head)
 
 
-def _named(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    """Yield every key a manifest names, garbage included: that is deleted as such."""
+def _named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
+    """Yield every key that a manifest names, garbage included."""
     yield from objects_of((*manifest.entries, *manifest.garbage.entries))
     for page in manifest.pages:
         yield page.key
@@ -318,4 +311,4 @@ def _named(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
         try:
             yield from objects_of(read_page(storage, page))
         except MissingObjectError:
-            continue  # All that it named went before it.
+            continue  # Its objects were deleted before it.

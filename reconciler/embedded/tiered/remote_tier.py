@@ -1,4 +1,4 @@
-"""The remote tier of a cluster: its object storage and connections, and manifests against heads."""
+"""The remote tier of a cluster: its object storage and connections, and checks of manifests against heads."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """The requests that uploads and downloads of this process may make at once. Safe to share between threads.
+    """The concurrent requests of this process's uploads and downloads. Thread-safe.
 
-    Uploads may use what downloads leave. While downloads wait, uploads begin no more than their share.
+    Uploads use what downloads leave free. While downloads wait, uploads start only within their share.
     """
 
     def __init__(self, limit: int) -> None:
-        """Allow `limit` requests at once, all of them uploads where nobody else wants any."""
+        """Allow `limit` concurrent requests; without downloads, uploads may use all."""
         self.limit = limit
         self.share = limit
-        """Requests that uploads may have under way while downloads wait."""
+        """Concurrent uploads allowed while downloads wait."""
         self._uploads = self._downloads = self._waiting = 0
         self._free = threading.Condition()
 
     @contextmanager
     def upload(self) -> Iterator[None]:
-        """Be one upload for a while."""
+        """Hold a connection for an upload."""
         with self._free:
             self._free.wait_for(self._may_upload)
             self._uploads += 1
@@ -51,7 +51,7 @@ class Connections:
 
     @contextmanager
     def download(self) -> Iterator[None]:
-        """Be one download for a while."""
+        """Hold a connection for a download."""
         with self._free:
             self._waiting += 1
             self._free.wait_for(lambda: self._uploads + self._downloads < self.limit)
@@ -74,41 +74,41 @@ _LOCK: Final = threading.Lock()
 
 
 def connections_to(url: str, limit: int) -> Connections:
-    """Return the connections of this process to a storage; the limit that was asked for last holds."""
+    """Return this process's connections to a storage; the last requested limit applies."""
     with _LOCK:
-        found = _BY_URL.setdefault(url, Connections(limit))
-        if found.limit != limit:
-            found.limit = found.share = limit
-        return found
+        connections = _BY_URL.setdefault(url, Connections(limit))
+        if connections.limit != limit:
+            connections.limit = connections.share = limit
+        return connections
 
 
 def bounded(storage: ObjectStore, limit: int) -> BoundedStore:
-    """Return a storage that is asked for no more than `limit` things at once, by all of this process together."""
+    """Return a storage whose concurrent requests are limited, across this process."""
     return BoundedStore(unbounded(storage), limit)
 
 
 class BoundedStore(WrappedStore):
-    """Passes everything on when a connection is free; a listing, one request after the other, waits for none."""
+    """A store that waits for a free connection; listings do not wait."""
 
     def __init__(self, inner: ObjectStore, limit: int) -> None:
         super().__init__(inner)
         self._limit = limit
 
     def __copy__(self) -> BoundedStore:
-        """Return the same with a client of its own."""
+        """Return a copy with its own client."""
         return BoundedStore(copy(self.inner), self._limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as what it is of, to be bounded where it arrives."""
+        """Pickle the inner store and the limit."""
         return BoundedStore, (self.inner, self._limit)
 
     @property
     def connections(self) -> Connections:
-        """Those of this process."""
+        """Connections of this process."""
         return connections_to(self.inner.url, self._limit)
 
     def get(self, key: str) -> Stored | None:
-        """Return the object, or `None` where there is none."""
+        """Return the object, or `None`."""
         with self.connections.download():
             return super().get(key)
 
@@ -118,7 +118,7 @@ class BoundedStore(WrappedStore):
             return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store under a fresh name, unconditionally."""
+        """Store under a fresh key, unconditionally."""
         with self.connections.upload():
             super().put(key, body, kms_key_id=kms_key_id)
 
@@ -128,18 +128,18 @@ class BoundedStore(WrappedStore):
             return super().swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Store a copy of another store's object under a fresh name."""
+        """Copy an object of another store under a fresh key."""
         with self.connections.upload():
             super().copy_in(key, unbounded(source), source_key, kms_key_id=kms_key_id)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally."""
+        """Delete objects, unconditionally."""
         with self.connections.upload():
             super().delete(list(keys))
 
 
 def unbounded(store: ObjectStore) -> ObjectStore:
-    """Return the store itself: what copies from it on its own side must know it."""
+    """Return the wrapped store; server-side copies need it."""
     return store.inner if isinstance(store, BoundedStore) else store
 
 
@@ -148,26 +148,26 @@ _CONNECTIONS: Final = "cloud_storage_max_connections"
 
 @dataclass(frozen=True, slots=True)
 class RemoteTier:
-    """Where remote objects are. Picklable: an executor opens the store anew, and caches on its own disk."""
+    """Object storage, cluster and cache of remote reads. Picklable: executors open the store and cache locally."""
 
     storage: ObjectStore
     cluster_id: str
-    """Of the cluster that reads and writes there."""
+    """Cluster that reads and writes there."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Of that cluster, as the catalog has them: they say where and how much is cached."""
+    """Cluster properties; they set the place and size of the cache."""
     cache_folder: str | None = None
-    """Where it is cached unless they say it; `None`: among temporary files."""
+    """Default folder of the cache; `None`: a temporary folder."""
 
     @property
     def connections(self) -> Connections:
-        """Those that uploads and downloads of this process share."""
+        """Connections shared by uploads and downloads of this process."""
         return connections_to(self.storage.url, int(property_of(self.properties, _CONNECTIONS) or 1))
 
 
 def remote_tier(
     storage: ObjectStore | None, cluster_id: str, cluster: ClusterEntry, cache_folder: str | None = None
 ) -> RemoteTier | None:
-    """Return the remote tier of a cluster, where it has object storage and was bound to it."""
+    """Return the remote tier of a cluster that is bound to object storage, else `None`."""
     if storage is None or cluster.storage_id is None:
         return None
     connections = int(property_of(cluster.properties, _CONNECTIONS) or 1)
@@ -175,24 +175,20 @@ def remote_tier(
 
 
 def is_behind(manifest: Manifest | None, head: Head) -> bool:
-    """Tell whether it lacks what is uploaded, as an older copy does: its partition stays as it is until it is restored.
+    """Whether the manifest lacks uploaded records, as an older copy does; the partition then waits for a restore.
 
-    A head that was read before its manifest never shows so by chance. What is below the log's start does not count: a
-    disabling that deletes counts all of it as uploaded.
+    The head must be read before the manifest. Records below the log's start do not count: a disabling that deletes
+    counts them as uploaded.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
 def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
-    """Refuse to act on a manifest that lacks what is uploaded; `where` says of which topic and partition.
-
-    Raises:
-        UserError: It does.
-    """
+    """Reject a manifest that lacks uploaded records; `where` names topic and partition."""
     if not is_behind(manifest, head):
         return
-    found = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
-    message = f"{where}: {partition.key} {found}, and everything below offset {head.uploaded_to} was uploaded"
+    problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
+    message = f"{where}: {partition.key} {problem}, and everything below offset {head.uploaded_to} was uploaded"
     hint = (
         "Restore the manifest from a copy or version of the bucket; nothing was changed. Where there is none: "
         "switching the topic's tiering off with remote.log.disable.policy=delete gives up what is remote alone."
@@ -201,19 +197,20 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
 
 
 def agreed_in(head: Head, manifest: Manifest) -> int:
-    """Return the offset up to which the head of a read replica and its source's manifest are of one log.
+    """Return the offset up to which a read replica's head and its source's manifest are the same log.
 
-    That is the end of the head, unless the source was cut below it: another epoch begins there then.
+    That is the head's end, unless the source was cut below it and a new epoch began there.
     """
     stop, start = head.end, max(head.start, manifest.start)
     return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
 
 
 def gave_up_remote(head: Head, manifest: Manifest) -> bool:
-    """Tell whether the source of a read replica has dropped all that was remote since (`onDisable: delete`).
+    """Whether a read replica's source dropped its remote records since (`onDisable: delete`).
 
-    Its manifest may end before the head then, also when uploads have begun again. The head of a replica keeps the
-    tiered epoch that it followed; an earlier version kept none, and then only an emptied manifest tells.
+    Its manifest may then end before the head, even after new uploads. A replica's head stores the tiered epoch that
+    it
+    followed; heads of earlier versions do not, so there only an empty manifest shows it.
     """
     if head.tiered_epoch:
         return manifest.tiered_epoch > head.tiered_epoch
@@ -221,7 +218,7 @@ def gave_up_remote(head: Head, manifest: Manifest) -> bool:
 
 
 def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Return epochs without those that end before an offset: they are dropped sooner in one place than in another."""
+    """Return the epochs that end after an offset: older ones are dropped at different times in each place."""
     return [
         (epoch, max(first, start))
         for place, (epoch, first) in enumerate(epochs)

@@ -1,8 +1,7 @@
-"""Read replicas: topics that follow the remote tier of a topic of another cluster, and only read it.
+"""Read replicas: topics that read the remote tier of another cluster's topic.
 
-A replica has heads of its own, which say how far it shows its source's log: consumers, groups and jobs see one log
-with a high watermark that moves with each look at the source. Of object storage everything here is read, nothing is
-ever written. What was not uploaded is not seen.
+A replica has heads of its own, whose high watermark moves with each refresh of the source's manifest. Object storage is
+only read. Records that were not uploaded are not visible.
 """
 
 from __future__ import annotations
@@ -38,42 +37,30 @@ if TYPE_CHECKING:
 
 
 def followable(storage: ObjectStore, location: TopicLocation) -> Recoverable:
-    """Return the topic at a location as a replica would have it: one GET. Whoever has it now may go on using it.
-
-    Raises:
-        UserError: There is no such topic, it has another name, or its register is damaged or of a newer format.
-    """
-    found = located(storage, location)
-    return Recoverable(str(found.location), found.name, found.partitions)
+    """Return the topic at a location for a replica; other clusters may keep using it. One GET."""
+    topic = located(storage, location)
+    return Recoverable(str(topic.location), topic.name, topic.partitions)
 
 
 def make_replica(
-    draft: Draft, full_name: str, found: Recoverable, *, topic_id: str, acls: Iterable[TopicAcl] = ()
+    draft: Draft, full_name: str, source: Recoverable, *, topic_id: str, acls: Iterable[TopicAcl] = ()
 ) -> str:
-    """Make a read replica of what was found, or find that it was made before; return its id.
-
-    Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: Another topic has its name, or no topic can have it.
-    """
+    """Create a read replica, unless it exists already; return its topic id."""
     existing, rules = draft.topics.get(full_name), entries_of(tuple(acls))
     if existing is None:
-        create_replica(draft, full_name, found.partitions, topic_id=topic_id, location=found.location, acls=rules)
-    elif existing.replica is None or existing.replica.location != found.location or existing.acls != rules:
-        message = f"topic {full_name} exists and is not the read replica of {found.location} that was to be created"
+        create_replica(draft, full_name, source.partitions, topic_id=topic_id, location=source.location, acls=rules)
+    elif existing.replica is None or existing.replica.location != source.location or existing.acls != rules:
+        message = f"topic {full_name} exists and is not the read replica of {source.location} that was to be created"
         raise UserError(message, hint="It was created after the plan: plan again.")
     return draft.topics[full_name].id
 
 
-# Following: what the source has in object storage now becomes what the replica shows.
-#
-# A head is read before the manifest that it is brought to, and swapped as it was read: whoever follows at the same time
-# is at least as far, and no head goes back because somebody was slow.
-
-
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The read replicas of one cluster. Safe to run in several processes at once."""
+    """The read replicas of one cluster. Several processes may run at once.
+
+    A head is read before its manifest and swapped as read, so a slow process never moves a head back.
+    """
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -82,29 +69,30 @@ class Replicas:
     is_stopped: Callable[[], bool] = lambda: False
 
     def follow(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
-        """Follow the sources of the replicas that are wanted, by full name; one that fails stops no other.
+        """Refresh the wanted replicas, by full name; a failure stops no other replica.
 
-        Return, by topic id, how many partitions moved, or why the source could not be followed. A GET for each topic
-        and each of its partitions; where `cloud_storage_enabled` is off, nothing.
+        Return, by topic id, the number of partitions that moved, or the error. One GET per topic and partition;
+        none
+        if `cloud_storage_enabled` is off.
         """
-        found = self.catalog.read()
+        catalog = self.catalog.read()
         remote = self.remote
-        if property_of(found.cluster.properties, ENABLED) != "true":
+        if property_of(catalog.cluster.properties, ENABLED) != "true":
             return {}
         ended: dict[str, int | ReconcilerError] = {}
-        for full_name, topic in sorted(found.topics.items()):
+        for full_name, topic in sorted(catalog.topics.items()):
             if topic.replica is None or not is_wanted(full_name):
                 continue
             if self.is_stopped():
                 break
             try:
-                ended[topic.id] = self._follow(found, full_name, topic, remote)
+                ended[topic.id] = self._follow(catalog, full_name, topic, remote)
             except ReconcilerError as error:
                 error.message = f"read replica {full_name}: {error.message}"
                 ended[topic.id] = error
         return ended
 
-    def _follow(self, found: Catalog, full_name: str, topic: TopicEntry, remote: RemoteTier | None) -> int:
+    def _follow(self, catalog: Catalog, full_name: str, topic: TopicEntry, remote: RemoteTier | None) -> int:
         if topic.replica is None:
             return 0
         if remote is None:
@@ -113,35 +101,35 @@ class Replicas:
         location = TopicLocation.parse(topic.replica.location)
         source = read_topic_manifest(remote.storage, location.cluster_id, location.revision)
         if source is None:
-            check_storage(remote.storage, found.cluster.storage_id)  # Another bucket says nothing of the source.
-            raise self._gone(topic, location)
+            check_storage(remote.storage, catalog.cluster.storage_id)  # Another bucket proves nothing about the source.
+            raise self._record_source_gone(topic, location)
         failed: ReconcilerError | None = None
         if source.partitions > topic.partitions or topic.replica.trouble is not None:
             try:
                 self.catalog.commit(lambda draft: follow_replica(draft, topic.id, source.partitions, None))
             except QuotaExceededError as error:
-                failed = error  # Those that there is room for follow all the same.
+                failed = error  # The partitions within the quota are followed.
                 self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, None))
         partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 
         def brought(number: int) -> bool | ReconcilerError:
             try:
-                return self._bring(full_name, topic.id, remote_partition(location, number), remote)
+                return self._refresh_head(full_name, topic.id, remote_partition(location, number), remote)
             except ReconcilerError as error:
                 return error
 
         moved = 0
-        for each in side_by_side(brought, range(partitions), name="replica"):
-            if isinstance(each, ReconcilerError):
-                failed = failed or each
+        for result in side_by_side(brought, range(partitions), name="replica"):
+            if isinstance(result, ReconcilerError):
+                failed = failed or result
             else:
-                moved += each
+                moved += result
         if failed is not None:
             raise failed
         return moved
 
-    def _gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
-        """Note that a source is gone, and return the error that says so; what was shown stays as it is."""
+    def _record_source_gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
+        """Record that a source is gone, and return the error; the replica stays as it is."""
         message = f"its source {location} was deleted: it is no more in object storage"
         trouble = Trouble(SOURCE_GONE, message, self.now_ms())
         self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))
@@ -151,36 +139,36 @@ class Replicas:
         )
         return UserError(f"{message} ({SOURCE_GONE})", hint=hint)
 
-    def _bring(self, full_name: str, topic_id: str, source: RemotePartition, remote: RemoteTier) -> bool:
-        """Bring the head of one partition to what its source's manifest says; say whether it moved."""
+    def _refresh_head(self, full_name: str, topic_id: str, source: RemotePartition, remote: RemoteTier) -> bool:
+        """Update the head of one partition from its source's manifest; return whether it changed."""
         register = head_register(self.store, topic_id, source.number)
         held = register.read()
         before = None if held is None else parse_head(self.store, register.key, held.value)
         manifest = read_manifest(remote.storage, source)
-        after = _followed(before, manifest, source)
+        after = _follow_manifest(before, manifest, source)
         if after is None:
             return False
         try:
             register.swap(held, after.to_json(), mark=fresh_mark())
         except LostRaceError:
-            return False  # Somebody else followed, or the topic is being deleted.
+            return False  # Another process followed, or the topic is being deleted.
         if held is None and topic_with_id(self.catalog.read(), topic_id, full_name) is None:
             remove_partition(self.store, topic_id, source.number)
         return True
 
 
-def _followed(head: Head | None, manifest: Manifest | None, source: RemotePartition) -> Head | None:
-    """Return the head that shows what a manifest says; `None`: it does already.
+def _follow_manifest(head: Head | None, manifest: Manifest | None, source: RemotePartition) -> Head | None:
+    """Return the head that shows a manifest; `None` if it already does.
 
     Raises:
-        UserError: The manifest lacks what the head shows, and neither a cut of the source nor its tiering tells why.
+        disabled.
     """
     if manifest is None and head is None:
         return None  # Nothing was ever uploaded.
     if manifest is None or (head is not None and _is_older_copy(head, manifest)):
         end = 0 if head is None else head.end
-        found = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
-        message = f"partition {source.number}: {source.key} {found}, and offsets below {end} were followed"
+        problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
+        message = f"partition {source.number}: {source.key} {problem}, and offsets below {end} were followed"
         raise UserError(message, hint="Restore it from a version or copy of the bucket; nothing was changed here.")
     after = replace(
         Head(REPLICA, is_settled=True) if head is None else head,

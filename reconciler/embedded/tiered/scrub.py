@@ -1,7 +1,7 @@
-"""Scrub: check a manifest against the objects that are there.
+"""Scrub: check a manifest against the objects that exist.
 
-The manifest is read first, then the place is listed. What seems wrong is looked at once more by the manifest as it is
-then: what others have replaced meanwhile is not missing. Objects that no process names are left to the sweep.
+The manifest is read first, then its folder is listed. Suspects are checked against a second read of the manifest: what
+other processes replaced is not missing. Unnamed objects are left to the sweep.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Fault(StrEnum):
-    """Everything a scrub can find."""
+    """Kinds of faults."""
 
     MANIFEST = "the manifest cannot be read"
     SHORT = "the manifest does not have all that was uploaded"
@@ -51,23 +51,23 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScrubFinding:
-    """One thing that is wrong, or was."""
+    """One fault, repaired or not."""
 
     fault: Fault
     key: str
     offsets: OffsetRange
-    """What lies there."""
+    """Affected offsets."""
     why: str = ""
     is_here: bool = False
-    """Whether all of it lies in the local tier too: nothing is lost."""
+    """Whether the local tier has all of them, so that nothing is lost."""
     is_mended: bool = False
     records: int = 0
     bytes: int = 0
-    """Of what was put again."""
+    """Bytes uploaded again."""
 
     @property
     def error(self) -> UserError:
-        """What to tell of it where it is not mended."""
+        """Error to report unless repaired."""
         where = f"offsets {self.offsets.start} to {self.offsets.stop - 1}"
         what = f"{where} are in the local tier alone" if self.is_here else f"{where} cannot be read"
         why = f": {self.why}" if self.why else ""
@@ -91,7 +91,7 @@ class Scrub:
         return remote_partition(self.tiering.location, self.number)
 
     def done(self, head: Head) -> list[ScrubFinding]:
-        """Look at everything that is named, mend what can be, and say what was wrong.
+        """Check all named objects, repair what is possible, and return the faults.
 
         Raises:
             OwnershipLostError: The partition belongs to another cluster now.
@@ -102,26 +102,26 @@ class Scrub:
         except UserError as error:
             return [ScrubFinding(Fault.MANIFEST, self._place.key, alone, error.message, is_here=not alone.length)]
         if manifest is None:
-            # Maybe nothing was ever uploaded.
-            return [self._short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
+            # Perhaps nothing was ever uploaded.
+            return [self._report_short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
         check_own(self._place, manifest, self.remote.cluster_id)
         if is_behind(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
             why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
-            return [self._short(manifest.end, head, why)]
+            return [self._report_short(manifest.end, head, why)]
         sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.place}/")}
-        findings = [finding for page in manifest.pages for finding in self._of_page(page)]
+        findings = [finding for page in manifest.pages for finding in self._check_page(page)]
         suspects = [entry for entry in _entries(storage, manifest) if self._is_suspect(entry, sizes)]
-        return [*findings, *self._judged(suspects, head)] if suspects else findings
+        return [*findings, *self._confirm_and_repair(suspects, head)] if suspects else findings
 
-    def _short(self, end: int, head: Head, why: str) -> ScrubFinding:
-        """Tell of a manifest that ends too early: what it lacks is in the local tier too, but for what is evicted."""
+    def _report_short(self, end: int, head: Head, why: str) -> ScrubFinding:
+        """Report a manifest that ends too early; evicted records are lost, others are in the local tier."""
         start = max(head.start, end)
         is_here = start >= head.local_start
         lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
         fault = Fault.SHORT if end else Fault.MANIFEST
         return ScrubFinding(fault, self._place.key, lacking, why, is_here=is_here)
 
-    def _of_page(self, page: PageRef) -> Iterator[ScrubFinding]:
+    def _check_page(self, page: PageRef) -> Iterator[ScrubFinding]:
         try:
             read_page(self.remote.storage, page)
         except UserError as error:
@@ -131,7 +131,7 @@ class Scrub:
         return sizes.get(entry.key) != entry.bytes or not self._has_index(entry)
 
     def _has_index(self, entry: Entry) -> bool:
-        """Tell whether the index is the footer of a file with as many records."""
+        """Whether the index is the footer of a file with the right number of records."""
         stored = self.remote.storage.get(index_key(entry.key))
         try:
             return (
@@ -140,8 +140,8 @@ class Scrub:
         except (pa.ArrowException, OSError):
             return False
 
-    def _judged(self, suspects: Sequence[Entry], head: Head) -> list[ScrubFinding]:
-        """Say what is wrong with segments that are named still, and mend it."""
+    def _confirm_and_repair(self, suspects: Sequence[Entry], head: Head) -> list[ScrubFinding]:
+        """Return the faults of segments that are still named, and repair them."""
         storage = self.remote.storage
         again = read_manifest(storage, self._place)
         named = set() if again is None else {entry.key for entry in _entries(storage, again)}
@@ -150,19 +150,19 @@ class Scrub:
         for entry in suspects:
             if entry.key not in named:
                 continue
-            found = next((one for one in storage.list(entry.key) if one.key == entry.key), None)
+            listing = next((one for one in storage.list(entry.key) if one.key == entry.key), None)
             offsets = OffsetRange(entry.base, entry.last + 1)
             is_here = offsets.start >= head.local_start and offsets.stop <= head.end
-            if found is None:
+            if listing is None:
                 lost.append((entry, ScrubFinding(Fault.SEGMENT_MISSING, entry.key, offsets, is_here=is_here)))
-            elif found.size != entry.bytes:
-                why = f"it has {found.size:,} bytes, not {entry.bytes:,}"
+            elif listing.size != entry.bytes:
+                why = f"it has {listing.size:,} bytes, not {entry.bytes:,}"
                 lost.append((entry, ScrubFinding(Fault.SEGMENT_DIFFERS, entry.key, offsets, why, is_here=is_here)))
             elif not self._has_index(entry):
-                findings.append(self._index_rebuilt(entry, offsets))
+                findings.append(self._rebuild_index(entry, offsets))
         return [*findings, *self._put_again(lost, head)]
 
-    def _index_rebuilt(self, entry: Entry, offsets: OffsetRange) -> ScrubFinding:
+    def _rebuild_index(self, entry: Entry, offsets: OffsetRange) -> ScrubFinding:
         storage, key = self.remote.storage, index_key(entry.key)
         try:
             footer = footer_of(storage, entry.key, entry.bytes)
@@ -173,15 +173,15 @@ class Scrub:
         return ScrubFinding(Fault.INDEX, key, offsets, is_mended=True)
 
     def _put_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
-        """Put what lies here too once more, under a fresh name."""
+        """Upload lost segments again from the local tier, under fresh keys."""
         put_ms = self.now_ms()
         for entry, finding in lost:
-            # Above what the head knows as uploaded an older copy of the cluster has other records, or none.
+            # Above `uploaded_to` an older copy of the cluster has other records, or none.
             if not finding.is_here or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
             with whole_or_deleted(self.remote.storage) as done:
-                done.append(Replacement.of([entry], self._from_here(entry, head)))
+                done.append(Replacement.of([entry], self._write_local(entry, head)))
             rewrite = RemoteRewrite(self._place, self.remote.cluster_id, self.tiering, tuple(done))
             gain = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
             if gain is None:
@@ -189,8 +189,8 @@ class Scrub:
             else:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
-    def _from_here(self, entry: Entry, head: Head) -> list[Entry]:
-        """Write what the local tier has at a segment's offsets; nothing, where compaction has left nothing there."""
+    def _write_local(self, entry: Entry, head: Head) -> list[Entry]:
+        """Write the local records at a segment's offsets; empty if compaction removed them all."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(entries_within(self.store, head, offsets))
         writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)
@@ -201,7 +201,7 @@ class Scrub:
 
 
 def _entries(storage: ObjectStore, manifest: Manifest) -> Iterator[Entry]:
-    """Yield what a manifest names, but for what stands in pages that cannot be read."""
+    """Yield the entries of a manifest, except those in unreadable pages."""
     for page in manifest.pages:
         try:
             yield from read_page(storage, page)

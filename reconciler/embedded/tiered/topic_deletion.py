@@ -1,9 +1,7 @@
-"""Delete topics that are marked for deletion, and turn tiering off, partition by partition.
+"""Delete topics marked for deletion, and disable tiering, partition by partition.
 
-What a deleted topic has in object storage goes after it, where the mark says so: by then nobody can upload to it any
-more.
-
-Every step may be repeated: a run that died is finished by the next process.
+A deleted topic's remote objects are deleted last, if the mark says so: by then no process can upload to it. Every step
+can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -31,18 +29,14 @@ if TYPE_CHECKING:
 
 Failure: TypeAlias = ReconcilerError | None
 
-_MANY: Final = 100
-"""From here on one listing of all heads is cheaper than one for each topic."""
+_MAX_LISTINGS: Final = 100
+"""Above this number one listing of all heads is cheaper than one per topic."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
-    """Delete the objects of every topic that is marked, then the marks by one commit; return how many are done.
+    """Delete the objects of every marked topic, then the marks in one commit; return the number of topics deleted.
 
-    `remote` deletes what lies in object storage.
-
-    Raises:
-        UserError: A head or manifest cannot be read, or object storage is not at hand; the topics without such are
-            done.
+    `remote` deletes their objects in object storage.
     """
     read = catalog.read()
     marked = read.deletions
@@ -56,7 +50,7 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
     failed = each_head(removed, heads_of(store, marked))
     for topic_id, entry in marked.items():
         if entry.location is not None and topic_id not in failed:
-            error = _failure(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
+            error = _delete_remote(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
             if error is not None:
                 failed[topic_id] = error
     done = [topic_id for topic_id in marked if topic_id not in failed]
@@ -71,7 +65,7 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
     return len(done)
 
 
-def _failure(remote: RemoteDeletion, location: str, storage_id: str | None) -> Failure:
+def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None) -> Failure:
     try:
         remote.delete(TopicLocation.parse(location), storage_id)
     except ReconcilerError as error:
@@ -80,7 +74,7 @@ def _failure(remote: RemoteDeletion, location: str, storage_id: str | None) -> F
 
 
 def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
-    """Tend many heads side by side; return the topics of those that are not done, with what went wrong if anything."""
+    """Run `tend` on many heads in parallel; return the topics that are not done, with their first error or `None`."""
 
     def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
@@ -96,16 +90,16 @@ def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str
 
 
 def raise_first(failed: Mapping[str, Failure]) -> None:
-    """Raise what went wrong first, once all the others are done."""
+    """Raise the first error, if any."""
     for error in failed.values():
         if error is not None:
             raise error
 
 
 def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield topic id and partition of every head of some topics: one listing for each, or one for all."""
+    """Yield topic id and partition of every head of these topics."""
     wanted = set(topic_ids)
-    listings: list[str | None] = [None] if len(wanted) > _MANY else [*sorted(wanted)]
+    listings: list[str | None] = [None] if len(wanted) > _MAX_LISTINGS else [*sorted(wanted)]
     for of_topic in listings:
         for listed in list(list_heads(store, of_topic)):
             topic_id, partition = partition_of_head(listed.key)
@@ -113,30 +107,8 @@ def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str
                 yield topic_id, partition
 
 
-# Turn tiering off (KIP-950): drive a topic from DISABLING to DISABLED.
-#
-# The catalog says so first: state, policy and the next tiered epoch are one commit with the configs. Under that epoch
-# every partition that was ever written to is gone through, its head before its manifest. Then the catalog says that it
-# is done, and raises the epoch again. A manifest keeps the epoch of its last change: after DISABLED, of DISABLING,
-# until retention or an upload changes it. Each step may be repeated, and a run that died anywhere is continued by the
-# next (F-K-063).
-#
-# `retain` leaves all as it is. The manifest takes the epoch, so that an upload begun before publishes nothing
-# (F-K-056); where there is no manifest yet, an empty one is made that says so.
-#
-# `delete` begins the log at its local start (F-K-061) and leaves the manifest empty, all that it named in `garbage`
-# (F-K-062); the bytes go in `run`. What is local stays readable, whether it was uploaded or not. The head takes
-# `uploaded_to` back to the local start in the same swap, so that nothing local counts as uploaded any more, and keeps
-# the epoch there, so that an uploader that slept since before does not raise it again: local records would be evicted
-# that no manifest names. The emptied manifest begins and ends at that local start. When tiering is on again, uploads go
-# on where the manifest ends: from the earliest local offset of then (F-R-011), for what has expired in between is gone
-# from the log, and the manifest begins where the log does. Keys are fresh each time, so an object that waits in the
-# garbage is never one that is uploaded anew. Offsets between an old `uploaded_to` and a later local start were never
-# uploaded and are gone: the gap that a plan names before it switches tiering on again (F-R-012).
-
-
-def _go_on() -> None:
-    """Go on: there is no lease that could be lost."""
+def _never_stop() -> None:
+    """Never stop: there is no lease to lose."""
 
 
 def finish_disablings(
@@ -145,36 +117,45 @@ def finish_disablings(
     storage: ObjectStore | None,
     cluster_id: str,
     *,
-    may_go_on: Callable[[], None] = _go_on,
+    may_go_on: Callable[[], None] = _never_stop,
 ) -> int:
-    """Drive every topic that is DISABLING to DISABLED; return how many are done.
+    """Drive every topic that is DISABLING to DISABLED; return the number of topics done (KIP-950).
 
-    `storage` is the cluster's object storage. `may_go_on` is asked before each partition and each swap of the catalog.
+    The catalog has committed state, policy and the next tiered epoch with the configs. Under that epoch each
+    partition
+    is processed, its head before its manifest; then the catalog commits DISABLED and raises the epoch again. Each
+    step
+    can be repeated after a crash (F-K-063).
 
-    Raises:
-        UserError: The object storage is not the one that the cluster is bound to, or cannot be reached from here.
-        ReconcilerError: A partition cannot be gone through; the topics without such a one are done.
+    `retain` only raises the manifest's epoch, so that earlier uploads cannot publish (F-K-056). `delete` raises the
+    log's start to its local start (F-K-061) and moves all remote segments to the manifest's `garbage` (F-K-062),
+    which
+    `run` deletes. The same swap lowers the head's `uploaded_to` to the local start and stores the epoch: a delayed
+    uploader that raised it again would let records be evicted that no manifest names. Later uploads start at the
+    earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
+
+    `storage` is the cluster's object storage. `may_go_on` is called before each partition and catalog swap.
     """
-    found = catalog.read()
-    begun = _begun(found, cluster_id)
+    current = catalog.read()
+    begun = _disabling_topics(current, cluster_id)
     if not begun:
         return 0
-    bound = found.cluster.storage_id
+    bound = current.cluster.storage_id
     if bound is not None:
         if storage is None:
             names = ", ".join(sorted(partition.full_name for partition in begun.values())[:5])
             message = f"the tiering of {names} cannot be switched off: the cluster has no object storage any more"
             raise UserError(message, hint="Declare objectStorage of the cluster as it was, then `run` finishes it.")
         check_storage(storage, bound)
-    # Where the cluster was never bound to an object storage, no manifest can be there.
+    # A cluster that was never bound to object storage has no manifests.
     failed = (
         {}
         if bound is None or storage is None
         else each_head(
-            lambda head: begun[head[0]].gone_through(store, storage, head[1], may_go_on), heads_of(store, begun)
+            lambda head: begun[head[0]].disable_partition(store, storage, head[1], may_go_on), heads_of(store, begun)
         )
     )
-    done = {topic_id: each.tiering.epoch for topic_id, each in begun.items() if topic_id not in failed}
+    done = {topic_id: topic.tiering.epoch for topic_id, topic in begun.items() if topic_id not in failed}
 
     def say(draft: Draft) -> None:
         for topic_id, epoch in done.items():
@@ -185,47 +166,47 @@ def finish_disablings(
     return len(done)
 
 
-def _begun(catalog: Catalog, cluster_id: str) -> Mapping[str, _Disabling]:
-    """Return what is being switched off, by topic id."""
-    found: dict[str, _Disabling] = {}
+def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _Disabling]:
+    """Return the topics that are DISABLING, by id."""
+    topics: dict[str, _Disabling] = {}
     for full_name in disabling(catalog):
         tiering = tiering_of(catalog, full_name, cluster_id)
         if tiering is not None:
             topic_id = catalog.topics[full_name].id
-            found[topic_id] = _Disabling(full_name, topic_id, tiering, cluster_id)
-    return found
+            topics[topic_id] = _Disabling(full_name, topic_id, tiering, cluster_id)
+    return topics
 
 
 @dataclass(frozen=True, slots=True)
 class _Disabling:
-    """One topic that is being switched off, and the tiering it has since then."""
+    """One DISABLING topic with its tiering."""
 
     full_name: str
     topic_id: str
     tiering: Tiering
     cluster_id: str
 
-    def gone_through(
+    def disable_partition(
         self, store: ObjectStore, storage: ObjectStore, number: int, may_go_on: Callable[[], None]
     ) -> bool:
-        """Bring one partition under the epoch; say whether that is done."""
+        """Bring one partition under the epoch; return whether that succeeded."""
         may_go_on()
         swap = ManifestSwap(storage, self.cluster_id, self.tiering)
         remote = remote_partition(self.tiering.location, number)
         if self.tiering.policy != "delete":
-            swap(remote, self._fenced)
+            swap(remote, self._fence)
             return True
-        head = self._cut(store, number)
+        head = self._raise_start(store, number)
         if head is None:
-            return False  # The topic is being deleted, or its records are on their way elsewhere.
-        swap(remote, lambda manifest: self._emptied(manifest, head.start))
+            return False  # The topic is being deleted, or its writer is changing.
+        swap(remote, lambda manifest: self._empty(manifest, head.start))
         return True
 
-    def _fenced(self, manifest: Manifest) -> Manifest | None:
+    def _fence(self, manifest: Manifest) -> Manifest | None:
         return None if manifest.tiered_epoch == self.tiering.epoch else manifest
 
-    def _cut(self, store: ObjectStore, number: int) -> Head | None:
-        """Begin a partition at its local start; return its head as it is then, `None` where it is gone or sealed."""
+    def _raise_start(self, store: ObjectStore, number: int) -> Head | None:
+        """Raise a partition's start to its local start; return its new head, `None` if it is gone or sealed."""
         cut: Head | None = None
 
         def change(head: Head) -> Head | None:
@@ -240,7 +221,7 @@ class _Disabling:
         swap_head(store, Partition(self.full_name, self.topic_id, number), change)
         return cut
 
-    def _emptied(self, manifest: Manifest, start: int) -> Manifest | None:
+    def _empty(self, manifest: Manifest, start: int) -> Manifest | None:
         if manifest.tiered_epoch == self.tiering.epoch and not (manifest.pages or manifest.entries):
             return None
         waiting = manifest.garbage

@@ -1,8 +1,7 @@
 """Upload segments to object storage, and again after compaction.
 
-A segment that is one file is copied as it is, by the store where both can; of several parts one file is made. What was
-uploaded before its segment was closed is left out: remote segments never overlap. Each goes with its index, the footer
-of its Parquet file.
+A segment that is one file is copied as it is, several parts become one file. Each segment has an index, the footer of
+its Parquet file. Segments partly uploaded before are cut, so that remote segments never overlap.
 """
 
 from __future__ import annotations
@@ -43,37 +42,37 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-_AT_ONCE: Final = 4
-"""Segments of one partition copied side by side: the store does the copying, we wait for it."""
+_UPLOAD_THREADS: Final = 4
+"""Segments of one partition copied in parallel: the store does the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """Segments of one partition that were put: durable, and named by nobody yet. Picklable."""
+    """Segments of one partition that are stored, but named by no manifest yet. Picklable."""
 
     partition: Partition
     remote: RemotePartition
     offsets: OffsetRange
-    """What they hold everything of; the manifest that takes them over ends where it begins."""
+    """Offsets that they cover completely; a manifest that takes them ends at its start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: Tiering
-    """What held for the topic when they were put."""
+    """The topic's tiering during the upload."""
     by: str = field(default_factory=this_process, compare=False)
-    """Which process put them."""
+    """The process that uploaded them."""
 
     @property
     def keys(self) -> list[str]:
-        """Every object that was put."""
+        """All stored objects."""
         return [key for entry in self.entries for key in (entry.key, index_key(entry.key))]
 
 
 def to_upload(
     entries: Iterable[Entry], limits: SegmentLimits, *, stable: int, takes_open: bool = False
 ) -> Iterator[Segment]:
-    """Yield the segments to upload of entries the manifest does not have: closed ones below the last stable offset.
+    """Yield the closed segments below the stable offset, of entries that the manifest does not have.
 
-    `takes_open`: what is stable of the open segment, too. Pure.
+    With `takes_open`, also the stable entries of the open segment.
     """
     for segment in segments_of(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -87,7 +86,7 @@ def to_upload(
 
 @dataclass(frozen=True)
 class Upload:
-    """Copies what lies in a range of one partition's offsets to object storage."""
+    """Copies a range of one partition's offsets to object storage."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -97,30 +96,25 @@ class Upload:
 
     @property
     def remote(self) -> RemotePartition:
-        """Where it goes."""
+        """Remote location of the partition."""
         return remote_partition(self.tiering.location, self.partition.number)
 
     def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> Uploaded:
-        """Put every segment, or what of it lies in the range, with its index; nothing of it is named yet.
-
-        Raises:
-            MissingObjectError: A part or page is not there.
-            UserError: A part is damaged, or the storage cannot encrypt as the namespace asks.
-        """
-        # The log may have been cut since the range was chosen: what is mirrored above is uploaded later.
+        """Store each segment within the range with its index; no manifest names them yet."""
+        # The log may have been cut since the range was chosen; what is mirrored above is uploaded later.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
-        # What expired since the manifest ends may still be named by a page that was cut.
+        # A cut page may still name records that expired after the manifest's end.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(segments_of(entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
 
         def put(segment: Segment) -> None:
-            entry = self._segment(segment, offsets)
+            entry = self._put_segment(segment, offsets)
             if entry is not None:
                 done.append(entry)
 
         try:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload") as threads:
+            with ThreadPoolExecutor(_UPLOAD_THREADS, thread_name_prefix="upload") as threads:
                 list(threads.map(put, segments))
         except BaseException:
             self.storage.delete([key for entry in done for key in (entry.key, index_key(entry.key))])
@@ -128,19 +122,14 @@ class Upload:
         entries = tuple(sorted(done, key=lambda entry: entry.base))
         return Uploaded(self.partition, self.remote, offsets, entries, head.epochs, self.tiering)
 
-    def _segment(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
+    def _put_segment(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         first = segment.entries[0]
         if len(segment.entries) == 1 and first.is_within(offsets):
             return self.copy(first)
-        return self._one_file(segment, offsets)
+        return self._write_one_file(segment, offsets)
 
     def copy(self, entry: Entry) -> Entry:
-        """Put a file as it is, with its index.
-
-        Raises:
-            MissingObjectError: It is not there.
-            UserError: It is damaged, or the storage cannot encrypt as the namespace asks.
-        """
+        """Store a file unchanged, with its index."""
         kms_key_id = self.rules.kms_key_id
         key = segment_key(self.remote.place, (entry.base, entry.last), entry.bytes, entry.epoch)
         footer = footer_of(self.store, entry.key, entry.bytes)
@@ -148,8 +137,8 @@ class Upload:
         self.storage.put(index_key(key), footer, kms_key_id=kms_key_id)
         return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
 
-    def _one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
-        """Make one file of what lies in the range; `None`: nothing is left of it there."""
+    def _write_one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
+        """Write the segment's records within the range as one file; return `None` if there are none."""
         writer = SegmentWriter.under(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
@@ -165,29 +154,23 @@ class Upload:
         return written.as_segment(segment.entries, segment.epoch)
 
 
-# What a manifest names and the head does not know as uploaded: an upload that died in between, or others' records.
-#
-# A cluster that was put back from an older copy writes offsets anew that object storage has with other records. So the
-# head follows its manifest only where both have the same: by digests, and by reading where a border cuts a segment.
-# Where keys were compacted since, the copies differ rightly, and only the ends are compared.
-
-
-_LOOKS: Final = 3
+_MAX_READS: Final = 3
 
 
 def agreeing(
     store: ObjectStore, storage: ObjectStore, partition: Partition, tiering: Tiering
 ) -> tuple[Head, Manifest] | None:
-    """Return head and manifest as they are now, once both say the same; `None`: others know more than we do.
+    """Return head and manifest once they agree; `None` if another process acts under a newer tiered epoch.
 
-    Raises:
-        MissingObjectError: A part or page is not there.
-        UserError: The manifest lacks what was uploaded, or has other records than the head.
+    They may differ after an interrupted upload, or because a cluster restored from an older copy wrote other
+    records at
+    uploaded offsets. They are compared by digest, and record by record where a border cuts a segment. If keys were
+    compacted since, only the ends are compared.
     """
     remote = remote_partition(tiering.location, partition.number)
     look = 1
     while True:
-        # The head never falls behind what a manifest named before, nor a manifest behind what a head said before.
+        # The head is never behind an earlier manifest, nor a manifest behind an earlier head.
         manifest = read_manifest(storage, remote)
         head = read_head(store, partition.topic_id, partition.number)
         if manifest is not None and head is not None and manifest.end < head.uploaded_to:
@@ -198,21 +181,23 @@ def agreeing(
         if manifest is None:
             return None
         try:
-            other = _other(store, storage, head, manifest, partition.number)
+            other = _differing_offsets(store, storage, head, manifest, partition.number)
         except MissingObjectError:
-            # Others may have put another object in its place: head and manifest tell.
-            if look == _LOOKS:
+            # Another process may have replaced the object: read head and manifest again.
+            if look == _MAX_READS:
                 raise
         else:
             if other is None:
                 return head, manifest
-            if look == _LOOKS:
-                raise _older(partition, remote.key, other)
+            if look == _MAX_READS:
+                raise _older_copy_error(partition, remote.key, other)
         look += 1
 
 
-def _other(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest, number: int) -> OffsetRange | None:
-    """Return the offsets that object storage has other records at; `None`: there are none."""
+def _differing_offsets(
+    store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest, number: int
+) -> OffsetRange | None:
+    """Return the offsets at which object storage has other records, or `None`."""
     if manifest.end > head.end:
         return OffsetRange(head.uploaded_to, manifest.end)
     start = max(head.uploaded_to, head.local_start)
@@ -224,17 +209,17 @@ def _other(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manif
 
 
 def _digest(store: ObjectStore, held: Paged, offsets: OffsetRange, number: int) -> Digest:
-    found = Digest()
+    digest = Digest()
     for entry in entries_within(store, held, offsets):
         if entry.is_within(offsets):
-            found += entry.digest.shifted(entry.base)
+            digest += entry.digest.shifted(entry.base)
         else:
             for batch in read_part(store, entry, number, offsets):
-                found += digest_of(batch, base=0)
-    return found
+                digest += digest_of(batch, base=0)
+    return digest
 
 
-def _older(partition: Partition, key: str, other: OffsetRange) -> UserError:
+def _older_copy_error(partition: Partition, key: str, other: OffsetRange) -> UserError:
     message = (
         f"{partition}: object storage has other records at offsets {other.start} to {other.stop - 1} than the cluster "
         f"({key}): the cluster is an older copy"
@@ -246,32 +231,31 @@ def _older(partition: Partition, key: str, other: OffsetRange) -> UserError:
     return UserError(message, hint=hint)
 
 
-# The backlog of uploads, and the share of the connections that it earns them: a PD controller, Redpanda's.
-#
-# More backlog, more share. There is no integral part: a backlog never goes below nothing, so one would never unwind.
-
-
 _FILE: Final = "file://"
 _NO_DISK: Final = 1 << 40
-_WHOLE: Final = 1000
-"""Shares that are all of the connections."""
+_ALL_SHARES: Final = 1000
+"""Shares that stand for all connections."""
 _PREFIX: Final = "cloud_storage_upload_ctrl_"
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Its coefficients and limits, as the cluster's properties have them."""
+    """Coefficients and limits of the PD controller, from cluster properties.
+
+    The larger the backlog of uploads, the more connections uploads get, as in Redpanda. It has no integral part: a
+    backlog is never negative, so an integral would never unwind.
+    """
 
     p_coeff: float = -2.0
     d_coeff: float = 0.0
     min_shares: int = 100
     max_shares: int = 1000
     interval_ms: int = 60_000
-    """How often the share is set anew."""
+    """Interval of updates."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Controller:
-        """Read them."""
+        """Parse the cluster's properties."""
 
         def value(name: str) -> str:
             return property_of(properties, f"{_PREFIX}{name}") or "0"
@@ -285,76 +269,72 @@ class Controller:
         )
 
     def shares(self, error: float, before: float) -> int:
-        """Return the shares for an error, and what it was the last time."""
+        """Return the shares for an error and its previous value."""
         wanted = int(self.p_coeff * (error + self.d_coeff * (error - before)))
         return max(self.min_shares, min(self.max_shares, wanted))
 
 
 def error_of(backlog_bytes: int, free_bytes: int) -> float:
-    """Return how far a backlog is from none, in thousandths of the disk space that is free: never above 0."""
-    return -backlog_bytes * _WHOLE / max(free_bytes, 1)
+    """Return the backlog in thousandths of the free disk space, negated: 0 if there is none."""
+    return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
 def free_bytes(store: ObjectStore) -> int:
-    """Return the disk space that is free where a store lies; of a bucket, which never fills up, a large disk's."""
+    """Return the free disk space of a store in bytes; a constant for buckets."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
 
 
 def connections_of(shares: int, connections: int) -> int:
-    """Return how many connections uploads may use at once, of all there are; at least one."""
-    return max(1, min(connections, connections * shares // _WHOLE))
-
-
-# Uploading once more what was compacted since: the remote copies of a stretch give place to what lies here now.
-#
-# A record that compaction removed here goes there too; what is read stays right with any mix of both, for the newest
-# record of every key is in either. Segments are compared by their offsets and digests, never by their bytes.
+    """Return how many connections uploads may use at once, at least one."""
+    return max(1, min(connections, connections * shares // _ALL_SHARES))
 
 
 Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
-"""What lies there, and what lies here in its place; of either maybe nothing."""
+"""Remote entries, and the local entries that replace them; either may be empty."""
 
 
 def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Tell whether what was compacted of a topic is uploaded once more, be it compacted still or not."""
+    """Whether compacted segments of a topic are uploaded again, even if it is no longer compacted."""
     is_on = property_of(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
 def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
-    """Yield the stretches of which the remote tier has another version than the local one, oldest first.
+    """Yield the stretches whose remote version is outdated, oldest first.
 
-    They are compacted here, in whole segments, lie in both tiers and nowhere else. What the start of the log cuts lies
-    nowhere else either.
+    Locally they are compacted whole segments, and both tiers hold all their offsets. Records before the log's start
+    count for neither tier.
     """
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
         return
     both = OffsetRange(start, stop)
     whole = OffsetRange(0 if head.start == start else start, stop)
-    for there, here in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
-        is_settled = all(entry.is_within(whole) for entry in (*there, *here)) and all(each.is_segment for each in here)
-        if is_settled and there and list(map(_version, there)) != list(map(_version, here)):
-            yield there, here
+    for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
+        is_settled = all(entry.is_within(whole) for entry in (*remote, *local)) and all(
+            segment_entry.is_segment for segment_entry in local
+        )
+        if is_settled and remote and list(map(_version, remote)) != list(map(_version, local)):
+            yield remote, local
 
 
 def compacted_there(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
-    """Return the offset below which no key comes twice in object storage either: where both tiers begin to differ."""
+    """Return the offset below which no key occurs twice in object storage: where the tiers begin to differ."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
-    for there, here in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
-        if list(map(_version, there)) != list(map(_version, here)):
-            return max(manifest.compacted_to, min(entry.base for entry in (*there, *here)))
+    for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
+        if list(map(_version, remote)) != list(map(_version, local)):
+            return max(manifest.compacted_to, min(entry.base for entry in (*remote, *local)))
     return head.compacted_to
 
 
-def stretches(there: Iterable[Entry], here: Iterable[Entry]) -> Iterator[Stretch]:
-    """Yield entries of both tiers, those that overlap together; each oldest first. Pure."""
-    tagged = chain(((entry, True) for entry in there), ((entry, False) for entry in here))
+def stretches(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
+    """Yield the entries of both tiers grouped by overlap; each oldest first."""
+    tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
     last = -1
-    for entry, is_remote in sorted(tagged, key=lambda each: (each[0].base, each[0].last)):
+    for entry, is_remote in sorted(tagged, key=lambda pair: (pair[0].base, pair[0].last)):
         if run and entry.base > last:
             yield _split(run)
             run = []
@@ -365,31 +345,29 @@ def stretches(there: Iterable[Entry], here: Iterable[Entry]) -> Iterator[Stretch
 
 
 def reuploaded(upload: Upload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange) -> Rewritten:
-    """Put what takes the place of the outdated stretches that begin in a range; nothing of it is named yet.
+    """Upload the replacements of outdated stretches that begin in a range; no manifest names them yet.
 
-    Raises:
-        MissingObjectError: A part or page is not there.
-        UserError: A part is damaged.
+    The newest record of each key is in either version, so readers may see any mix of both.
     """
     with whole_or_deleted(remote.storage) as done:
-        for there, here in outdated(upload.store, remote.storage, head, manifest):
-            if offsets.start <= max(there[0].base, head.local_start) < offsets.stop:
-                done.append(Replacement.of(there, list(_successors(upload, there, here))))
+        for far, near in outdated(upload.store, remote.storage, head, manifest):
+            if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
+                done.append(Replacement.of(far, list(_successors(upload, far, near))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))
     return Rewritten(upload.partition, (), remote=rewrite)
 
 
-def _successors(upload: Upload, there: Sequence[Entry], here: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield what takes the place of a stretch: where only the time for tombstones was set, nothing is copied."""
-    if list(map(_content, there)) == list(map(_content, here)):
-        yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(there, here, strict=True))
+def _successors(upload: Upload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield the replacement of a stretch; if only the tombstone horizon differs, nothing is copied."""
+    if list(map(_content, remote)) == list(map(_content, local)):
+        yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(remote, local, strict=True))
     else:
-        yield from map(upload.copy, here)
+        yield from map(upload.copy, local)
 
 
 def _split(run: Sequence[tuple[Entry, bool]]) -> Stretch:
-    there = tuple(entry for entry, is_remote in run if is_remote)
-    return there, tuple(entry for entry, is_remote in run if not is_remote)
+    remote = tuple(entry for entry, is_remote in run if is_remote)
+    return remote, tuple(entry for entry, is_remote in run if not is_remote)
 
 
 def _version(entry: Entry) -> tuple[object, ...]:

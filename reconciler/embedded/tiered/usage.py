@@ -1,4 +1,4 @@
-"""How much topics take in each tier, from heads and manifests."""
+"""Sizes of topics in each tier, from heads and manifests; no part is opened."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWERS: Final = (LostRaceError, MissingObjectError)
-"""What says how things are; no request failed."""
+"""Errors that are answers, not failed requests."""
 _SEGMENT: Final = ".parquet"
 
 
 class CountingStore(NotedStore):
-    """Passes everything on, notes it, and counts it. Travels as the store it is of."""
+    """A store that logs and counts its requests. Pickles as the inner store."""
 
     def __init__(self, inner: ObjectStore) -> None:
-        """Count nothing yet."""
-        super().__init__(inner.inner if isinstance(inner, NotedStore) else inner)  # noted here instead
+        """Start with zero counters."""
+        super().__init__(inner.inner if isinstance(inner, NotedStore) else inner)  # Logged here instead.
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
 
     def taken(self) -> Mapping[str, int]:
-        """Return what was counted since this was last asked, by the names of `vitals.COUNTED`."""
+        """Return and reset the counters, by the names of `vitals.COUNTED`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, unconditionally."""
-        super().delete(self._passing(keys))
+        """Delete objects, unconditionally."""
+        super().delete(self._count_segments(keys))
 
-    def _passing(self, keys: Iterable[str]) -> Iterator[str]:
+    def _count_segments(self, keys: Iterable[str]) -> Iterator[str]:
         for key in keys:
             if key.endswith(_SEGMENT):
                 self._count("deleted_segments")
@@ -84,7 +84,7 @@ class CountingStore(NotedStore):
             if not isinstance(error, _ANSWERS):
                 self._count("errors_total")
             raise
-        counted = _counted(method, key)
+        counted = _counter_name(method, key)
         if counted is not None:
             self._count(counted)
         return answer
@@ -94,8 +94,8 @@ class CountingStore(NotedStore):
             self._counts[name] += 1
 
 
-def _counted(method: str, key: str) -> str | None:
-    """Return as what a request counts that went well."""
+def _counter_name(method: str, key: str) -> str | None:
+    """Return the counter of a successful request, or `None`."""
     match method, key.rpartition("/")[2]:
         case "swap", "manifest.json":
             return "partition_manifest_uploads_total"
@@ -109,18 +109,15 @@ def _counted(method: str, key: str) -> str | None:
             return None
 
 
-# Whether a manifest can be what was uploaded, by what the head of the partition knows of it.
-
-
 def doubt(storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None) -> UserError | None:
-    """Return why a manifest cannot name all that was uploaded of a log; `None`: it can.
+    """Return why a manifest cannot name all uploaded records of a log, or `None`.
 
-    A head that was read before its manifest may be behind it: what is doubted is judged again by a newer head.
+    A head read before its manifest may be behind it: callers check again with a newer head.
     """
     if head.start >= head.uploaded_to:
         return None  # Nothing of the log was uploaded.
     if head.writer == REPLICA and manifest is not None:
-        return None  # It follows: what its source does is no fault.
+        return None  # A replica follows its source, whose changes are no fault.
     uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
     if manifest is None:
         return _error(f"{storage.url} has no object {partition.key}, which names what was uploaded: {uploaded}")
@@ -137,48 +134,42 @@ def _error(message: str) -> UserError:
     return UserError(message, hint=RESTORE_HINT)
 
 
-# What of a log lies below an offset, and what is in object storage only, by what heads and manifests keep.
-#
-# No page is read: of a page, or of a segment, that lies across the offset, the share counts that its offsets make. That
-# is exact for records where every offset has one.
-
-
 ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-"""Returns the manifest of a partition of one topic by its number: one GET, or none where it was never tiered."""
+"""Returns the manifest of a topic's partition by number: one GET, none if it was never tiered."""
 
 
 class Share(NamedTuple):
-    """Some of a log."""
+    """Part of a log. A page or segment across a border counts by its share of offsets."""
 
     bytes: int = 0
     records: int = 0
 
 
-def share_within(each: PageRef | Entry, start: int, stop: int) -> Share:
-    """Return what of a page or segment has offsets from `start` to before `stop`."""
-    whole = each.last + 1 - each.base
-    wanted = max(0, min(stop, each.last + 1) - max(start, each.base))
-    records = each.digest.records if isinstance(each, Entry) else each.records
-    return Share(each.bytes * wanted // whole, records * wanted // whole)
+def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
+    """Return the share of a page or segment with offsets from `start` to before `stop`."""
+    whole = item.last + 1 - item.base
+    wanted = max(0, min(stop, item.last + 1) - max(start, item.base))
+    records = item.digest.records if isinstance(item, Entry) else item.records
+    return Share(item.bytes * wanted // whole, records * wanted // whole)
 
 
 def share_below(paged: Paged, offset: int) -> Share:
-    """Return what of a head or manifest lies below an offset."""
-    return _sum(paged, 0, offset)
+    """Return the share of a head or manifest below an offset."""
+    return _share_of(paged, 0, offset)
 
 
 def remote_only(head: Head, manifest: Manifest | None) -> Share:
-    """Return what of a partition is part of its log and lies in object storage alone."""
-    return Share() if manifest is None else _sum(manifest, head.start, head.local_start)
+    """Return the share of a partition's log that only object storage has."""
+    return Share() if manifest is None else _share_of(manifest, head.start, head.local_start)
 
 
-def _sum(paged: Paged, start: int, stop: int) -> Share:
-    shares = [share_within(each, start, stop) for named in (paged.pages, paged.entries) for each in named]
+def _share_of(paged: Paged, start: int, stop: int) -> Share:
+    shares = [share_within(item, start, stop) for named in (paged.pages, paged.entries) for item in named]
     return Share(sum(share.bytes for share in shares), sum(share.records for share in shares))
 
 
 def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, cluster_id: str) -> ReadManifest:
-    """Return what reads the manifests of a topic."""
+    """Return a reader of a topic's manifests."""
     location = _location(catalog, full_name, cluster_id)
     if storage is None or location is None:
         return lambda _number: None
@@ -186,13 +177,10 @@ def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, 
 
 
 def _location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocation | None:
-    """Return where the remote objects of a topic lie; `None`: it never had any."""
+    """Return the location of a topic's remote objects; `None` if it never had any."""
     topic = catalog.topics[full_name]
     is_remote = topic.tiering is not None or topic.replica is not None
     return read_location(full_name, topic, cluster_id) if is_remote else None
-
-
-# What topics take in each tier, read from heads and manifests: no part and no page is opened.
 
 
 Place: TypeAlias = tuple[str, int]
@@ -207,7 +195,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """One cluster as its catalog was read; `storage` is its object storage, where it names one."""
+    """Storage report of one cluster; `storage` is its object storage, if any."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -215,58 +203,60 @@ class StorageReport:
     cluster_id: str
 
     def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
-        """Yield what topics take, in their order. `topics`: full name → address.
+        """Yield the sizes of topics, in order. `topics`: full name → address.
 
-        One listing, one GET for each partition ever written, and one more where it is, or was, tiered, and one for the
-        object storage. What is wrong in object storage is told with the topic it is of.
-
-        Raises:
-            UserError: A head is damaged.
+        One listing, one GET per written partition, one more if it is or was tiered, and one for the object
+        storage.
+        Problems in object storage are reported with their topic.
         """
         problem = self._problem_of(topics)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(topics)
             heads = self.heads(wanted, threads)
-            looks = {} if problem is not None else self._looks(wanted, heads, threads)
+            looks = {} if problem is not None else self._check_manifests(wanted, heads, threads)
         manifests = {place: look for place, look in looks.items() if not isinstance(look, UserError)}
         for name, address in topics.items():
-            found = self.topic(name, address, heads, manifests)
-            doubted = (looks.get((self.catalog.topics[name].id, each.partition)) for each in found.partitions)
-            partitions = tuple(
-                replace(each, problem=look) if isinstance(look, UserError) else each
-                for each, look in zip(found.partitions, doubted, strict=True)
+            report = self.topic(name, address, heads, manifests)
+            doubted = (
+                looks.get((self.catalog.topics[name].id, partition.partition)) for partition in report.partitions
             )
-            tiering = found.tiering
+            partitions = tuple(
+                replace(partition, problem=look) if isinstance(look, UserError) else partition
+                for partition, look in zip(report.partitions, doubted, strict=True)
+            )
+            tiering = report.tiering
             if problem is not None and tiering is not None and tiering.hidden is None:
                 tiering = replace(tiering, hidden=problem.message, problem=problem)
-            yield replace(found, tiering=tiering, partitions=partitions)
+            yield replace(report, tiering=tiering, partitions=partitions)
 
     def read(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
-        """Return all that is reported from, side by side."""
+        """Return all heads and manifests of topics."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(names)
             heads = self.heads(wanted, threads)
             return heads, self.manifests(wanted, heads, threads)
 
     def heads(self, names: Iterable[str], threads: SideBySide) -> Heads:
-        """Return the heads of the named topics, by id and partition; of partitions never written there are none."""
+        """Return the heads of topics, by id and partition; unwritten partitions are absent."""
         ids = {self.catalog.topics[name].id for name in names}
         heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
         places = [place for listed in heads if (place := partition_of_head(listed.key))[0] in ids]
-        found = threads.over(lambda place: read_head(self.store, *place), places)
-        return {place: head for place, head in zip(places, found, strict=True) if head is not None}
+        heads_read = threads.over(lambda place: read_head(self.store, *place), places)
+        return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
     def manifests(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Manifests:
-        """Return what object storage names of the partitions that have a head and whose remote tier is shown."""
+        """Return the manifests of partitions with a head, if the remote tier is shown."""
         storage = self.storage
         if storage is None or self._hidden is not None:
             return {}
         wanted = self._remote_partitions(names, heads)
-        found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
-        return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
+        manifests_read = threads.over(lambda pair: read_manifest(storage, pair[1]), wanted)
+        return {
+            place: manifest for (place, _), manifest in zip(wanted, manifests_read, strict=True) if manifest is not None
+        }
 
     def _problem_of(self, names: Iterable[str]) -> UserError | None:
-        """Return what is wrong with the object storage as a whole, where any of the topics may have something there."""
+        """Return a problem of the whole object storage, if a topic may have objects there."""
         if self.storage is None or self._hidden is not None or not any(map(self._location, names)):
             return None
         try:
@@ -275,8 +265,10 @@ class StorageReport:
             return error
         return None
 
-    def _looks(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Mapping[Place, Manifest | UserError]:
-        """Return the manifests, or why they cannot be what was uploaded."""
+    def _check_manifests(
+        self, names: Iterable[str], heads: Heads, threads: SideBySide
+    ) -> Mapping[Place, Manifest | UserError]:
+        """Return the manifests, or why they cannot be right."""
         storage = self.storage
         if storage is None or self._hidden is not None:
             return {}
@@ -293,8 +285,8 @@ class StorageReport:
             return manifest if newer is None else doubt(storage, partition, newer, manifest) or manifest
 
         wanted = self._remote_partitions(names, heads)
-        found = threads.over(looked, wanted)
-        return {place: look for (place, _), look in zip(wanted, found, strict=True) if look is not None}
+        results = threads.over(looked, wanted)
+        return {place: look for (place, _), look in zip(wanted, results, strict=True) if look is not None}
 
     def _remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
         locations = {self.catalog.topics[name].id: self._location(name) for name in names}
@@ -305,7 +297,7 @@ class StorageReport:
         ]
 
     def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
-        """Return what one topic takes; heads and manifests go by its id and partition."""
+        """Return the sizes of one topic; heads and manifests are by its id and partition."""
         tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
         entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
         return TopicStorage(
@@ -375,14 +367,14 @@ class StorageReport:
 
 
 def mode_of(*, writes: bool, serves: bool) -> Mode:
-    """Return what tiering does now, in one word."""
+    """Return the present mode of tiering."""
     if writes:
         return "full" if serves else "write_only"
     return "read_only" if serves else "disabled"
 
 
 def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
-    """Say what object storage holds of a partition whose head has taken note of uploads up to `uploaded_to`."""
+    """Return what object storage has of a partition whose head noted uploads up to `uploaded_to`."""
     garbage = manifest.garbage
     return RemoteHeld(
         manifest.start,
@@ -395,7 +387,7 @@ def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
 
 
 def pending_bytes(head: Head, manifest: Manifest | None) -> int:
-    """Return what of a partition is in no manifest yet."""
+    """Return the bytes of a partition that are in no manifest yet."""
     uploaded_to = head.uploaded_to if manifest is None else max(head.uploaded_to, manifest.end)
     return head.stored_bytes - share_below(head, uploaded_to).bytes
 
@@ -406,7 +398,7 @@ def _partition(
     if head is None:
         return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
     far = remote_only(head, manifest)
-    # Pages hold the oldest, and those were made one file each.
+    # Pages hold the oldest segments, which are one file each.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
     noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(
@@ -426,66 +418,62 @@ def _bytes(paged: Paged) -> int:
     return sum(page.bytes for page in paged.pages) + sum(entry.bytes for entry in paged.entries)
 
 
-# How much topics hold, read from heads and, of what is remote only, from manifests: no part is opened.
-
-
 STRETCHES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What all partitions of a topic hold; `ages`: (newest time in ms, bytes) of oldest-first stretches."""
+    """Totals of all partitions of a topic; `ages`: (newest time in ms, bytes), oldest first."""
 
     bytes: int
     records: int
     ages: tuple[tuple[int, int], ...]
     local_only_bytes: int = 0
     tiered: tuple[TieredPartition, ...] = ()
-    """Every partition ever written to, in order."""
+    """Every partition ever written, in order."""
     positions: Positions = field(default_factory=dict)
-    """Where they stand."""
+    """Their positions."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → how many bytes are older; a page of which some is older counts as a whole."""
+    """Time in ms → bytes of older records; a page that is partly older counts whole."""
 
 
 def size_of(
     store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
 ) -> Size:
-    """Measure one topic, each record once: what is local, and what is in object storage alone.
+    """Measure one topic, counting each record once in either tier.
 
-    `cuts`: times in ms of which it tells how many bytes are older.
-
-    One listing, one GET for each partition ever written, one more where some of it is remote only, and a few where
-    pages are large.
+    `cuts`: times in ms for `older`. One listing, one GET per written partition, one more if some of it is only
+    remote,
+    and a few for large pages.
     """
     heads = read_heads(store, topic_id)
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
     stretches = [stretch for head in heads.values() for stretch in _stretches(store, head, longest)]
-    total, records = sum(each.bytes for each in stretches), sum(head.records for head in heads.values())
+    total, records = sum(item.bytes for item in stretches), sum(head.records for head in heads.values())
     remote = dict.fromkeys(heads, 0)
     for number, manifest in _manifests(heads, manifest_of):
         head, named = heads[number], list[PageRef | Entry]([*manifest.pages, *manifest.entries])
-        for each in named:
-            share = share_within(each, head.start, head.local_start)
+        for item in named:
+            share = share_within(item, head.start, head.local_start)
             total, records = total + share.bytes, records + share.records
             remote[number] += share.bytes
-            stretches.append(_Stretch.of(each, share.bytes))
+            stretches.append(_Stretch.of(item, share.bytes))
     return Size(
         total,
         records,
-        _ages([(each.newest_ms, each.bytes) for each in stretches if each.bytes]),
+        _ages([(item.newest_ms, item.bytes) for item in stretches if item.bytes]),
         sum(head.stored_bytes - share_below(head, head.uploaded_to).bytes for head in heads.values()),
         tuple(
             TieredPartition(number, head.start, head.local_start, head.uploaded_to, remote[number])
             for number, head in sorted(heads.items())
         ),
         {number: position_of(head) for number, head in sorted(heads.items())},
-        {cut: sum(each.bytes for each in stretches if each.expires_ms < cut) for cut in cuts},
+        {cut: sum(item.bytes for item in stretches if item.expires_ms < cut) for cut in cuts},
     )
 
 
 def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:
-    """Yield the manifests of partitions of which something is remote only; many are read side by side."""
+    """Yield the manifests of partitions with records that are only remote; reads run in parallel."""
     wanted = [number for number, head in heads.items() if head.start < head.local_start]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
         for number, manifest in zip(wanted, threads.map(manifest_of, wanted), strict=True):
@@ -494,11 +482,11 @@ def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator
 
 
 class _Stretch(NamedTuple):
-    """Parts that lie together."""
+    """Neighbouring parts."""
 
     newest_ms: int
     expires_ms: int
-    """The time of the record that keeps the first of them; of a page its oldest, as its parts were not looked at."""
+    """Time of the record that keeps the first part; for a page, of its oldest record."""
     bytes: int
 
     @classmethod
@@ -507,7 +495,7 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretch]:
-    """Yield what lies in each page and entry; pages that hold more than `longest` bytes are looked into."""
+    """Yield each page and entry; pages of more than `longest` bytes are opened."""
     pages = list(reversed(head.pages))
     while pages:
         page = pages.pop()
@@ -519,7 +507,7 @@ def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretc
 
 
 def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join neighbours until there are at most a hundred; a joined one is as young as its youngest part."""
+    """Merge neighbours until at most a hundred are left, each as young as its youngest part."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]

@@ -242,7 +242,7 @@ def test_only_so_many_keys_are_held_and_the_rest_waits() -> None:
     passes, to = 0, []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compaction, "KEYS", 10)
-        patched.setattr("reconciler.embedded.maintenance.compaction._GATHERED", 4)
+        patched.setattr("reconciler.embedded.maintenance.compaction._BUFFERED_ROWS", 4)
         while True:
             found = list(task([Chore(partition, 0)]))
             if not found:
@@ -307,7 +307,7 @@ def test_newest_offsets_are_those_of_a_dictionary() -> None:
     rng = np.random.default_rng(7)
     newest, known = NewestOffsets(), dict[bytes, int]()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("reconciler.embedded.maintenance.compaction._GATHERED", 500)
+        patched.setattr("reconciler.embedded.maintenance.compaction._BUFFERED_ROWS", 500)
         for start in range(0, 5_000, 100):
             keys = [b"k%d" % number for number in rng.integers(0, 900, 100)]
             known.update(zip(keys, range(start, start + 100), strict=True))

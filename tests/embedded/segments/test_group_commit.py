@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.clients.producer import Producer, SequencedProducer
-from reconciler.embedded.segments.gate import RecentHeads, Wanted
+from reconciler.embedded.segments.gate import PendingAppend, RecentHeads
 from reconciler.embedded.segments.head import head_register, read_head
 from reconciler.errors import OutOfOrderSequenceError, ProducerFencedError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -46,13 +46,13 @@ class Lines(RecentHeads):
         self.is_over = False
         super().__init__()
 
-    def join(self, line: object, ours: Wanted) -> None:
+    def join(self, line: object, ours: PendingAppend) -> None:
         super().join(line, ours)
         with self.changed:
             self.standing[line] += 1
             self.changed.notify_all()
 
-    def leave(self, line: object, ours: Wanted) -> None:
+    def leave(self, line: object, ours: PendingAppend) -> None:
         super().leave(line, ours)
         with self.changed:
             self.standing[line] -= 1
@@ -424,8 +424,8 @@ def test_a_process_that_dies_at_any_write_loses_nothing_that_was_said_and_leaves
 
 def test_heads_travel_without_what_is_known_and_without_those_who_wait() -> None:
     heads = RecentHeads()
-    heads.join("line", Wanted(lambda head, _epoch: head, "mark", 1))
-    alone = Wanted(lambda head, _epoch: head, "mark", 1)
+    heads.join("line", PendingAppend(lambda head, _epoch: head, "mark", 1))
+    alone = PendingAppend(lambda head, _epoch: head, "mark", 1)
     copy.deepcopy(heads).join("line", alone)
     assert alone.turn.is_set()
 
@@ -439,10 +439,10 @@ def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent(tmp_path: Pa
 
 FORKING = """
 import os
-from reconciler.embedded.segments.gate import RecentHeads, Wanted
+from reconciler.embedded.segments.gate import RecentHeads, PendingAppend
 
 def wanted():
-    return Wanted(lambda head, epoch: head, "mark", 1)
+    return PendingAppend(lambda head, epoch: head, "mark", 1)
 
 heads, before, ours = RecentHeads(), wanted(), wanted()
 heads.join("line", before)

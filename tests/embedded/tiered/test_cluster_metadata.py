@@ -21,7 +21,7 @@ from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.mounts import Mount
-from reconciler.embedded.tiered.cluster_metadata import PARTS, KeptMetadata, MetadataKeeper, read_cluster_metadata
+from reconciler.embedded.tiered.cluster_metadata import PARTS, EmbeddedMetadata, MetadataKeeper, read_cluster_metadata
 from reconciler.errors import NewerFormatError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import WrappedStore
@@ -74,13 +74,13 @@ def keeper(cluster: EmbeddedCluster, storage: ObjectStore | None = None, at_ms: 
     return MetadataKeeper(cluster.store, lying, cluster.catalog, cluster.cluster_id, lambda: at_ms)
 
 
-def kept_of(storage: ObjectStore, cluster: EmbeddedCluster) -> KeptMetadata:
+def kept_of(storage: ObjectStore, cluster: EmbeddedCluster) -> EmbeddedMetadata:
     found = read_cluster_metadata(storage, cluster.cluster_id)
     assert found is not None
     return found
 
 
-def offsets_in(kept: KeptMetadata) -> dict[str, dict[str, dict[int, int]]]:
+def offsets_in(kept: EmbeddedMetadata) -> dict[str, dict[str, dict[int, int]]]:
     return {
         group: {place: {number: each.offset for number, each in offsets.items()} for place, offsets in found.items()}
         for group, found in kept.groups.items()
@@ -92,7 +92,7 @@ def part_objects(storage: ObjectStore, cluster: EmbeddedCluster) -> set[str]:
     return {listed.key for listed in storage.list(prefix)} - {cluster_metadata_key(cluster.cluster_id)}
 
 
-def check_whole(storage: ObjectStore, cluster: EmbeddedCluster) -> KeptMetadata:
+def check_whole(storage: ObjectStore, cluster: EmbeddedCluster) -> EmbeddedMetadata:
     """Return what is kept, which is whole, and all that lies there."""
     kept = kept_of(storage, cluster)
     assert not kept.lost

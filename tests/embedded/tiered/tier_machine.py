@@ -535,8 +535,8 @@ class Broken:
 
 _put, _publish = Upload.put, Uploads.publish
 _expire, _evictable, _evict = TieredPartition.expire, remote_retention.evictable, remote_retention.evict
-_publish_remote, _one_object, _finish = roll.publish_remote, Merge._one_object, Recoveries._finish
-_read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _Disabling._cut
+_publish_remote, _write_merged, _finish = roll.publish_remote, Merge._write_merged, Recoveries._finish
+_read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _Disabling._raise_start
 
 _swap = ManifestSwap.__call__
 
@@ -625,7 +625,7 @@ def _opens_too_early(self: Recoveries, found: Any, full_name: str, topic: Any, l
 
 
 def _merges_all_but_the_last(self: Merge, run: tuple[Entry, ...], place: Any) -> Entry:
-    return replace(_one_object(self, run[:-1], place), last=run[-1].last)
+    return replace(_write_merged(self, run[:-1], place), last=run[-1].last)
 
 
 def _deletes_its_run_first(storage: Any, rewrite: RemoteRewrite, **times: Any) -> Any:
@@ -672,12 +672,12 @@ VARIANTS: Mapping[str, Broken] = {
         ("upload", "off, delete"), ((Head, "uploaded", _raised_by_whoever_comes),)
     ),
     "a topic opens before its partitions are made": Broken("recovery", ((Recoveries, "_finish", _opens_too_early),)),
-    "a merge loses the last of its run": Broken("merge", ((Merge, "_one_object", _merges_all_but_the_last),)),
+    "a merge loses the last of its run": Broken("merge", ((Merge, "_write_merged", _merges_all_but_the_last),)),
     "a merge deletes its run before its swap": Broken("merge", ((roll, "publish_remote", _deletes_its_run_first),)),
     "a reader looks below the start": Broken("retention", ((remote_reads, "read_head", _begins_at_zero),)),
     "an upload takes what is not decided": Broken(
         "upload beside a transaction", ((uploads, "to_upload", _unstable_too),)
     ),
     "a sweep waits for nobody": Broken(("upload", "sweep"), ((remote_sweep, "OLD_MS", -1),)),
-    "a disabling that deletes leaves the head": Broken("delete", ((_Disabling, "_cut", _leaves_the_head),)),
+    "a disabling that deletes leaves the head": Broken("delete", ((_Disabling, "_raise_start", _leaves_the_head),)),
 }
