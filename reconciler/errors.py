@@ -41,6 +41,8 @@ class ReconcilerError(Exception):
     """Base of all: what is wrong, where and why in `message`, what to do in `hint`."""
 
     exit_code: ClassVar[int] = 1
+    message: str
+    hint: str
 
     def __init__(self, message: str, *, hint: str) -> None:
         """Keep the message for people and the advice that goes with it."""

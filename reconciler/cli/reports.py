@@ -74,11 +74,11 @@ def annotate(remarks: Remarks, folder: Path) -> None:
 def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:
     if form == "json":
         from reconciler.cli.json.base import document_bytes
-        from reconciler.cli.json.checks_json import ErrorDocument, ValidateDocument
+        from reconciler.cli.json.checks_json import ERROR, VALIDATE, Failure, problem_of, validation_failed
 
-        code, message, hint = said(error)
-        kind = ValidateDocument.of_error if command == "validate" else ErrorDocument.of_error
-        out().write_bytes(document_bytes(kind(message, hint, problems_of(error), code)))
+        failure = Failure(*said(error), tuple(map(problem_of, problems_of(error))))
+        row = VALIDATE.row(validation_failed(failure)) if command == "validate" else ERROR.row(failure)
+        out().write_bytes(document_bytes(row))
         return
     show_remarks(_remarks(error, command, invocation, environment), form, invocation)
 

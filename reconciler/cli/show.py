@@ -197,18 +197,17 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
             screen.page(drift_lines(drifted))
         case "json":
             from reconciler.cli.json.base import document_bytes
-            from reconciler.cli.json.checks_json import DriftDocument
+            from reconciler.cli.json.checks_json import DRIFT
 
-            screen.write_bytes(document_bytes(DriftDocument.of(drifted)))
+            screen.write_bytes(document_bytes(DRIFT.row(drifted)))
         case "markdown":
             from reconciler.cli.text.drift_text import drift_markdown
 
             screen.write(drift_markdown(drifted))
         case "html":
             from reconciler.cli.html.drift_report import drift_report
-            from reconciler.cli.json.checks_json import DriftDocument
 
-            show_page(drift_report(drifted, DriftDocument.of(drifted)), drifted.planned.folder)
+            show_page(drift_report(drifted), drifted.planned.folder)
         case "junit":
             from reconciler.cli.text.drift_text import drift_junit
 

@@ -448,6 +448,11 @@ class Drifted:
         return (*self._unknown, *self.planned.plan.errors)
 
     @property
+    def failing_marks(self) -> frozenset[str]:
+        """Fingerprints of the findings that make the exit code 3."""
+        return frozenset(item.fingerprint for item in self.failing)
+
+    @property
     def ways_on(self) -> tuple[str, ...]:
         """Next steps for failing items, as sentences with commands, the gravest first."""
         return _ways_on(self.planned.plan, self.failing)

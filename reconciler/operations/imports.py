@@ -425,6 +425,7 @@ class ClusterNote:
 
     name: str
     is_declared: bool
+    """Whether the workspace, or a manifest that was written, declares it."""
     manifest: str | None
     """Its Cluster manifest, as complete as the files allow."""
 
@@ -436,9 +437,11 @@ class Imported:
     tool: str
     path: str
     read: tuple[str, ...]
+    """Files of the tool."""
     unread: tuple[str, ...]
     """Files of the same format that do not belong to the tool."""
     files: tuple[Path, ...]
+    """Manifests that were written."""
     addresses: tuple[Address, ...]
     places: Mapping[Address, Place]
     clusters: tuple[ClusterNote, ...]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.json.checks_json import DriftDocument
+from reconciler.cli.json.checks_json import DRIFT
 from reconciler.errors import BlockedError, DriftError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -305,7 +305,7 @@ def test_what_an_open_run_did_and_nobody_can_tell_is_no_reason_to_be_content(ben
     assert isinstance(found.verdict, UserError)
     assert "run the-dead-run was left open, and what it did cannot be told" in found.verdict.message
     assert "`reconciler state repair`" in found.verdict.hint
-    (said,) = DriftDocument.of(found).errors
+    (said,) = DRIFT.row(found)["errors"]
     assert "the-dead-run" in said
     assert "`reconciler state repair`" in said
     with pytest.raises(UserError, match="the-dead-run"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.events import ActionDone
-from reconciler.cli.json.checks_json import DriftDocument
+from reconciler.cli.json.checks_json import DRIFT
 from reconciler.cli.text.drift_text import drift_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.errors import BlockedError, RetryableError, UserError
@@ -356,7 +356,7 @@ def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without
     assert found.verdict.exit_code == UserError.exit_code
     assert found.verdict.message.startswith("cannot read cluster west: ")
     assert found.verdict.hint.endswith("To go on without: --exclude '*/west/*'")
-    (error,) = DriftDocument.of(found).errors
+    (error,) = DRIFT.row(found)["errors"]
     assert error.startswith("cannot read cluster west: ")
     first, *_ = text_of(drift_lines(found)).splitlines()
     assert first.startswith("manifests/west.yaml:1: cluster/west: cannot read cluster west: ")

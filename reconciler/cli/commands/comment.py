@@ -78,9 +78,9 @@ def comment_command(
         invocation = here.invocation()
         text = _text(invocation.cwd / str(file), Path(str(file)))
     commented = comment(invocation, text, asked, deletes_empty=delete_when_empty)
-    from reconciler.cli.json.checks_json import CommentDocument
+    from reconciler.cli.json.checks_json import COMMENT
 
-    present(form, lambda: _lines(commented), lambda: CommentDocument.of(commented))
+    present(form, lambda: _lines(commented), lambda: COMMENT.row(commented))
 
 
 _MOST_BYTES: Final = 64 << 20

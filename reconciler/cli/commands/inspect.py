@@ -207,10 +207,10 @@ def check_command(
     form: TextOrJson = "text",
 ) -> None:
     """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
-    from reconciler.cli.json.checks_json import CheckDocument
+    from reconciler.cli.json.checks_json import CHECK
     from reconciler.cli.text.topics_text import checked_text
     from reconciler.operations.clusters.cluster_check import check
 
     checked = check(from_state.reach(files, place), cluster, repair=repair, deep=deep)
-    present(form, lambda: checked_text(checked), lambda: CheckDocument.of(checked))
+    present(form, lambda: checked_text(checked), lambda: CHECK.row(checked))
     raise_verdict(checked.verdict)

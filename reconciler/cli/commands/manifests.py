@@ -27,7 +27,7 @@ from reconciler.errors import UsageError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from reconciler.cli.json.base import Document
+    from reconciler.cli.json.base import Row
     from reconciler.operations.manifest_files import Validated
 
 
@@ -86,10 +86,10 @@ def validate_command(files: Files, place: Place, form: ForLists = "text", report
     raise_verdict(validated.verdict)
 
 
-def _of(validated: Validated) -> Document:
-    from reconciler.cli.json.checks_json import ValidateDocument
+def _of(validated: Validated) -> Row:
+    from reconciler.cli.json.checks_json import VALIDATE, validation_of
 
-    return ValidateDocument.of(validated)
+    return VALIDATE.row(validation_of(validated))
 
 
 @bundled
@@ -216,7 +216,7 @@ def export_command(
     form: TextOrJson = "text",
 ) -> None:
     """Write manifests of what is there. The next plan adopts it; from object storage, it recovers it."""
-    from reconciler.cli.json.exports_json import ExportDocument
+    from reconciler.cli.json.exports_json import EXPORT
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import export_text
     from reconciler.operations.export import ExportOptions, export, parse_cluster
@@ -236,7 +236,7 @@ def export_command(
         at_least=min_topics,
     )
     exported = export(invocation, files.select(), cluster, options)
-    present(form, lambda: export_text(exported), lambda: ExportDocument.of(exported))
+    present(form, lambda: export_text(exported), lambda: EXPORT.row(exported))
     raise_verdict(exported.verdict)
 
 
@@ -306,7 +306,7 @@ def import_command(
     form: TextOrJson = "text",
 ) -> None:
     """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""
-    from reconciler.cli.json.exports_json import ImportDocument
+    from reconciler.cli.json.exports_json import IMPORT
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import import_text
     from reconciler.operations.imports import ImportOptions, import_files
@@ -325,5 +325,5 @@ def import_command(
         is_forced=force,
     )
     imported = import_files(invocation, files.select(), options)
-    present(form, lambda: import_text(imported), lambda: ImportDocument.of(imported))
+    present(form, lambda: import_text(imported), lambda: IMPORT.row(imported))
     raise_verdict(imported.verdict)

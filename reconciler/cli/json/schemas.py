@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from reconciler.cli.json.base import Form, Key, is_record, keys_of, own_form
 from reconciler.cli.json.checks_json import (
-    CheckDocument,
-    CommentDocument,
-    DriftDocument,
-    ErrorDocument,
-    ValidateDocument,
+    CHECK,
+    COMMENT,
+    DRIFT,
+    ERROR,
+    VALIDATE,
 )
 from reconciler.cli.json.clusters_json import (
     GROUP,
@@ -37,7 +37,7 @@ from reconciler.cli.json.clusters_json import (
     TOPIC_PROFILE,
     TOPICS,
 )
-from reconciler.cli.json.exports_json import ExportDocument, ImportDocument
+from reconciler.cli.json.exports_json import EXPORT, IMPORT
 from reconciler.cli.json.inventory_json import (
     EXPLAIN,
     GRAPH,
@@ -79,19 +79,19 @@ from reconciler.manifests.json_schema import identity, schemas
 from reconciler.planning.saved_plan import PLAN_RECORDS, PlanDocument
 
 OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
-    "check": CheckDocument,
-    "comment": CommentDocument,
-    "drift": DriftDocument,
-    "error": ErrorDocument,
+    "check": CHECK,
+    "comment": COMMENT,
+    "drift": DRIFT,
+    "error": ERROR,
     "event": EventDocument,
     "explain": EXPLAIN,
-    "export": ExportDocument,
+    "export": EXPORT,
     "graph": GRAPH,
     "group-deletion": GROUP_DELETION,
     "group-description": GROUP,
     "group-reset": GROUP_RESET,
     "groups": GROUPS,
-    "import": ImportDocument,
+    "import": IMPORT,
     "metrics": MetricsDocument,
     "migration": MIGRATION,
     "link-description": LINK_DESCRIPTION,
@@ -121,7 +121,7 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "topic-description": TOPIC,
     "topic-profile": TOPIC_PROFILE,
     "topics": TOPICS,
-    "validate": ValidateDocument,
+    "validate": VALIDATE,
     "verify": VerifyDocument,
 }
 
@@ -178,7 +178,7 @@ def model_of(form: Form) -> type[BaseModel]:
 
 def _attribute_of(record: type, key: Key) -> _Attribute:
     if key.compute is not None:
-        return _Attribute(_hints(key.compute)["return"], _one_line(key.compute.__doc__), None)
+        return _returned(key.compute)
     is_optional = False
     found = _Attribute(record, None, None)
     for name in key.path:
@@ -193,18 +193,26 @@ def _attribute_of(record: type, key: Key) -> _Attribute:
 def _attribute(owner: type, name: str) -> _Attribute:
     descriptor = inspect.getattr_static(owner, name, None)
     if isinstance(descriptor, property):
-        return _Attribute(_hints(descriptor.fget)["return"], _one_line(descriptor.__doc__), None)
+        return _returned(descriptor.fget)
     if issubclass(owner, BaseModel):
         field = owner.model_fields[name]
         return _Attribute(field.annotation, field.description, None)
     if is_dataclass(owner):
         defaults = {item.name: item.default for item in fields(owner) if item.default is not MISSING}
     else:
-        defaults = owner._field_defaults  # type: ignore[attr-defined] # a named tuple
+        defaults = getattr(owner, "_field_defaults", {})
     texts = (_texts(each.__module__).get(f"{each.__qualname__}.{name}") for each in owner.__mro__)
     hint = _hints(owner)[name]
-    absent = () if get_origin(hint) is tuple else None
-    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, absent))
+    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, _absent(hint)))
+
+
+def _returned(function: Any) -> _Attribute:
+    hint = _hints(function)["return"]
+    return _Attribute(hint, _one_line(function.__doc__), _absent(hint))
+
+
+def _absent(hint: Any) -> tuple[()] | None:
+    return () if get_origin(hint) is tuple else None
 
 
 def _printed(hint: Any, form: Form | None) -> Any:
@@ -224,7 +232,7 @@ def _printed(hint: Any, form: Form | None) -> Any:
     inside = tuple(_printed(arg, form) for arg in args)
     if origin in {Union, UnionType}:
         return Union[inside]  # noqa: UP007 - the types are known at run time only
-    return inside[0] if origin is Annotated else (tuple if origin is tuple else dict)[inside]
+    return inside[0] if origin is Annotated else (origin if origin in {tuple, list} else dict)[inside]
 
 
 def _hints(owned: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.hint_rewrite import typed_again
@@ -126,8 +127,8 @@ def drift_markdown(drifted: Drifted) -> str:
 def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one fits whatever was found."""
     fails = drifted.failing
-    marks = {found.fingerprint for found in fails}
-    rest = [found for found in drifted.findings if found.fingerprint not in marks]
+    marks = drifted.failing_marks
+    rest = [item for item in drifted.findings if item.fingerprint not in marks]
     head, errors = _head(drifted), _errors(drifted)
     yield [*head, *errors, *_table(fails), *_folded(rest)]
     yield [*head, *errors, *_table(fails)]
@@ -232,12 +233,12 @@ def drift_remarks(drifted: Drifted) -> Remarks:
     """Return every finding, at the place that declares what it is about where something is planned for it."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
-    failing = {found.fingerprint for found in drifted.failing}
-    rows = [*map(of_error, drifted.errors), *(_of(found, sources, failing) for found in drifted.findings)]
+    failing = drifted.failing_marks
+    rows = [*map(of_error, drifted.errors), *(_of(item, sources, failing) for item in drifted.findings)]
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
 
 
-def _of(found: DriftItem, sources: Mapping[Address, str], failing: set[str]) -> Remark:
+def _of(found: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
     kind = found.kind.replace(" ", "-")
     return Remark(
         rule="drift" if kind == "drift" else f"drift-{kind}",

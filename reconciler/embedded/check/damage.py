@@ -367,3 +367,11 @@ class CheckFinding:
     def severity(self) -> Severity:
         """How grave it is."""
         return self.rule.severity
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a repair did about one kind of finding."""
+
+    kind: Kind
+    what: str

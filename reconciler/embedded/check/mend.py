@@ -6,7 +6,7 @@ Nothing here can lose a record: a record is deleted only with a topic that is go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.manifest import read_manifest, remote_partition
@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check_catalog import missing_namespaces
 from reconciler.embedded.check.check_owners import forget_mirrors, hand_heads_over, left_claims, migration_of
-from reconciler.embedded.check.damage import CheckFinding, Kind
+from reconciler.embedded.check.damage import CheckFinding, Kind, Mended
 from reconciler.embedded.clients.transactions import finish
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
 from reconciler.embedded.segments.gate import remove_partition
@@ -94,14 +94,6 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
     places = (remote_partition(location, number) for number in range(topic.partitions))
     manifests = side_by_side(lambda place: read_manifest(remote.storage, place), places, name="owners")
     return has_it and all(manifest is None or manifest.owner == cluster_id for manifest in manifests)
-
-
-@dataclass(frozen=True, slots=True)
-class Mended:
-    """What a repair did about one kind of finding."""
-
-    kind: Kind
-    what: str
 
 
 def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: Checked) -> list[Mended]:

@@ -20,7 +20,7 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.check import Checked
-    from reconciler.embedded.check.mend import Mended
+    from reconciler.embedded.check.damage import Mended
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.operations.steps.workspace import Site
