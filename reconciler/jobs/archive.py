@@ -1,8 +1,8 @@
 """Archive a log into object storage, and restore it.
 
-Most is copied and compared while producers go on. Then they are shut out, and the rest is copied and compared: where
-the source ends by then is the end of the archive. A process that deletes the source looks once more, with
-`records.log.came_since`. An archive that was cut short is gone on with where its manifests end.
+Most is copied and compared while producers write. Then they are shut out, and the rest is copied and compared: the end
+of the source is that of the archive. A process that deletes the source checks again with `records.log.came_since`. An
+interrupted archive continues where its manifests end.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""Passes before anybody is shut out, at most: each has only what came in during the one before."""
+"""Maximum passes before producers are shut out; each has only what was written during the previous one."""
 
 
 @dataclass(frozen=True)
 class Archiving:
-    """One archive that is being made: where from, where to, and how what is there is read back."""
+    """An archive to make."""
 
     name: str
     source: TopicLog
@@ -38,17 +38,17 @@ class Archiving:
     copy: TopicLog
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
-    """Keeps everybody from writing to the source, and returns where each partition ends. Asked once; may raise."""
+    """Prevents writes to the source and returns the end of each partition. Called once; may raise."""
     progress: Report = unseen
     before_pass: Callable[[], None] = lambda: None
-    """Asked before each pass; may raise."""
+    """Called before each pass; may raise."""
     little: int = 64 * MIB
-    """Stored bytes: a pass that copies no more than that is the last one before producers are shut out."""
+    """Stored bytes: producers are shut out after a pass that copies no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What an archive has, and where its source began and ended when all of it had been compared."""
+    """Content of an archive, and bounds of its source when everything was compared."""
 
     bounds: Mapping[int, Bounds]
     records: int
@@ -56,26 +56,26 @@ class Archived:
 
 
 def archive(job: Archiving) -> Archived:
-    """Copy and compare all there is, then shut everybody out, and copy and compare what came meanwhile.
+    """Copy and compare everything, then shut producers out, and copy and compare the rest.
 
     Raises:
         UserError: The archive differs from its source.
         SourceChangedError: The source was deleted and created again.
-        RetryableError: Somebody cannot be shut out, a transaction stays open, or Spark gave up.
-        IncompleteError: It was stopped; what is named stays.
+        RetryableError: A producer cannot be shut out, a transaction stays open, or Spark gave up.
+        IncompleteError: It was stopped; what the manifests name stays.
     """
     topic_id = job.source.topic_id
     records, stored, compared = archive_ahead(job)
     ends = job.shut_out()
-    copied = _brought(job, topic_id, ends, compared)
+    copied = _copy_and_compare(job, topic_id, ends, compared)
     _check_whole(job, ends)
-    found = job.source.bounds()
-    bounds = {number: replace(found[number], stable=end, end=end) for number, end in ends.items()}
+    source_bounds = job.source.bounds()
+    bounds = {number: replace(source_bounds[number], stable=end, end=end) for number, end in ends.items()}
     return Archived(bounds, records + copied.records, stored + copied.bytes)
 
 
 def archive_ahead(job: Archiving) -> tuple[int, int, Mapping[int, int]]:
-    """Copy and compare all there is while producers go on; return records, stored bytes, and up to where it is so.
+    """Copy and compare while producers write; return records, stored bytes, and the compared ends.
 
     Raises:
         As `archive`.
@@ -84,14 +84,16 @@ def archive_ahead(job: Archiving) -> tuple[int, int, Mapping[int, int]]:
     records = stored = 0
     for _ in range(_PASSES):
         now = {number: bounds.stable for number, bounds in job.source.bounds().items()}
-        copied = _brought(job, topic_id, now, compared)
+        copied = _copy_and_compare(job, topic_id, now, compared)
         records, stored, compared = records + copied.records, stored + copied.bytes, now
         if copied.bytes <= job.little:
             break
     return records, stored, compared
 
 
-def _brought(job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]) -> Copy:
+def _copy_and_compare(
+    job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]
+) -> Copy:
     """Copy up to `ends`, and compare what was not compared before."""
     job.before_pass()
     copied = mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
@@ -101,11 +103,11 @@ def _brought(job: Archiving, topic_id: str | None, ends: Mapping[int, int], comp
 
 
 def _compare(job: Archiving, since: Mapping[int, int]) -> None:
-    """Read both sides, all that was not compared before, and refuse what differs."""
+    """Compare everything after `since`, and refuse differences."""
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
-    found = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
-    wrong = [part for part in found.partitions if {"partition", "records", "digest"} & set(part.differences)]
+    comparison = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
+    wrong = [part for part in comparison.partitions if {"partition", "records", "digest"} & set(part.differences)]
     if wrong:
         named = ", ".join(
             f"{part.partition}" + ("" if part.first_difference is None else f" (from offset {part.first_difference})")
@@ -122,7 +124,7 @@ def _check_same(job: Archiving, topic_id: str | None) -> None:
 
 
 def _check_whole(job: Archiving, ends: Mapping[int, int]) -> None:
-    """Refuse to take for the end what only waits for a transaction."""
+    """Refuse an end that only waits for a transaction."""
     reached = job.sink.ends()
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:
@@ -131,15 +133,13 @@ def _check_whole(job: Archiving, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then go on.")
 
 
-# Restoring: a log from object storage written into a topic that numbers records itself, exactly once, and compared.
-#
-# What the target has is its own numbers; which record went where stands in the offset map that was committed with it.
-# So it is compared by order: as many records in each partition, and the same ones one after the other.
+# The restored topic has its own offsets; the offset map committed with it is not compared, only the records and their
+# order in each partition.
 
 
 @dataclass(frozen=True)
 class Restoring:
-    """One topic that is restored: where from, where to, and how what is there is read back."""
+    """A topic to restore."""
 
     name: str
     source: TopicLog
@@ -150,12 +150,12 @@ class Restoring:
 
 
 def restore(job: Restoring) -> Copy:
-    """Copy what is missing, and compare all of it.
+    """Copy what is missing, and compare everything.
 
     Raises:
-        UserError: What was restored differs, or another process has written to it.
+        UserError: The restored topic differs, or another process has written to it.
         RetryableError: Spark gave up, or brokers do not answer.
-        IncompleteError: It was stopped; what is committed stays.
+        IncompleteError: It was stopped; committed records stay.
     """
     copied = mirror(job.engine, job.source, job.sink, progress=job.progress)
     if job.engine.is_stopped():
@@ -180,7 +180,7 @@ def _compare_restored(job: Restoring) -> None:
 def translated(
     groups: Mapping[str, Mapping[int, int]], target_of: Callable[[int, int], int | None]
 ) -> dict[str, dict[int, int]]:
-    """Return where groups go on in a copy; `target_of` takes a partition and an offset of the source."""
+    """Return the groups' offsets in a copy; `target_of` maps a partition and source offset."""
     return {
         group: {
             number: target

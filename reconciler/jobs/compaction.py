@@ -1,8 +1,7 @@
-"""Compact partitions whose keys do not fit in memory: one DataFrame pass finds the newest record of each key.
+"""Compact partitions whose keys exceed memory: a DataFrame pass finds the newest record of each key.
 
-Two shuffles: the hash and the offset of every record that is cleaned, by key; then the offsets that stay, by the file
-that they stay in. A task that writes a file holds the offsets of that file alone. Values are read and written by the
-tasks themselves. The driver publishes what they wrote as it does with any compaction: whole or not at all.
+Two shuffles: key hashes and offsets by key, then surviving offsets by file. A task that writes a file holds only its
+offsets, and reads and writes values by itself. The driver publishes as with any compaction: completely or not.
 """
 
 from __future__ import annotations
@@ -45,39 +44,39 @@ R = TypeVar("R")
 
 _TASKS_A_CORE: Final = 4
 _OFFSETS_A_ROW: Final = 1 << 20
-"""Gathered before they are dealt out to files."""
+"""Offsets collected before they are dealt to files."""
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[Sequence[Any]]:
-    """Do work in Spark and yield what came of it in rounds; a partition with too many keys is a round of its own.
+    """Run work in Spark and yield its results in rounds; a partition with too many keys is its own round.
 
     Raises:
-        IncompleteError: It was stopped; what was yielded stands.
+        IncompleteError: It was stopped; yielded results are valid.
         ReconcilerError: A task was refused, or Spark gave up.
     """
-    large = [each for each in work if isinstance(each, Chore) and each.keys >= in_memory.KEYS]
+    large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":
         yield from stage.spread(engine, work, do)
         return
-    rest: list[Any] = [each for each in work if each not in large]
+    rest: list[Any] = [item for item in work if item not in large]
     chores: Callable[[Sequence[Any]], Iterable[Any]] = do
     if rest:
         yield from stage.spread(engine, rest, chores)
     for chore in large:
         if engine.is_stopped():
             raise stage.stopped()
-        yield _compacted(engine, do, chore)
+        yield _compact_large(engine, do, chore)
 
 
-def _compacted(engine: Engine, task: ChoreTask, chore: Chore) -> list[Rewritten | Refused]:
-    """Compact one partition; what cannot be done leaves the others alone."""
+def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Rewritten | Refused]:
+    """Compact one partition; an error does not affect the others."""
     session = engine.spark(chore.bytes)
     try:
-        found = task.cleaning(chore)
-        if found is None:
+        cleaning = task.cleaning(chore)
+        if cleaning is None:
             return []
         with stage.described(session, "reconciler: upkeep"):
-            return [Pass(session, task, chore, *found).rewritten(engine.used)]
+            return [Pass(session, task, chore, *cleaning).rewritten(engine.used)]
     except ReconcilerError as error:
         # A cancelled stage looks like a failed one.
         if engine.is_stopped():
@@ -96,7 +95,7 @@ class Pass:
     cleaning: Cleaning
 
     def rewritten(self, used: Used) -> Rewritten:
-        """Write what stays under fresh names.
+        """Write the surviving records under new names.
 
         Raises:
             UserError: A part is damaged, or an executor does not see the cluster.
@@ -109,13 +108,13 @@ class Pass:
         files = one_task_a_file(with_every_file(survivors, len(groups)), len(groups))
         used.count(spark_tasks=tasks + len(groups))
         try:
-            rows = self._written(files, groups).collect()
+            rows = self._write_files(files, groups).collect()
         except Exception as trouble:
             raise failed("compacting", trouble) from trouble
-        return self.compaction.rewritten(self.cleaning, _in_order(rows))
+        return self.compaction.rewritten(self.cleaning, _results_by_file(rows))
 
-    def _written(self, files: DataFrame, groups: Sequence[Group]) -> DataFrame:
-        """Return what came of each file, written by the task that holds the offsets that stay in it."""
+    def _write_files(self, files: DataFrame, groups: Sequence[Group]) -> DataFrame:
+        """Return the outcome of each file, written by the task with its surviving offsets."""
         task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning
 
         def write(table: pa.Table) -> pa.Table:
@@ -126,25 +125,22 @@ class Pass:
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
 
-            found = pa.Table.from_batches([stage.outcomes_of(stage.attempt(do, groups[number]))])
-            return found.add_column(0, "file", pa.array([number] * found.num_rows, pa.int32()))
+            outcomes = pa.Table.from_batches([stage.outcomes_of(stage.attempt(do, groups[number]))])
+            return outcomes.add_column(0, "file", pa.array([number] * outcomes.num_rows, pa.int32()))
 
         return files.groupBy("file").applyInArrow(write, f"file int, {stage.OUTCOME}")
 
 
-# The steps, each a function to a frame.
-
-
 def keys_of(session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[Piece], tasks: int) -> DataFrame:
-    """Return the offset of every record that has a key, and the hash of its key in two halves."""
+    """Return the offset of every record with a key, and the key's hash in two halves."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task.check_shared(chore)
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 piece = pieces[index]
-                for found in read_keys(piece.store, piece.entry, OffsetRange(piece.entry.base, piece.stop)):
-                    keyed = found.filter(found.column("key").is_valid())
+                for record_batch in read_keys(piece.store, piece.entry, OffsetRange(piece.entry.base, piece.stop)):
+                    keyed = record_batch.filter(record_batch.column("key").is_valid())
                     halves = [pa.array(half.view(np.int64)) for half in hashed(keyed.column("key"))]
                     yield pa.RecordBatch.from_arrays([keyed.column("offset"), *halves], names=["offset", "high", "low"])
 
@@ -157,19 +153,19 @@ def newest(keys: DataFrame) -> DataFrame:
 
 
 def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
-    """Return offsets by the file that they stay in, many in a row: a record at the end of the remote tier has two."""
+    """Return offsets by file, many a row; a record at the end of the remote tier is in two files."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for gathered in _gathered(batches):
+        for gathered in _join_batches(batches):
             offsets = np.sort(gathered)
-            starts = offsets.searchsorted([each.start for each in files]).tolist()
-            stops = offsets.searchsorted([each.stop for each in files]).tolist()
-            found = [
+            starts = offsets.searchsorted([file_range.start for file_range in files]).tolist()
+            stops = offsets.searchsorted([file_range.stop for file_range in files]).tolist()
+            offsets_by_file = [
                 (file, offsets[start:stop].tobytes())
                 for file, (start, stop) in enumerate(zip(starts, stops, strict=True))
                 if start < stop
             ]
-            numbers, packed = zip(*found, strict=True)
+            numbers, packed = zip(*offsets_by_file, strict=True)
             columns = [pa.array(numbers, pa.int32()), pa.array(packed, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, names=["file", "offsets"])
 
@@ -177,7 +173,7 @@ def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
 
 
 def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Add a row without offsets for each file: a file that loses all its records is rewritten as well."""
+    """Add an empty row for each file: one that loses all records is rewritten, too."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
     )
@@ -185,12 +181,12 @@ def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
 
 
 def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Bring what stays in a file to one task. Few bytes would be one task for all files, were this left to Spark."""
+    """Bring the offsets of a file to one task; Spark would put few bytes of all files into one task."""
     return survivors.repartition(files, "file")
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the numbers of many batches at once."""
+def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the numbers of many batches together."""
     held: list[npt.NDArray[np.int64]] = []
     count = 0
     for batch in batches:
@@ -207,9 +203,9 @@ def _offsets_of(group: Group) -> OffsetRange:
     return OffsetRange(group.first.entry.base, group.pieces[-1].entry.last + 1)
 
 
-def _in_order(rows: Sequence[Any]) -> Iterator[Cleaned]:
-    """Yield what was written, by file; at the end raise the first error, where a task was refused."""
-    done, error = stage.told_apart(stage.outcomes_in(sorted(rows, key=lambda row: row.file)))
+def _results_by_file(rows: Sequence[Any]) -> Iterator[Cleaned]:
+    """Yield results by file, then raise the first error."""
+    done, error = stage.split_outcomes(stage.outcomes_in(sorted(rows, key=lambda row: row.file)))
     yield from done
     if error is not None:
         raise error

@@ -1,4 +1,4 @@
-"""The result of comparing two logs, and where they differ first."""
+"""The result of comparing two logs, and their first difference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Difference = Literal["partition", "start", "end", "records", "digest"]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A partition as one log has it, up to its last stable offset."""
+    """A partition of one log up to its last stable offset."""
 
     start: int
     end: int
@@ -30,10 +30,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class PartitionComparison:
-    """One partition of both logs; `None`: that log does not have it.
+    """One partition of both logs; a side is `None` if its log lacks it.
 
-    `records` and `digest` are compared over the offsets both have, so that a log which is merely behind shows only in
-    `end`.
+    `records` and `digest` are compared over common offsets: a log that only lags differs in `end`.
     """
 
     partition: int
@@ -41,9 +40,9 @@ class PartitionComparison:
     right: Side | None
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
-    """The first offset, among those both have, whose record only one has or is not the same; looked for in some."""
+    """First common offset whose record is missing or differs; only searched in some partitions."""
     superseded: int = 0
-    """Records that only one log has, because the other was compacted: no difference."""
+    """Records missing in the other log because it was compacted: no difference."""
 
     @property
     def is_equal(self) -> bool:
@@ -53,7 +52,7 @@ class PartitionComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two logs, partition by partition, lowest first. `is_deep`: every record was read."""
+    """Two logs by partition. `is_deep`: every record was read."""
 
     partitions: tuple[PartitionComparison, ...]
     is_deep: bool
@@ -71,13 +70,13 @@ class Comparison:
 
 @dataclass(slots=True)
 class Tally:
-    """The digests of one partition of one log, gathered: of everything, and of the offsets both logs have."""
+    """Digests of one partition of a log: of all offsets, and of the common ones."""
 
     whole: Digest = field(default_factory=Digest)
     common: Digest = field(default_factory=Digest)
 
     def add(self, digest: Digest, *, is_common: bool) -> None:
-        """Count a range."""
+        """Add the digest of a range."""
         self.whole += digest
         if is_common:
             self.common += digest
@@ -85,7 +84,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One partition of two logs, and what was read of it."""
+    """One partition of two logs."""
 
     partition: int
     left: Bounds | None
@@ -93,16 +92,16 @@ class Pair:
 
     @property
     def is_compacted(self) -> bool:
-        """Tell whether one of the logs may lack records that the other still has."""
+        """Tell whether compaction may have removed records from one log."""
         return any(bounds is not None and bounds.compacted_to > 0 for bounds in (self.left, self.right))
 
     def since(self, offset: int) -> Pair:
-        """Return what lies at or after an offset."""
-        return Pair(self.partition, _since(self.left, offset), _since(self.right, offset))
+        """Return the pair from an offset on."""
+        return Pair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
 
     @property
     def common(self) -> OffsetRange:
-        """The offsets both have; empty where one lacks the partition."""
+        """Common offsets; empty if one log lacks the partition."""
         if self.left is None or self.right is None:
             return OffsetRange(0, 0)
         start = max(self.left.start, self.right.start)
@@ -110,10 +109,10 @@ class Pair:
 
     @property
     def stretches(self) -> tuple[OffsetRange, ...]:
-        """What either has: before the common offsets, these, and after them; without the empty ones."""
-        found = [bounds for bounds in (self.left, self.right) if bounds is not None]
-        first = min(bounds.start for bounds in found)
-        last = max(first, *(bounds.stable for bounds in found))
+        """The ranges before, of and after the common offsets, without empty ones."""
+        known = [bounds for bounds in (self.left, self.right) if bounds is not None]
+        first = min(bounds.start for bounds in known)
+        last = max(first, *(bounds.stable for bounds in known))
         common = self.common
         if not common.length:
             return (OffsetRange(first, last),) if last > first else ()
@@ -121,46 +120,48 @@ class Pair:
         return tuple(cut for cut in cuts if cut.length)
 
     def compared(self, left: Tally, right: Tally) -> PartitionComparison:
-        """Return what differs."""
-        found: list[Difference] = []
+        """Return the comparison of two digests."""
+        differing: list[Difference] = []
         if self.left is None or self.right is None:
-            found.append("partition")
+            differing.append("partition")
         else:
             if self.left.start != self.right.start:
-                found.append("start")
+                differing.append("start")
             if self.left.stable != self.right.stable:
-                found.append("end")
+                differing.append("end")
         if left.common.records != right.common.records:
-            found.append("records")
+            differing.append("records")
         if left.common != right.common:
-            found.append("digest")
-        return PartitionComparison(self.partition, _side(self.left, left), _side(self.right, right), tuple(found))
+            differing.append("digest")
+        return PartitionComparison(
+            self.partition, _side_of(self.left, left), _side_of(self.right, right), tuple(differing)
+        )
 
 
-def _since(bounds: Bounds | None, offset: int) -> Bounds | None:
+def _bounds_since(bounds: Bounds | None, offset: int) -> Bounds | None:
     return None if bounds is None else replace(bounds, start=max(bounds.start, min(offset, bounds.stable)))
 
 
-def _side(bounds: Bounds | None, tally: Tally) -> Side | None:
+def _side_of(bounds: Bounds | None, tally: Tally) -> Side | None:
     if bounds is None:
         return None
     return Side(bounds.start, bounds.stable, tally.whole.records, tally.whole)
 
 
 class Records(Protocol):
-    """What is read of a log to compare it."""
+    """The reads of a log that a comparison needs."""
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in order."""
+        """Yield the records in `offsets`, in order."""
         ...
 
 
 @runtime_checkable
 class Renumbered(Protocol):
-    """A log read by the numbers of another one: some of its records may have none there."""
+    """A log read by the offsets of another one, in which some records have none."""
 
     foreign: int | None
-    """The first of those that was read, by its own number."""
+    """The first such record that was read, by its own offset."""
 
 
 LEFT, RIGHT = 0, 1
@@ -168,15 +169,15 @@ LEFT, RIGHT = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A partition of two logs, one of which was compacted: what only one has is to be explained. Picklable."""
+    """A partition of two logs, one compacted, whose differences need an explanation. Picklable."""
 
     logs: tuple[Records, Records]
     pair: Pair
     stored: tuple[TopicLog, TopicLog]
-    """By whose extents each of them is read in parts."""
+    """Logs by whose extents each side is read in parts."""
 
     def parts(self) -> Iterator[tuple[int, Piece]]:
-        """Yield what is to be read of each side: from where both begin, as what supersedes a record may come later."""
+        """Yield the pieces of each side, to their ends: a superseding record may come later."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:
@@ -187,12 +188,12 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How many records only one log has and the other once had; the first offset that this does not explain."""
+    """Number of records explained by compaction, and the first offset that is not."""
 
     superseded: int
     first_difference: int | None
     foreign: int | None = None
-    """The first record, by its own number, that has none in the other log."""
+    """First record, by its own offset, without one in the other log."""
 
 
 def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
@@ -200,15 +201,12 @@ def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair
     return tuple(Pair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
 
 
-# Where two logs begin to differ: halves of a range are compared by digest until what is left can be read.
-
-
-_READ: Final = 4096
-"""Ranges this short are read instead of halved."""
+_MIN_HALVED: Final = 4096
+"""Shorter ranges are read instead of halved."""
 
 
 def kept_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
-    """Return the digest of a range from what the log keeps."""
+    """Return the digest of a range from stored digests."""
     return sum(log.digests(partition, offsets), Digest())
 
 
@@ -220,10 +218,10 @@ def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
 def first_difference(
     left: TopicLog, right: TopicLog, partition: int, offsets: OffsetRange, *, is_deep: bool
 ) -> int | None:
-    """Return the first offset whose record only one log has, or whose records differ; `None` where none does."""
+    """Return the first offset whose record is missing or differs, by bisection of digests; `None` if none."""
     digest = read_digest if is_deep else kept_digest
     start, stop = offsets.start, offsets.stop
-    while stop - start > _READ:
+    while stop - start > _MIN_HALVED:
         middle = (start + stop) // 2
         half = OffsetRange(start, middle)
         if digest(left, partition, half) == digest(right, partition, half):
@@ -238,14 +236,14 @@ def first_difference(
 
 
 class HashedRecord(NamedTuple):
-    """A record by its offset and the hash of all of it."""
+    """A record's offset and hash."""
 
     offset: int
     hash: bytes
 
 
 def hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
-    """Yield what is readable in a range, in order."""
+    """Yield the records of a range as hashes, in order."""
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
             yield HashedRecord(offset, bytes(row))

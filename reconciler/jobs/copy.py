@@ -1,10 +1,8 @@
-"""Copy logs: to the end of others as they are, or into another topic of the same platform.
+"""Copy logs: append to copies of them, or move them into another topic of the platform.
 
-The driver plans ranges, tasks stage them under fresh names, the driver publishes each round by compare-and-swap. A
-job keeps nothing of its own: what is left to do is source minus sink, computed anew, so one that was killed is simply
-started again, two at once only waste work, and nothing is ever published twice.
-
-Many flows are copied side by side, in the same rounds; what fails for one does not stop the others.
+The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap. Jobs
+have no state: what is missing is computed from source and sink. A killed job is started again, two parallel jobs only
+waste work, and nothing is published twice. Flows share rounds; an error ends only its own flow.
 """
 
 from __future__ import annotations
@@ -25,40 +23,38 @@ from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import Copied, OffsetRange, RekeySink, Staged, StagedSink, TopicLog, TransactionalSink
 from reconciler.runtime.threads import side_by_side
 
-# A flow whose sink commits by itself, while a job copies it: one task a partition, records under offsets of their own.
-#
-# What a task committed stays whatever becomes of the task, the round or the driver; the sink says how far it is. A pass
-# takes the next piece of every partition, so that all of them go on side by side and each round ends in due time.
+# A sink that commits by itself has one task a partition, and reports its own position: commits survive any crash. A
+# pass takes the next piece of every partition, so that they advance together and rounds end in time.
 
 
-_SHARES: Final = 6
-"""Into how many pieces at most the budget of a round is cut for partitions side by side."""
+_MAX_SHARES: Final = 6
+"""Maximum number of pieces that share the budget of a round."""
 
 
 class Committing(Following):
     """A flow into a `TransactionalSink`."""
 
-    _left: LostRaceError | None = None
-    _lost: frozenset[int] = frozenset()
+    _lost_race: LostRaceError | None = None
+    _skipped: frozenset[int] = frozenset()
 
     @property
     def ends(self) -> tuple[TopicLog, TransactionalSink]:
-        """What tasks read from, and where they write: the sink that knows how far it is, and of which source."""
+        """The log that tasks read, and the sink with its position and source."""
         return self.flow.source, cast("TransactionalSink", self._sink)
 
     def pieces(self, budget: int) -> list[Piece]:
-        """Return the next piece of every partition, unless nobody wants the copy any more."""
-        # What is asked here is asked after the sink was: tasks see for themselves what was changed since.
+        """Return the next piece of every partition, unless the copy is no longer wanted."""
+        # Asked after the sink was read: tasks detect later changes themselves.
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
-        share = budget // max(1, min(len(self._wanted), _SHARES))
-        pieces = [next_piece(self._pieces(partition, offsets), share) for partition, offsets in self._wanted.items()]
+        share = budget // max(1, min(len(self._missing), _MAX_SHARES))
+        pieces = [next_piece(self._pieces(partition, offsets), share) for partition, offsets in self._missing.items()]
         self._expect(pieces)
         return pieces
 
     def publish(self, staged: Sequence[Any]) -> None:
-        """Count what tasks have committed."""
+        """Count what tasks committed."""
         ends: dict[int, OffsetRange] = {}
         for one in staged:
             had = self._gained.get(one.partition, Gained())
@@ -70,41 +66,41 @@ class Committing(Following):
                 offsets=had.offsets + max(0, one.through - had.end),
                 end=max(had.end, one.through),
             )
-        self._tell(ends)
+        self._report_progress(ends)
 
     def leave(self, partition: int, error: LostRaceError) -> None:
-        """Leave a partition to who copies it now, until somebody asks anew."""
-        self._lost |= {partition}
-        self._left = self._left or error
+        """Skip a partition that another process is copying until the next round."""
+        self._skipped |= {partition}
+        self._lost_race = self._lost_race or error
 
     def end_pass(self) -> None:
-        """Look what is missing still; where others copied, too."""
-        self._check_fruitful()
-        reached = self._look_at_both()
-        self._lacks(reached)
-        self._wanted = {number: offsets for number, offsets in self._wanted.items() if number not in self._lost}
+        """Recompute what is missing, counting what other processes have copied."""
+        self._check_progress()
+        reached = self._read_both_ends()
+        self._set_missing(reached)
+        self._missing = {number: offsets for number, offsets in self._missing.items() if number not in self._skipped}
 
     def end(self) -> None:
-        """Say that all is there that was to be; what was left to others may be, too.
+        """Mark the sink complete; other processes may have copied the skipped partitions.
 
         Raises:
-            LostRaceError: Others copy partitions that are not there yet.
+            LostRaceError: Others have not finished those yet.
         """
-        if self._left is not None and self.error is None and not self._is_halted:
-            self._lacks(self._look_at_both())
-            if self._wanted:
-                raise self._left
+        if self._lost_race is not None and self.error is None and not self._is_halted:
+            self._set_missing(self._read_both_ends())
+            if self._missing:
+                raise self._lost_race
         super().end()
 
     @property
     def _has_all(self) -> bool:
-        return not self._wanted
+        return not self._missing
 
 
-def committed(
+def copy_committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, Copied | LostRaceError]]:
-    """Do pieces of one flow, wherever it runs; a partition that another process took leaves the others alone."""
+    """Copy pieces of a flow; a partition taken by another process does not affect the others."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):
@@ -118,7 +114,7 @@ _WORDS: Final = "reconciler: mirror"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one flow: what it got, and why it did not get all where there is an error."""
+    """Result of a flow, and the error if it is incomplete."""
 
     copy: Copy
     error: ReconcilerError | None = None
@@ -133,14 +129,14 @@ def mirror(
     is_wanted: Callable[[], bool] = always,
     progress: Report = unseen,
 ) -> Copy:
-    """Copy what `sink` lacks of `source`, up to its end as it is now, and mark the first copy as complete.
+    """Copy what `sink` lacks of `source` up to its current end, and mark the first copy complete.
 
-    `until` are offsets beyond which nothing is copied; then no first copy is complete. `is_wanted` is asked before
-    each publishing; a copy that is not wanted any more ends there, and says that it is not whole.
+    With the limits `until`, the copy is not marked. `is_wanted` is asked before each publish; an unwanted copy ends
+    there as not whole.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor does not see one of them.
-        IncompleteError: It was stopped; what is published stays.
+        IncompleteError: It was stopped; published records stay.
         RetryableError: Spark gave up, or another process kept publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
@@ -151,18 +147,18 @@ def mirror(
 
 
 def mirrors(flows: Sequence[Flow], engine: Engine) -> list[Outcome]:
-    """Copy what each sink lacks of its source, as `mirror` does, all side by side; return what came of each."""
-    return _Job([_following(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
+    """Copy many flows in parallel, as `mirror` does, and return their results."""
+    return _Job([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
-def _following(number: int, flow: Flow, clock: Callable[[], float]) -> Following:
+def _start_flow(number: int, flow: Flow, clock: Callable[[], float]) -> Following:
     kind = Committing if isinstance(flow.sink, TransactionalSink) else Following
     return kind(number, flow, clock)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A piece of one of the flows."""
+    """A piece of one flow."""
 
     flow: int
     piece: Piece
@@ -173,37 +169,38 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
-    """What a task staged or committed for one of the flows, or why it could not."""
+class _TaskResult:
+    """Staged or committed records of a flow, or its error."""
 
     flow: int
     staged: Staged | Copied | None
     error: ReconcilerError | None = None
     lost: int | None = None
-    """The partition that somebody else copies now: of this alone the error is."""
+    """The partition, taken by another process, that the error is limited to."""
 
 
 _STALE_S: Final = STALE_REWRITE_MS / 1000
-"""What was staged in a round that took longer, on a machine that slept, is copied again: a sweep deletes after a day
-what nothing names."""
+"""Records staged in a longer round, on a machine that slept, are copied again: a sweep deletes unnamed objects after a
+day.
+"""
 
 
 class _Job:
-    """Passes over what is missing, each in rounds, until nothing is."""
+    """Passes over the missing ranges, in rounds, until none is missing."""
 
     def __init__(self, flows: list[Following], engine: Engine) -> None:
         self._flows, self._engine = flows, engine
         self._tasks = Tasks(engine)
 
     def run(self) -> list[Outcome]:
-        self._each(lambda flow: flow.begin(), self._flows)
+        self._for_each(lambda flow: flow.begin(), self._flows)
         while active := [flow for flow in self._flows if flow.is_open]:
-            self._pass(active)
-        self._each(lambda flow: flow.end(), self._flows)
+            self._run_pass(active)
+        self._for_each(lambda flow: flow.end(), self._flows)
         return [Outcome(flow.copy(), flow.error) for flow in self._flows]
 
-    def _each(self, do: Callable[[Following], object], flows: Iterable[Following]) -> None:
-        """Do something with flows side by side; what it raises ends the flow it is about."""
+    def _for_each(self, do: Callable[[Following], object], flows: Iterable[Following]) -> None:
+        """Call a function for flows in parallel; an error ends its flow."""
 
         def tried(flow: Following) -> None:
             try:
@@ -211,58 +208,57 @@ class _Job:
             except ReconcilerError as error:
                 flow.refuse(error)
 
-        asked = [flow for flow in flows if flow.error is None]
-        if len(asked) == 1:
-            tried(asked[0])
+        open_flows = [flow for flow in flows if flow.error is None]
+        if len(open_flows) == 1:
+            tried(open_flows[0])
         else:
-            for _ in side_by_side(tried, asked, name="flows"):
+            for _ in side_by_side(tried, open_flows, name="flows"):
                 pass
 
-    def _pass(self, active: Sequence[Following]) -> None:
-        """Go over what is missing once."""
-        found: dict[int, list[Piece]] = {}
+    def _run_pass(self, active: Sequence[Following]) -> None:
+        pieces_by_flow: dict[int, list[Piece]] = {}
 
         def cut(flow: Following) -> None:
-            found[flow.number] = flow.pieces(self._tasks.budget.cost)
+            pieces_by_flow[flow.number] = flow.pieces(self._tasks.budget.cost)
 
-        self._each(cut, active)
-        work = [_Work(number, piece) for number in sorted(found) for piece in found[number]]
+        self._for_each(cut, active)
+        work = [_Work(number, piece) for number in sorted(pieces_by_flow) for piece in pieces_by_flow[number]]
         try:
             if work:
-                self._rounds(work)
+                self._run_rounds(work)
         except ReconcilerError as error:
             for flow in active:
                 flow.cut_short(error)
-        self._each(lambda flow: flow.end_pass(), active)
+        self._for_each(lambda flow: flow.end_pass(), active)
 
-    def _rounds(self, work: Sequence[_Work]) -> None:
+    def _run_rounds(self, work: Sequence[_Work]) -> None:
         with self._tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
             for taken in rounds(work, self._tasks.budget):
                 began = self._engine.clock()
-                self._round(taken)
+                self._run_round(taken)
                 self._tasks.budget.learn(taken, self._engine.clock() - began, cores=self._tasks.cores)
 
-    def _round(self, taken: Sequence[_Work]) -> None:
+    def _run_round(self, taken: Sequence[_Work]) -> None:
         if self._engine.is_stopped():
-            raise _stopped()
+            raise _stopped_error()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
-        self._each(lambda flow: flow.look_again(), flows)
+        self._for_each(lambda flow: flow.look_again(), flows)
         began = self._engine.clock()
-        staged = self._staged([one for one in taken if self._flows[one.flow].is_open])
+        staged = self._run_tasks([one for one in taken if self._flows[one.flow].is_open])
         is_stale = self._engine.clock() - began > _STALE_S
         got: dict[int, list[Any]] = {flow.number: [] for flow in flows}
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
-        # What other tasks staged is good even where one failed: it need not be copied again.
+        # Other tasks' staged records are published even if one failed.
         publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, Committing) or not is_stale)]
-        self._each(lambda flow: flow.publish(got[flow.number]), publishing)
+        self._for_each(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
-            self._blame(one)
+            self._assign_error(one)
         for flow in self._flows:
             flow.is_fresh = False
 
-    def _blame(self, one: _Staged) -> None:
+    def _assign_error(self, one: _TaskResult) -> None:
         flow = self._flows[one.flow]
         match one.error:
             case None:
@@ -272,22 +268,22 @@ class _Job:
             case error:
                 flow.refuse(error)
 
-    def _staged(self, work: Sequence[_Work]) -> list[_Staged]:
+    def _run_tasks(self, work: Sequence[_Work]) -> list[_TaskResult]:
         if not work:
             return []
         ends = {one.flow: self._flows[one.flow].ends for one in work}
-        do = partial(_stage, ends, is_shared=self._tasks.is_here)
+        do = partial(_copy_task, ends, is_shared=self._tasks.is_here)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # What was staged before it was stopped is published; the next round says that it was stopped.
+        # Records staged before a stop are published; the next round reports the stop.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged
 
 
-def _stage(
+def _copy_task(
     ends: Mapping[int, tuple[TopicLog, StagedSink | TransactionalSink]], task: Sequence[_Work], *, is_shared: bool
-) -> Iterator[_Staged]:
-    """Do one task, wherever it runs; what fails for one flow leaves the others alone."""
+) -> Iterator[_TaskResult]:
+    """Run a task; an error of one flow does not affect the others."""
     for number, work in groupby(task, key=lambda one: one.flow):
         source, sink = ends[number]
         try:
@@ -296,75 +292,74 @@ def _stage(
                 sink.check_shared()
             pieces = joined(one.piece for one in work)
             if isinstance(sink, TransactionalSink):
-                for partition, done in committed(source, sink, pieces):
+                for partition, done in copy_committed(source, sink, pieces):
                     if isinstance(done, LostRaceError):
-                        yield _Staged(number, None, done, partition)
+                        yield _TaskResult(number, None, done, partition)
                     else:
-                        yield _Staged(number, done)
+                        yield _TaskResult(number, done)
             else:
                 for piece in pieces:
-                    yield _Staged(number, sink.stage_copy(piece.partition, source, piece.offsets))
+                    yield _TaskResult(number, sink.stage_copy(piece.partition, source, piece.offsets))
         except ReconcilerError as error:
-            yield _Staged(number, None, error)
+            yield _TaskResult(number, None, error)
 
 
-def _stopped() -> IncompleteError:
+def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; what is published stays", hint="`apply` continues it.")
 
 
-# Moving: a topic copied into another one of the same platform, exactly once, and compared.
-#
-# `fill` brings the target to the source's end as it is now, while producers go on. For `settle` they are shut out,
-# and it brings the rest.
+# `fill` copies up to the source's current end while producers write; `settle` copies the rest once they are shut out.
 
 
 @dataclass(frozen=True)
 class Moving:
-    """One topic on its way: where from, where to, and how what is there is read back."""
+    """A topic that is copied into another one of its platform."""
 
     name: str
     source: TopicLog
     sink: TransactionalSink | RekeySink
-    """By key where it is a `RekeySink`, else partition by partition."""
+    """A `RekeySink` distributes by key; another sink keeps partitions."""
     copy: TopicLog
     engine: Engine
     progress: Report = unseen
 
 
 def fill(job: Moving) -> Copy:
-    """Copy what is missing up to the source's end as it is now, and compare all there is.
+    """Copy up to the source's current end, and compare everything.
 
     Raises:
         UserError: The copy differs, or another process has written to it.
         RetryableError: Spark gave up, or brokers do not answer.
-        IncompleteError: It was stopped; what is committed stays.
+        IncompleteError: It was stopped; committed records stay.
     """
-    copied = _brought(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
-    _compare(job)
+    copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
+    _compare_copy(job)
     return copied
 
 
 def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
-    """Copy what came since up to `ends`, where no process writes any more, and compare.
+    """Copy the rest up to `ends` once no process writes any more, and compare.
 
     Raises:
         As of `fill`.
     """
-    copied = _brought(job, ends)
-    _compare(job)
+    copied = _copy_until(job, ends)
+    _compare_copy(job)
     return copied
 
 
-def _brought(job: Moving, ends: Mapping[int, int]) -> Copy:
+def _copy_until(job: Moving, ends: Mapping[int, int]) -> Copy:
     if isinstance(job.sink, RekeySink):
         return rekey(job.engine, job.source, job.sink, until=ends, progress=job.progress)
     return mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
 
 
-def _compare(job: Moving) -> None:
+def _compare_copy(job: Moving) -> None:
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
-    wrong = _unlike(job, job.sink) if isinstance(job.sink, RekeySink) else _differing(job, job.sink)
+    wrong = (
+        _digest_difference(job, job.sink) if isinstance(job.sink, RekeySink) else _differing_partitions(job, job.sink)
+    )
     if wrong:
         message = f"{job.name}: the copy differs from it in {wrong}"
         hint = (
@@ -373,20 +368,20 @@ def _compare(job: Moving) -> None:
         raise UserError(message, hint=hint)
 
 
-def _differing(job: Moving, sink: TransactionalSink) -> str:
+def _differing_partitions(job: Moving, sink: TransactionalSink) -> str:
     spans = sink.spans(job.source.bounds())
-    wrong = [each.partition for each in verify_renumbered(job.engine, job.copy, job.source, spans).differing]
+    wrong = [part.partition for part in verify_renumbered(job.engine, job.copy, job.source, spans).differing]
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
 
-def _unlike(job: Moving, sink: RekeySink) -> str:
-    """Compare what is there with what was written: where each record went only its key says."""
+def _digest_difference(job: Moving, sink: RekeySink) -> str:
+    """Compare digests of everything: only the key determines where a record went."""
     whole = {
         number: OffsetRange(bounds.start, bounds.stable)
         for number, bounds in job.copy.bounds().items()
         if bounds.start < bounds.stable
     }
-    found, written = digest_in(job.engine, job.copy, whole), sink.written()
-    if (found.records, found.total) == (written.records, written.total):
+    digest, written = digest_in(job.engine, job.copy, whole), sink.written()
+    if (digest.records, digest.total) == (written.records, written.total):
         return ""
-    return f"its records: {written.records:,} were written, and {found.records:,} are there, or others"
+    return f"its records: {written.records:,} were written, and {digest.records:,} are there, or others"

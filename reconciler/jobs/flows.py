@@ -1,4 +1,4 @@
-"""A log that follows another: what it lacks, cut into ranges and rounds."""
+"""A log that copies another: missing ranges, pieces and rounds."""
 
 from __future__ import annotations
 
@@ -20,23 +20,20 @@ from reconciler.records.log import (
     check_followed,
 )
 
-# What a copy has to move, cut along what is stored, and dealt out to rounds and tasks. Pure.
-
-
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
-"""Neighbouring extents become one piece up to here."""
+"""Neighbouring extents are joined into a piece up to this size."""
 PIECE_COST: Final = 4 * MIB
-"""What a piece costs beside its bytes, in bytes: requests, and a swap of its head."""
+"""Overhead of a piece in bytes: requests, and a swap of its head."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
-"""How long a round should take: what is published in between is what a crash does not lose."""
+"""Target duration of a round; published rounds survive a crash."""
 _TASK_COST: Final = 16 * MIB
-"""Work smaller than this is not worth a task of its own."""
+"""Minimum work for a task of its own."""
 
 
 class Costly(Protocol):
-    """A piece of work that says how much of a round it takes, in bytes."""
+    """Work with a cost in bytes of a round."""
 
     @property
     def cost(self) -> int:
@@ -58,7 +55,7 @@ class Piece:
 
     @property
     def cost(self) -> int:
-        """How much of a round it takes."""
+        """Its share of a round."""
         return self.stored_bytes + PIECE_COST
 
 
@@ -67,10 +64,10 @@ def missing(
 ) -> dict[int, OffsetRange]:
     """Return what a sink lacks of its source, up to the last stable offsets.
 
-    `until` are offsets beyond which nothing is wanted; of a partition that is not among them, nothing at all.
+    `until` limits the offsets; partitions missing in it are skipped.
 
     Raises:
-        UserError: The sink has no such partition, or goes on where its source ends.
+        UserError: The sink lacks a partition, or continues beyond its source.
     """
     ranges: dict[int, OffsetRange] = {}
     for partition, source in sorted(bounds.items()):
@@ -89,7 +86,7 @@ def missing(
 
 
 def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -> Iterator[Piece]:
-    """Yield pieces that cover `offsets` without a gap, each a run of whole extents."""
+    """Yield pieces of whole extents that cover `offsets` without a gap."""
     at = offsets.start
     stop, records, stored = at, 0, 0
     for extent in extents:
@@ -99,15 +96,15 @@ def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last piece reaches the end also where the last offsets hold nothing (aborted, compacted).
+    # The last piece reaches the end although the last offsets may be empty (aborted, compacted).
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
 def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
-    """Return the first of neighbouring pieces of a partition as one, so many bytes at most, always at least one."""
+    """Join the first neighbouring pieces of a partition, at least one, up to `most_bytes`."""
     taken: list[Piece] = []
     for piece in pieces:
-        if taken and sum(each.stored_bytes for each in taken) + piece.stored_bytes > most_bytes:
+        if taken and sum(item.stored_bytes for item in taken) + piece.stored_bytes > most_bytes:
             break
         taken.append(piece)
     (whole,) = joined(taken)
@@ -115,7 +112,7 @@ def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
 
 
 def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
-    """Yield pieces in order, as many at a time as the budget allows at that moment, always at least one."""
+    """Yield rounds of pieces in order within the current budget, at least one piece each."""
     taken: list[C] = []
     cost = 0
     for piece in pieces:
@@ -129,7 +126,7 @@ def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
 
 
 def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
-    """Deal a round's pieces out in order: a few tasks a core, tiny pieces bundled."""
+    """Deal pieces to tasks in order: a few tasks a core, tiny pieces bundled."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
     tasks: list[list[C]] = []
     left = 0.0
@@ -143,7 +140,7 @@ def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
 
 
 def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Yield the same ranges, neighbours of one partition as one."""
+    """Join neighbouring pieces of a partition."""
     held: Piece | None = None
     for piece in pieces:
         if held is None:
@@ -159,14 +156,14 @@ def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 class Budget:
-    """How much a round may cost, in bytes; learns from the rounds before to end each in due time."""
+    """Cost limit of a round in bytes, adjusted to the measured rate."""
 
     def __init__(self, cores: int) -> None:
-        """Begin with less than may be: nothing is known of the stores yet."""
+        """Begin low: the speed of the stores is unknown."""
         self.cost = 768 * MIB * cores
 
     def learn(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
-        """Fit the next round to how long this one took; never more than 1 GiB a core."""
+        """Adjust the next round to the duration of this one, up to 1 GiB a core."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
         self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))
 
@@ -175,28 +172,28 @@ _FRUITLESS_PASSES: Final = 3
 
 
 def always() -> bool:
-    """Go on: nobody pauses or stops what is copied."""
+    """Return true: the copy is never paused or stopped."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What is to be copied where."""
+    """A source, its sink, and limits of the copy."""
 
     source: TopicLog
     sink: StagedSink | TransactionalSink
     only: Collection[int] | None = None
-    """The partitions that are looked at; `None`: all."""
+    """Partitions to copy; `None` for all."""
     until: Mapping[int, int] | None = None
-    """Offsets beyond which nothing is copied, and of what is not among them nothing; `None`: to the source's ends."""
+    """Limits by partition, others are skipped; `None` copies to the source's ends."""
     is_wanted: Callable[[], bool] = always
-    """Asked before each publishing: a mirror that was paused or stopped meanwhile gets nothing more."""
+    """Asked before each publish: a mirror that was paused or stopped gets nothing more."""
     progress: Report = unseen
 
 
 @dataclass(frozen=True, slots=True)
 class Gained:
-    """What one partition got, where it ends now, how many offsets it is behind its source, and where that begins."""
+    """What one partition gained, and its end, lag and source start."""
 
     records: int = 0
     bytes: int = 0
@@ -204,92 +201,90 @@ class Gained:
     end: int = 0
     lag: int = 0
     source_start: int = 0
-    """The first offset that its source has, as last seen."""
+    """First offset of its source, as last read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What one flow got, over all partitions; `offsets` counts those without records too."""
+    """Result of a flow; `offsets` include those without records."""
 
     records: int = 0
     bytes: int = 0
     offsets: int = 0
     seconds: float = 0.0
     partitions: Mapping[int, Gained] = field(default_factory=dict)
-    """Those that were looked at."""
     is_whole: bool = True
-    """Whether it got all that its source had when the job began; not where it is not wanted any more."""
+    """Whether it copied everything the source had at the start; false if it was no longer wanted."""
 
     @property
     def lag(self) -> int:
-        """How many offsets all of them are behind, as last seen."""
+        """Total lag in offsets, as last read."""
         return sum(gained.lag for gained in self.partitions.values())
 
 
 class Following:
-    """A flow while a job copies it. Of one flow nothing runs side by side but its tasks."""
+    """A flow while a job copies it; only its tasks run in parallel."""
 
     def __init__(self, number: int, flow: Flow, clock: Callable[[], float]) -> None:
-        """Look at nothing yet."""
         self.number, self.flow = number, flow
         self.error: ReconcilerError | None = None
         self.is_fresh = False
-        """Whether nothing was copied since both ends were looked at."""
+        """Whether nothing was copied since both ends were read."""
         self._is_halted = False
         self._clock, self._began = clock, clock()
         self._sink = flow.sink
         self._goal: Mapping[int, Bounds] = {}
         self._seen: Mapping[int, Bounds] = {}
-        self._wanted: dict[int, OffsetRange] = {}
+        self._missing: dict[int, OffsetRange] = {}
         self._gained: dict[int, Gained] = {}
         self._total = Copy()
-        self._fruitless = 0
+        self._passes_without_gain = 0
         self._before = 0
 
     @property
     def ends(self) -> tuple[TopicLog, StagedSink | TransactionalSink]:
-        """What tasks read from, and where they write."""
+        """The log that tasks read, and the sink that they write."""
         return self.flow.source, self.flow.sink
 
     @property
     def is_open(self) -> bool:
-        """Whether there may be more to do for it."""
-        return self.error is None and not self._is_halted and bool(self._wanted)
+        """Whether more may have to be copied."""
+        return self.error is None and not self._is_halted and bool(self._missing)
 
     def refuse(self, error: ReconcilerError) -> None:
-        """Take note of what ended it; the first counts."""
+        """Record the error that ended the flow; the first counts."""
         self.error = self.error or error
 
     def cut_short(self, error: ReconcilerError) -> None:
-        """Take note of what ended the whole job, unless it has all already."""
+        """Record the error that ended the job, unless the flow is complete."""
         if not self._has_all:
             self.refuse(error)
 
     def begin(self) -> None:
-        """Look how far both are: what the source has now is what is copied.
+        """Read both ends: the current end of the source is the goal.
 
         Raises:
             UserError: The sink is no copy of the source.
         """
-        reached = self._look_at_both()
+        reached = self._read_both_ends()
         self._goal = self._seen
-        self._lacks(reached)
+        self._set_missing(reached)
 
     def pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - where tasks commit, it bounds what is taken
-        """Return what is missing, cut along what is stored; `budget` is what a round may cost."""
-        pieces = [piece for partition, offsets in self._wanted.items() for piece in self._pieces(partition, offsets)]
+        """Return missing ranges as pieces; `budget` is the cost of a round."""
+        pieces = [piece for partition, offsets in self._missing.items() for piece in self._pieces(partition, offsets)]
         self._expect(pieces)
         return pieces
 
     def _expect(self, pieces: Sequence[Piece]) -> None:
-        """Take note of what is about to be copied."""
+        """Report the planned totals."""
         records, stored = sum(piece.records for piece in pieces), sum(piece.stored_bytes for piece in pieces)
         done = self.copy()
         self._before, self._total = done.offsets, Copy(done.records + records, done.bytes + stored)
-        self._tell({})
+        self._report_progress({})
 
     def publish(self, staged: Sequence[Any]) -> None:
-        """Make readable what tasks staged, unless nobody wants it any more."""
+        """Publish what tasks staged, unless the copy is no longer wanted."""
         if not self.flow.is_wanted():
             self._is_halted = True
             return
@@ -304,41 +299,41 @@ class Following:
                     offsets=had.offsets + one.at.length,
                     end=max(had.end, one.at.stop),
                 )
-        self._tell(gained)
+        self._report_progress(gained)
 
     def end_pass(self) -> None:
-        """Look whether all of it was published, and what is missing still where it was not.
+        """Check whether everything was published, and recompute what is missing.
 
         Raises:
-            RetryableError: Somebody else kept publishing.
+            RetryableError: Another process kept publishing.
         """
         if self._has_all:
-            self._wanted = {}
+            self._missing = {}
             return
-        self._check_fruitful()
-        self._lacks(self._look_at_both())
+        self._check_progress()
+        self._set_missing(self._read_both_ends())
 
-    def _check_fruitful(self) -> None:
+    def _check_progress(self) -> None:
         done = self.copy().offsets
-        self._fruitless = self._fruitless + 1 if done == self._before else 0
-        if self._fruitless == _FRUITLESS_PASSES:
+        self._passes_without_gain = self._passes_without_gain + 1 if done == self._before else 0
+        if self._passes_without_gain == _FRUITLESS_PASSES:
             hint = "See whether another `apply` or `run` copies it, then run the same command again."
             raise RetryableError(
                 "another writer kept advancing this mirror; nothing was published after several passes", hint=hint
             )
 
     def look_again(self) -> None:
-        """See the source as it is before a round: what is staged from now on is published as that."""
+        """Read the source before a round, which is published against it."""
         if not self.is_fresh:
-            self._look()
+            self._read_source()
 
     def end(self) -> None:
-        """Say that all is there that was to be."""
+        """Mark the sink complete if everything was copied."""
         if self.error is None and not self._is_halted and self.flow.until is None:
             self.flow.sink.complete()
 
     def copy(self) -> Copy:
-        """Return what it got so far."""
+        """Return the result so far."""
         nowhere = Bounds(0, 0, 0, 0)
         partitions = {
             partition: replace(gained, lag=max(0, seen.end - gained.end), source_start=seen.start)
@@ -356,32 +351,32 @@ class Following:
 
     @property
     def _has_all(self) -> bool:
-        wanted = sum(offsets.length for offsets in self._wanted.values())
+        wanted = sum(offsets.length for offsets in self._missing.values())
         return sum(gained.offsets for gained in self._gained.values()) - self._before == wanted
 
-    def _look(self) -> None:
+    def _read_source(self) -> None:
         source = self.flow.source
         self.is_fresh = True
         self._seen = source.bounds(self.flow.only)
         self._sink = self.flow.sink.following(SourceSeen(source.topic_id, self._seen))
 
-    def _look_at_both(self) -> Mapping[int, SinkPosition]:
-        """Return where the sink ends: seen before its source is, which cannot seem to end below it then."""
+    def _read_both_ends(self) -> Mapping[int, SinkPosition]:
+        """Return where the sink ends; it is read before its source, so it cannot appear to be ahead."""
         reached = self.flow.sink.reached(self.flow.only)
-        self._look()
+        self._read_source()
         seen = SourceSeen(self.flow.source.topic_id, self._seen)
         for partition, one in reached.items():
             check_followed("the mirror", partition, one, seen)
         return reached
 
-    def _lacks(self, reached: Mapping[int, SinkPosition]) -> None:
+    def _set_missing(self, reached: Mapping[int, SinkPosition]) -> None:
         ends = {partition: one.end for partition, one in reached.items()}
         until = self.flow.until
         goal = {
             partition: bounds.stable if until is None else min(bounds.stable, until.get(partition, 0))
             for partition, bounds in self._goal.items()
         }
-        self._wanted = missing(
+        self._missing = missing(
             {partition: self._seen.get(partition, self._goal[partition]) for partition in goal}, ends, goal
         )
         for partition in goal:
@@ -391,7 +386,7 @@ class Following:
     def _pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
         return pieces_of(partition, offsets, self.flow.source.extents(partition, offsets))
 
-    def _tell(self, gained: Mapping[int, OffsetRange]) -> None:
+    def _report_progress(self, gained: Mapping[int, OffsetRange]) -> None:
         if self.flow.progress is unseen:
             return
         done = self.copy()
@@ -409,5 +404,5 @@ class Following:
         )
 
     def _has_all_of(self, partition: int) -> bool:
-        wanted, gained = self._wanted.get(partition), self._gained.get(partition)
+        wanted, gained = self._missing.get(partition), self._gained.get(partition)
         return wanted is None or (gained is not None and gained.end >= wanted.stop)

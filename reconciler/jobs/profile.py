@@ -1,7 +1,6 @@
-"""Profile a topic: a chain of DataFrame steps over its records, of which only small results come to the driver.
+"""Profile a topic by DataFrame steps with small results.
 
-The records are read once. What the steps need of them (numbers, times, keys and sizes, no values) stays with the
-executors, in memory and on their disks, until the profile is made.
+Records are read once; offsets, times, keys and sizes are cached on the executors, values are not.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 
 TOP_KEYS: Final = 10
 SLOTS: Final = 48
-"""Into how many parts at most the time of a topic is cut."""
+"""Maximum number of time slots."""
 _SECOND_MS: Final = 1000
 
 
 def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
-    """Return what a topic holds; records from before a time are counted apart.
+    """Return the profile of a topic; records older than a time are counted separately.
 
-    `start` starts Spark, or returns it where it runs; it is not called where there is nothing to read.
+    `start` starts Spark or returns the running one; it is not called for an empty topic.
 
     Raises:
         UserError: The log is gone.
@@ -50,27 +49,27 @@ def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: 
     """
     bounds = log.bounds()
     numbers = sorted(bounds)
-    if all(each.start >= each.stable for each in bounds.values()):
+    if all(partition_bounds.start >= partition_bounds.stable for partition_bounds in bounds.values()):
         return Profile(tuple(map(PartitionProfile, numbers)))
     session = start()
     register(session, lambda _options: log)
     try:
         with described(session, "reconciler: profile"):
-            # What retention removes meanwhile is no part of the topic any more.
+            # Records removed by retention are no part of the topic.
             records = sized(session.read.format(NAME).option("failOnDataLoss", "false").load()).persist()
             try:
-                return _profiled(records, numbers, old_before_ms)
+                return _make_profile(records, numbers, old_before_ms)
             finally:
                 records.unpersist()
     except Exception as trouble:
         raise failed("reading the topic", trouble) from trouble
 
 
-def _profiled(records: DataFrame, numbers: Sequence[int], old_before_ms: int) -> Profile:
-    counts = {row.partition: _counts(row) for row in counted(records, old_before_ms).collect()}
+def _make_profile(records: DataFrame, numbers: Sequence[int], old_before_ms: int) -> Profile:
+    counts = {row.partition: _counts_of(row) for row in counted(records, old_before_ms).collect()}
     whole = counts.get(None, Counts())
     by_key = keyed(records)
-    keys = {row.partition: _keys(row) for row in superseded(by_key).collect()}
+    keys = {row.partition: _key_counts_of(row) for row in superseded(by_key).collect()}
     gaps = {row.partition: Gap(row.gap.start_ms, row.gap.end_ms) for row in longest_gaps(records).collect()}
     partitions = tuple(
         PartitionProfile(number, counts.get(number, Counts()), keys.get(number, KeyCounts()), gaps.get(number))
@@ -88,17 +87,14 @@ def _profiled(records: DataFrame, numbers: Sequence[int], old_before_ms: int) ->
     )
 
 
-# The steps, each a function from a frame to a frame.
-
-
 def sized(records: DataFrame) -> DataFrame:
-    """Return of each record partition, offset, time, key and size, and whether its value is null."""
+    """Return partition, offset, time, key and size of each record, and whether its value is null."""
     in_headers = fn.aggregate(
         "headers",
         fn.lit(0).cast("bigint"),
-        lambda total, header: total + _length(header["key"]) + _length(header["value"]),
+        lambda total, header: total + _length_of(header["key"]) + _length_of(header["value"]),
     )
-    size = _length(fn.col("key")) + _length(fn.col("value")) + fn.coalesce(in_headers, fn.lit(0))
+    size = _length_of(fn.col("key")) + _length_of(fn.col("value")) + fn.coalesce(in_headers, fn.lit(0))
     return records.select(
         "partition",
         "offset",
@@ -109,12 +105,12 @@ def sized(records: DataFrame) -> DataFrame:
     )
 
 
-def _length(column: Column) -> Column:
+def _length_of(column: Column) -> Column:
     return fn.coalesce(fn.octet_length(column), fn.lit(0)).cast("bigint")
 
 
 def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
-    """Return counts, ends, nulls and sizes of each partition, and of all of them in a row without a number."""
+    """Return counts, ends, nulls and sizes of each partition, and of all in a row without a partition."""
     has_time = fn.col("timestamp_ms") >= 0
     is_old = has_time & (fn.col("timestamp_ms") < old_before_ms)
     is_tombstone = fn.col("is_null") & fn.col("key").isNotNull()
@@ -137,7 +133,7 @@ def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
 
 
 def keyed(records: DataFrame) -> DataFrame:
-    """Return each key of each partition with its records, and the size of the newest of them."""
+    """Return each key of each partition with its records, and the size of its newest record."""
     with_key = records.where(fn.col("key").isNotNull())
     return with_key.groupBy("partition", "key").agg(
         fn.count("*").alias("records"),
@@ -147,7 +143,7 @@ def keyed(records: DataFrame) -> DataFrame:
 
 
 def superseded(keys: DataFrame) -> DataFrame:
-    """Return for each partition how many keys it has, and what is older than the newest record of its key."""
+    """Return for each partition its keys, and the records older than the newest one of their key."""
     return keys.groupBy("partition").agg(
         fn.count("*").alias("keys"),
         fn.sum(fn.col("records") - 1).alias("superseded_records"),
@@ -156,19 +152,19 @@ def superseded(keys: DataFrame) -> DataFrame:
 
 
 def across_partitions(keys: DataFrame) -> DataFrame:
-    """Return each key of the topic, and in how many partitions it lies."""
+    """Return each key of the topic with its number of partitions."""
     return keys.groupBy("key").agg(
         fn.sum("records").alias("records"), fn.sum("bytes").alias("bytes"), fn.count("*").alias("partitions")
     )
 
 
 def spread_of(topic_keys: DataFrame) -> DataFrame:
-    """Return in one row how many keys there are, and how many lie in several partitions."""
+    """Return in one row the number of keys, and of keys in several partitions."""
     return topic_keys.agg(fn.count("*").alias("keys"), fn.count_if(fn.col("partitions") > 1).alias("scattered"))
 
 
 def largest(topic_keys: DataFrame) -> DataFrame:
-    """Return the keys with the most records, long ones cut."""
+    """Return the keys with the most records; long keys are cut."""
     most = topic_keys.orderBy(fn.desc("records"), fn.desc("bytes"), "key").limit(TOP_KEYS)
     return most.select(
         fn.substring("key", 1, KEY_PREFIX).alias("prefix"),
@@ -180,9 +176,9 @@ def largest(topic_keys: DataFrame) -> DataFrame:
 
 
 def longest_gaps(records: DataFrame) -> DataFrame:
-    """Return the longest time between records of each partition, where that is a second or more.
+    """Return the longest time between records of each partition, if at least a second.
 
-    Only the first and the last record of every second are compared: no gap of a second lies within one.
+    Compares the first and last record of every second: no gap of a second is within one.
     """
     timed = records.where(fn.col("timestamp_ms") >= 0)
     second = fn.col("timestamp_ms") - fn.col("timestamp_ms") % _SECOND_MS
@@ -198,31 +194,28 @@ def longest_gaps(records: DataFrame) -> DataFrame:
 
 
 def over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFrame:
-    """Return how many records lie in each stretch of time, numbered from 0; empty ones are left out."""
+    """Return the number of records in each time slot, numbered from 0, without empty ones."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     slot = fn.expr(f"(timestamp_ms - {start_ms}) div {width_ms}")
     return timed.groupBy(slot.alias("slot")).agg(fn.count("*").alias("records"))
 
 
-# Rows of small results as our own types.
-
-
-def _counts(row: Any) -> Counts:
+def _counts_of(row: Any) -> Counts:
     values: Mapping[str, Any] = row.asDict()
-    known = {each.name: values[each.name] for each in fields(Counts) if values.get(each.name) is not None}
+    known = {column.name: values[column.name] for column in fields(Counts) if values.get(column.name) is not None}
     median, p99 = row.percentiles or (0, 0)
     return Counts(**known, sizes=Sizes(row.smallest, median, p99, row.largest) if row.records else None)
 
 
-def _keys(row: Any) -> KeyCounts:
+def _key_counts_of(row: Any) -> KeyCounts:
     return KeyCounts(row.keys, row.superseded_records, row.superseded_bytes)
 
 
 def timeline_of(records: DataFrame, whole: Counts) -> Timeline | None:
-    """Return how many records lie in each stretch of the time between the first and the last of them."""
+    """Return the number of records in each slot between the first and last time."""
     if whole.first_ms is None or whole.last_ms is None:
         return None
     width_ms = (whole.last_ms - whole.first_ms) // SLOTS + 1
-    found = {row.slot: row.records for row in over_time(records, whole.first_ms, width_ms).collect()}
+    records_by_slot = {row.slot: row.records for row in over_time(records, whole.first_ms, width_ms).collect()}
     slots = (whole.last_ms - whole.first_ms) // width_ms + 1
-    return Timeline(whole.first_ms, width_ms, tuple(found.get(slot, 0) for slot in range(slots)))
+    return Timeline(whole.first_ms, width_ms, tuple(records_by_slot.get(slot, 0) for slot in range(slots)))

@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 _PACKAGE: Final = Path(__file__).parents[1]
 
 
-# Is there a Java that can run Spark? Asked before Spark is started, because Spark's own answer is a page long.
-
-
 OLDEST: Final = 17
-_PATIENCE_S: Final = 60
+_JAVA_TIMEOUT_S: Final = 60
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _INSTALLERS: Final = (
     ("apt-get", f"sudo apt-get install openjdk-{OLDEST}-jre-headless"),
@@ -46,10 +43,10 @@ _INSTALLERS: Final = (
 
 
 def check_java(environ: Mapping[str, str]) -> None:
-    """Return if Spark would find a Java it can run on, as `JAVA_HOME` or on the `PATH`.
+    """Check that Spark finds a suitable Java in `JAVA_HOME` or on the `PATH`; Spark's own error is a page long.
 
     Raises:
-        UserError: There is none, or it is too old; the hint names the command that installs one.
+        UserError: There is none, or it is too old; the hint has the command that installs one.
     """
     path = environ.get("PATH", "")
     home = environ.get("JAVA_HOME")
@@ -57,28 +54,28 @@ def check_java(environ: Mapping[str, str]) -> None:
     if java is None or shutil.which(java) is None:
         where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is no java on the PATH"
         raise MissingSparkError(
-            f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {where}", hint=_advice(path)
+            f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {where}", hint=_install_hint(path)
         )
-    version = _version(java, environ)
+    version = _java_version(java, environ)
     if version is None:
-        raise MissingSparkError(f"{java} does not run: it does not say its version", hint=_advice(path))
+        raise MissingSparkError(f"{java} does not run: it does not say its version", hint=_install_hint(path))
     if version < OLDEST:
         message = f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {java} is Java {version}"
-        raise MissingSparkError(message, hint=_advice(path))
+        raise MissingSparkError(message, hint=_install_hint(path))
 
 
-def _version(java: str, environ: Mapping[str, str]) -> int | None:
+def _java_version(java: str, environ: Mapping[str, str]) -> int | None:
     try:
-        said = subprocess.run(  # noqa: S603 - the program Spark itself would start
-            [java, "-version"], env=dict(environ), capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        result = subprocess.run(  # noqa: S603 - the program Spark itself would start
+            [java, "-version"], env=dict(environ), capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(said.stderr + said.stdout)
-    return int(found[1]) if found else None
+    match = _VERSION.search(result.stderr + result.stdout)
+    return int(match[1]) if match else None
 
 
-def _advice(path: str) -> str:
+def _install_hint(path: str) -> str:
     for program, command in _INSTALLERS:
         if shutil.which(program, path=path):
             return f"Install it: {command}; or set JAVA_HOME to one."
@@ -86,21 +83,18 @@ def _advice(path: str) -> str:
     return f"Install it: {place}; or set JAVA_HOME to one."
 
 
-# Spark on the other side of Spark Connect: no Java here.
-
-
-_CONNECT_PATIENCE_S: Final = 10
+_CONNECT_TIMEOUT_S: Final = 10
 
 
 def check_answers(url: str) -> None:
-    """Return if somebody listens where the server should be: Spark's own client would try for minutes.
+    """Check that a server answers: Spark's own client would try for minutes.
 
     Raises:
-        UserError: Nobody does, or the client's libraries are missing.
+        UserError: None does, or the client's libraries are missing.
     """
     host, port = connect_address(url)
     try:
-        socket.create_connection((host, port), timeout=_CONNECT_PATIENCE_S).close()
+        socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         hint = "Start it, or correct spec.spark.remote in reconciler.yaml."
         raise UserError(f"no Spark Connect server answers at {url}: {error.strerror or error}", hint=hint) from error
@@ -112,10 +106,10 @@ def check_answers(url: str) -> None:
 
 
 def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
-    """Return a session of the server that has answered something.
+    """Return a session of a server after a first answer.
 
     Raises:
-        UserError: It refuses.
+        UserError: The server refuses.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and an extra: only jobs need it
 
@@ -135,21 +129,18 @@ def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# How this package reaches executors that run elsewhere: zipped, as `--py-files` would bring it.
-
-
 def ship(session: SparkSession, folder: Path) -> None:
-    """Send the package as it runs here; what it depends on (pyarrow, numpy, xxhash …) must be installed there.
+    """Send this package to executors; its dependencies (pyarrow, numpy, xxhash …) must be installed there.
 
-    The file in `folder` must stay as long as the session: executors fetch it when they start.
+    The file in `folder` must exist as long as the session: executors fetch it when they start.
     """
     session.addArtifacts(str(packed(folder)), pyfile=True)
 
 
 def packed(folder: Path, source: Path = _PACKAGE) -> Path:
-    """Write the package's sources into a zip file that Python can import from, and return where it is."""
+    """Write the package's sources into an importable zip file, and return its path."""
     target = folder / "reconciler.zip"
-    # Files of some installations are of 1970, as those of Nix: a zip file begins with 1980.
+    # Some installations, as of Nix, date files to 1970; zip files begin with 1980.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -165,43 +156,43 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Records stay in Python, so the JVM has nothing to optimise: measured, it starts and answers a quarter sooner.
+    # Records stay in Python, so the JVM needs no optimization: measured, it starts and answers a quarter faster.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
 
 
 class RunningSpark:
-    """A Spark session that this process started, and the JVM behind it."""
+    """A Spark session started by this process, and its JVM."""
 
-    def __init__(self, session: SparkSession, gateway: Any | None, kept: ExitStack) -> None:
+    def __init__(self, session: SparkSession, gateway: Any | None, resources: ExitStack) -> None:
         self.session = session
         self._gateway = gateway
-        self._kept = kept
+        self._resources = resources
 
     def cancel(self) -> None:
-        """Stop what runs and what would be started after it; may be called from any thread."""
+        """Cancel running and future stages; thread-safe."""
         if self._gateway is None:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # Python's own call would miss a stage that is about to be submitted.
+            # Python's own call would miss a stage about to be submitted.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property
     def has_executors(self) -> bool:
-        """Tell whether any process beside the driver runs tasks now; a Connect server and `local` always have one."""
+        """Whether executors besides the driver run now; always true for Connect and `local`."""
         if self._gateway is None:
             return True
         context: Any = self.session.sparkContext
         if context.master.startswith("local"):
             return True
         known = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - Python is told of no executors
-        return bool(known.size() > 1)  # The driver is one of them.
+        return bool(known.size() > 1)  # includes the driver
 
     def stop(self) -> None:
-        """End the session, and the JVM with it."""
-        with self._kept:
+        """End the session and its JVM."""
+        with self._resources:
             self.session.stop()
 
     def __enter__(self) -> Self:
@@ -214,28 +205,28 @@ class RunningSpark:
 
 
 def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes] | None = None) -> RunningSpark:
-    """Start Spark as the workspace says, and return when it takes work.
+    """Start Spark as the workspace configures it.
 
-    `log`: where Spark's own words go; by default they are kept aside and quoted when it does not start.
+    `log`: destination of Spark's output; by default it is only quoted if Spark does not start.
 
     Raises:
         UserError: Java, PySpark or the Connect server are missing, or Spark refuses its settings.
     """
     check_ready(spark, environ=environ)
-    with ExitStack() as kept:
+    with ExitStack() as resources:
         if spark.remote is not None:
             session, gateway = connect(spark.remote, spark.conf), None
         else:
-            with _interrupts_kept():
-                session, gateway = _launch(spark, log, kept)
-            session.sparkContext.pythonExec = _python(spark, environ)
+            with _keep_interrupts():
+                session, gateway = _launch(spark, log, resources)
+            session.sparkContext.pythonExec = _python_of(spark, environ)
         if not _is_local(spark):
-            ship(session, Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
-        return RunningSpark(session, gateway, kept.pop_all())
+            ship(session, Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
+        return RunningSpark(session, gateway, resources.pop_all())
 
 
 def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
-    """Return if Spark could be started here; starts nothing.
+    """Check that Spark could be started here, without starting it.
 
     Raises:
         UserError: Java, PySpark or the Connect server are missing.
@@ -251,37 +242,37 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
         check_answers(spark.remote)
 
 
-def _launch(spark: SparkSpec, log: IO[bytes] | None, kept: ExitStack) -> tuple[SparkSession, Any]:
+def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tuple[SparkSession, Any]:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see above
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     settings = {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {}), "spark.master": spark.master}
     settings.update({name: as_text(value) for name, value in spark.conf.items()})
-    aside = kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it lives as long as the JVM writes to it
+    aside = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it lives as long as the JVM writes to it
     words = {"stdout": log or aside, "stderr": log or aside}
     try:
         conf = SparkConf().setAll(list(settings.items()))
         gateway: Any = launch_gateway(conf, words)  # type: ignore[no-untyped-call]  # PySpark's own
-        kept.callback(_end, gateway)
+        resources.callback(_stop_jvm, gateway)
         return SparkSession(SparkContext(conf=conf, gateway=gateway)), gateway
     except Exception as error:
         aside.seek(0)
-        said = aside.read(1 << 16).decode(errors="replace")
-        raise refused(f"Spark does not start with master {spark.master}", error, said=said) from error
+        output = aside.read(1 << 16).decode(errors="replace")
+        raise refused(f"Spark does not start with master {spark.master}", error, output=output) from error
 
 
 def _is_local(spark: SparkSpec) -> bool:
     return spark.remote is None and spark.master.startswith("local")
 
 
-def _python(spark: SparkSpec, environ: Mapping[str, str]) -> str:
-    """Return the interpreter of the tasks: this one, unless somebody says which."""
+def _python_of(spark: SparkSpec, environ: Mapping[str, str]) -> str:
+    """Return the tasks' interpreter: this one, unless configured."""
     return str(spark.conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable)
 
 
-def _end(gateway: Any) -> None:
-    """Let the JVM go: it ends when its standard input does."""
+def _stop_jvm(gateway: Any) -> None:
+    """End the JVM by closing its standard input."""
     from pyspark import SparkContext  # noqa: PLC0415 - see above
 
     gateway.shutdown()
@@ -295,13 +286,13 @@ def _end(gateway: Any) -> None:
 
 
 @contextmanager
-def _interrupts_kept() -> Iterator[None]:
-    """Undo what Spark does to Ctrl-C: who started us decides what an interrupt means."""
+def _keep_interrupts() -> Iterator[None]:
+    """Restore the handler of Ctrl-C that Spark replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, kept)
+        signal.signal(signal.SIGINT, handler)

@@ -1,6 +1,6 @@
-"""The data source `topic-log`: topics read and written as DataFrames and as streams.
+"""The data source `topic-log`: topics as DataFrames and streams.
 
-What names the log (`cluster`, `topic`) is up to who registered the source.
+The options that name a log (`cluster`, `topic`) are defined by the process that registers the source.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ OPTIONS_TEXT: Final = (
     f"{', '.join(_READ)}; of batch reads also {', '.join(_BATCH_ONLY)}; of streams also {', '.join(_STREAM_ONLY)}"
 )
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
-"""Spark hands a stream's own settings on, too."""
+"""Includes the stream settings that Spark passes on."""
 
 
 def _cannot_write(_options: Mapping[str, str]) -> NoReturn:
@@ -84,11 +84,11 @@ def register(
     open_log: Callable[[Mapping[str, str]], TopicLog],
     open_appends: Callable[[Mapping[str, str]], AppendSink] = _cannot_write,
 ) -> None:
-    """Make `topic-log` known to a session. `open_log` gets a read's options and is pickled, with all it holds.
+    """Register `topic-log` in a session. `open_log` gets a read's options and is pickled with all that it holds.
 
-    It runs on the driver and the log it returns is pickled to the executors: what it resolves (secrets, connections)
-    never appears in options, columns or Spark's configuration. Names of options are in lower case, as Spark has them.
-    `open_appends` does the same for a write.
+    It runs on the driver, and its log is pickled to executors: secrets and connections never appear in options, columns
+    or Spark's configuration. Option names are in lower case, as Spark has them. `open_appends` does the same for
+    writes.
     """
 
     class TopicLogSource(_TopicLogSource):
@@ -99,7 +99,7 @@ def register(
 
 
 class _TopicLogSource(DataSource):
-    """Opens what options name; both openers are bound by `register`."""
+    """Opens logs by options; `register` binds both openers."""
 
     opener: Callable[[Mapping[str, str]], TopicLog]
     append_opener: Callable[[Mapping[str, str]], AppendSink]
@@ -118,11 +118,11 @@ class _TopicLogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         try:
-            return self._stream(schema)
+            return self._open_stream(schema)
         except Exception as error:  # noqa: BLE001 - an opener is the user's own
             return _RefusedStream(error)
 
-    def _stream(self, schema: StructType) -> DataSourceStreamReader:
+    def _open_stream(self, schema: StructType) -> DataSourceStreamReader:
         options, topics = self._read_options(schema, _BATCH_ONLY, "batch reads")
         if len(topics) > 1:
             message = f"a stream of {NAME} reads one topic, not {len(topics)}"
@@ -130,12 +130,12 @@ class _TopicLogSource(DataSource):
         return _TopicLogStream(self._rows(topics[0], options, schema), topics[0], options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
-        return BatchWriter(self._target(schema, overwrites=overwrite)[0])
+        return BatchWriter(self._available_now(schema, overwrites=overwrite)[0])
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
-        return StreamWriter(*self._target(schema, overwrites=overwrite))
+        return StreamWriter(*self._available_now(schema, overwrites=overwrite))
 
-    def _target(self, schema: StructType, *, overwrites: bool) -> tuple[AppendSink, str]:
+    def _available_now(self, schema: StructType, *, overwrites: bool) -> tuple[AppendSink, str]:
         if overwrites:
             message = f"{NAME} only appends: a topic cannot be overwritten"
             raise UserError(message, hint='Use mode("append"), or outputMode("append").')
@@ -146,7 +146,7 @@ class _TopicLogSource(DataSource):
     def _read_options(
         self, schema: StructType, others: Sequence[str], where: str
     ) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the options of a read, and the topics that they name."""
+        """Return the options of a read, and its topics."""
         for name in others:
             if name in self.options:
                 raise UserError(f"option {name} of {NAME} is for {where} only", hint="Leave it out.")
@@ -155,24 +155,24 @@ class _TopicLogSource(DataSource):
         return options, topics_of(options)
 
     def _rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
-        """Open one topic, as if it was the only one that is named."""
-        named = {name: given for name, given in options.items() if name not in {"topic", "subscribe"}}
+        """Open one topic as if it was the only one."""
+        named = {name: value for name, value in options.items() if name not in {"topic", "subscribe"}}
         log = type(self).opener({**named, "topic": topic} if topic else named)
         return Rows(log, schema, Losses.of(topic, options))
 
 
-# Streams: a position is an offset in each partition of one topic, by its id. Spark keeps it in the checkpoint.
+# A position is an offset in each partition of one topic, with the topic id; Spark stores it in the checkpoint.
 
 
 class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Goes on from a position to where the topic ends, however it grew, was trimmed or gained partitions meanwhile."""
+    """Continues from a position to the topic's end, even if it was trimmed or gained partitions."""
 
     def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
         self._rows = rows
         self._topic = topic
         self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
-        self._most = whole_of(options, "maxOffsetsPerTrigger", least=1)
-        self._target: Mapping[int, int] | None = None
+        self._max_offsets = whole_of(options, "maxOffsetsPerTrigger", least=1)
+        self._available_now: Mapping[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         bounds = self._rows.log.bounds()
@@ -182,28 +182,30 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+        return ReadAllAvailable() if self._max_offsets is None else ReadMaxRows(self._max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {partition: each.stable for partition, each in self._rows.log.bounds().items()}
+        self._available_now = {partition: bounds.stable for partition, bounds in self._rows.log.bounds().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begins, bounds = self._offsets_in(start), self._rows.log.bounds()
         ends = {
-            partition: each.stable if self._target is None else min(each.stable, self._target[partition])
-            for partition, each in bounds.items()
-            if self._target is None or partition in self._target
+            partition: partition_bounds.stable
+            if self._available_now is None
+            else min(partition_bounds.stable, self._available_now[partition])
+            for partition, partition_bounds in bounds.items()
+            if self._available_now is None or partition in self._available_now
         }
-        # What the log cannot give any more is no part of the limit; `partitions` says so, and passes it over.
-        ranges, lost = _readable(begins, ends, bounds)
+        # Lost offsets do not count for the limit; `partitions` reports and skips them.
+        ranges, lost = _readable_ranges(begins, ends, bounds)
         if self._rows.losses.is_error:
             self._rows.losses.report(lost)
         if isinstance(limit, ReadMaxRows):
-            ranges = _limited(ranges, limit.max_rows)
+            ranges = _limit_ranges(ranges, limit.max_rows)
         return self._position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges, lost = _readable(self._offsets_in(start), self._offsets_in(end), self._rows.log.bounds())
+        ranges, lost = _readable_ranges(self._offsets_in(start), self._offsets_in(end), self._rows.log.bounds())
         self._rows.losses.report(lost)
         return self._rows.planned(ranges)
 
@@ -212,14 +214,14 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._rows.read(partition)
 
     def _position(self, offsets: Mapping[int, int]) -> dict[str, Any]:
-        kept = {str(partition): offset for partition, offset in sorted(offsets.items())}
-        return {"topic": self._topic, "topic_id": self._rows.log.topic_id, "offsets": kept}
+        by_partition = {str(partition): offset for partition, offset in sorted(offsets.items())}
+        return {"topic": self._topic, "topic_id": self._rows.log.topic_id, "offsets": by_partition}
 
     def _offsets_in(self, position: dict[str, Any]) -> dict[int, int]:
         """Return the offsets of a position.
 
         Raises:
-            SourceChangedError: It is one of another topic, or of one of the same name that was deleted since.
+            SourceChangedError: It belongs to another topic, or to one of the same name that was deleted.
         """
         try:
             topic, topic_id = position["topic"], position["topic_id"]
@@ -227,9 +229,9 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"the checkpoint holds no position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
-        found = self._rows.log.topic_id
-        if topic_id != found if topic_id is not None and found is not None else topic != self._topic:
-            message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {found}"
+        own_id = self._rows.log.topic_id
+        if topic_id != own_id if topic_id is not None and own_id is not None else topic != self._topic:
+            message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {own_id}"
             at = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
             hint = (
                 "It is another topic, or was created or mounted again. Use another checkpointLocation. A topic that "
@@ -240,9 +242,9 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _RefusedStream(DataSourceStreamReader):
-    """Raises what is wrong with a stream once Spark asks it something.
+    """Raises the error of a stream at Spark's first call.
 
-    An error that `streamReader` raises is buried: Spark 4.3.0 ends with an `UnboundLocalError` of its own worker.
+    Spark 4.3.0 hides an error of `streamReader` behind an `UnboundLocalError` of its worker.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -264,22 +266,24 @@ class _RefusedStream(DataSourceStreamReader):
         raise self._error
 
 
-def _readable(
+def _readable_ranges(
     begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
 ) -> tuple[dict[int, OffsetRange], list[str]]:
-    """Return what can be read between two positions, and what cannot any more. A new partition begins at offset 0."""
+    """Return readable ranges between two positions, and lost offsets as text. New partitions start at 0."""
     ranges: dict[int, OffsetRange] = {}
     lost: list[str] = []
     for partition, end in sorted(ends.items()):
-        begin, found = begins.get(partition, 0), bounds.get(partition)
-        if found is None:
+        begin, partition_bounds = begins.get(partition, 0), bounds.get(partition)
+        if partition_bounds is None:
             lost.append(f"partition {partition}: it is gone, with all offsets from {begin}")
             continue
-        if found.end < max(begin, end):
-            lost.append(f"partition {partition}: offsets {found.end} to {max(begin, end) - 1} were cut off its end")
-            ranges[partition] = OffsetRange(min(begin, found.end), min(end, found.end))
-        elif begin < min(found.start, end):
-            stop = min(found.start, end)
+        if partition_bounds.end < max(begin, end):
+            lost.append(
+                f"partition {partition}: offsets {partition_bounds.end} to {max(begin, end) - 1} were cut off its end"
+            )
+            ranges[partition] = OffsetRange(min(begin, partition_bounds.end), min(end, partition_bounds.end))
+        elif begin < min(partition_bounds.start, end):
+            stop = min(partition_bounds.start, end)
             lost.append(removed(partition, begin, stop))
             ranges[partition] = OffsetRange(stop, end)
         else:
@@ -287,8 +291,8 @@ def _readable(
     return ranges, lost
 
 
-def _limited(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRange]:
-    """Return the beginning of each range, so many offsets in all, in proportion, and at least one of each."""
+def _limit_ranges(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRange]:
+    """Limit ranges to a total, in proportion, at least one offset each."""
     total = sum(offsets.length for offsets in ranges.values())
     if total <= most:
         return dict(ranges)
@@ -300,13 +304,8 @@ def _limited(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRa
     }
 
 
-# Writes: rows become new records of a topic, all of a batch or none.
-#
-# Tasks stage, the driver publishes once. A batch of a stream is published under the id of its query and its own number,
-# so that one that Spark runs again after a crash is not written again.
-
-
-# Columns: those of a read, without those whose values the topic assigns when a record is written.
+# Tasks stage rows, the driver publishes a batch completely or not at all. A stream's batch is published with its query
+# id and number, so a batch that Spark repeats after a crash is not written again.
 
 
 _FIELDS: Final = {
@@ -316,27 +315,27 @@ _FIELDS: Final = {
     "timestamp": "timestamp_ms",
     "partition": "partition",
 }
-"""What becomes of a column."""
+"""Record field of a column."""
 _TEXT: Final = frozenset({"value", "key"})
-"""Columns that may be text, which is written as UTF-8."""
+"""Columns that may be text, written as UTF-8."""
 
 
 def check_rows(schema: StructType) -> None:
-    """Refuse rows that lack a value, or have columns of other names or types than records have.
+    """Refuse rows without a value, or with other columns or types than records have.
 
     Raises:
-        UserError: Says which.
+        UserError: Names the column.
     """
-    for each in schema:
-        if each.name not in COLUMNS:
+    for column in schema:
+        if column.name not in COLUMNS:
             known = f"Rename it, or leave it out; a record is written from {', '.join(_FIELDS)}."
-            hint = did_you_mean(nearest_spelling(each.name, _FIELDS), then=known)
-            raise UserError(f"{NAME} writes no column {each.name!r}", hint=hint)
-        takes = [COLUMNS[each.name].type, *(["string"] if each.name in _TEXT else [])]
-        found = each.dataType.simpleString()
-        if found not in takes:
-            message = f"{NAME} writes column {each.name} of type {' or '.join(takes)}, not {found}"
-            is_time = each.name == "timestamp"
+            hint = did_you_mean(nearest_spelling(column.name, _FIELDS), then=known)
+            raise UserError(f"{NAME} writes no column {column.name!r}", hint=hint)
+        takes = [COLUMNS[column.name].type, *(["string"] if column.name in _TEXT else [])]
+        type_name = column.dataType.simpleString()
+        if type_name not in takes:
+            message = f"{NAME} writes column {column.name} of type {' or '.join(takes)}, not {type_name}"
+            is_time = column.name == "timestamp"
             cast = "cast(timestamp as timestamp_ltz)" if is_time else "for example with to_json or a cast"
             raise UserError(message, hint=f"Cast it first, {cast}.")
     if "value" not in schema.names:
@@ -344,28 +343,26 @@ def check_rows(schema: StructType) -> None:
         raise UserError(message, hint="Select what is to be written as value; of null values it makes tombstones.")
 
 
-def _as_records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows as a producer takes records: the option names the topic, whatever a column `topic` says."""
-    kept = [name for name in rows.schema.names if name in _FIELDS]
-    return pa.RecordBatch.from_arrays([rows.column(name) for name in kept], [_FIELDS[name] for name in kept])
+def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert rows for a producer; the option names the topic, not a column."""
+    names = [name for name in rows.schema.names if name in _FIELDS]
+    return pa.RecordBatch.from_arrays([rows.column(name) for name in names], [_FIELDS[name] for name in names])
 
 
-# Writers: Spark pickles each with what it opened on the driver, calls `write` in tasks, and `commit` on the driver.
-#
-# There is nothing to do in `abort`: what is staged is named by nobody, and swept. To delete it would even be wrong
-# where `commit` failed: its transaction may have been decided all the same.
+# Spark pickles writers, calls `write` in tasks and `commit` on the driver. `abort` does nothing: unnamed staged rows
+# are swept, and a failed `commit` may have decided its transaction all the same.
 
 
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What one task staged."""
+    """Rows that one task staged."""
 
     append: StagedAppend
 
 
 @dataclass(frozen=True)
 class StagedBatch(StagedRows):
-    """What one task staged of a batch of a query."""
+    """Rows that one task staged for a batch of a query."""
 
     stream: str
 
@@ -381,12 +378,12 @@ class BatchWriter(DataSourceArrowWriter):
         return StagedRows(_stage(self._sink, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the rows of all tasks readable."""
-        self._sink.publish([each.append for each in _all_of(messages, StagedRows)])
+        """Publish the rows of all tasks."""
+        self._sink.publish([staged.append for staged in _require_all(messages, StagedRows)])
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream, each once."""
+    """Writes each batch of a stream once."""
 
     def __init__(self, sink: AppendSink, topic: str) -> None:
         self._sink = sink
@@ -394,7 +391,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        # Spark tells a Python writer nothing of the query; its tasks have this property of the JVM's thread.
+        # Python writers get the query only from this property of the JVM's thread.
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if query is None:
@@ -403,13 +400,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return StagedBatch(_stage(self._sink, iterator), query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Make the rows of all tasks readable, unless this batch was written before."""
-        found = _all_of(messages, StagedBatch)
-        if not found:
+        """Publish the rows of all tasks, unless this batch was written before."""
+        staged = _require_all(messages, StagedBatch)
+        if not staged:
             return
-        stream = found[0].stream
+        stream = staged[0].stream
         try:
-            self._sink.publish([each.append for each in found], NumberedBatch(stream, batchId))
+            self._sink.publish([rows.append for rows in staged], NumberedBatch(stream, batchId))
         except ProducerFencedError as error:
             message = (
                 f"another run of query {stream} writes to {self._topic}: batch {batchId} was not written by this one"
@@ -422,22 +419,22 @@ def _stage(sink: AppendSink, rows: Iterator[pa.RecordBatch]) -> StagedAppend:
     sink.check_shared()
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    return sink.stage((_as_records(each) for each in rows), task=task)
+    return sink.stage((_to_records(batch) for batch in rows), task=task)
 
 
 S = TypeVar("S", bound=StagedRows)
 
 
-def _all_of(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
-    """Return what every task staged.
+def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
+    """Return what all tasks staged.
 
     Raises:
-        UserError: A task did not say it, so its rows would be lost; executors may run another version of this package.
+        UserError: A task did not report, so its rows would be lost; executors may run another version of the package.
     """
-    found = [each for each in messages if isinstance(each, kind)]
-    if len(found) < len(messages):
-        left = len(messages) - len(found)
+    staged = [item for item in messages if isinstance(item, kind)]
+    if len(staged) < len(messages):
+        left = len(messages) - len(staged)
         message = f"{left} of {len(messages)} tasks did not say what they staged, so nothing was written"
         hint = "Executors may run another version of reconciler: send them the package of the driver, then try again."
         raise UserError(message, hint=hint)
-    return found
+    return staged

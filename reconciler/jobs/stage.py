@@ -1,7 +1,7 @@
-"""Run work as Spark stages, or in threads where it is small.
+"""Run work as Spark stages, or in threads if it is small.
 
-The tasks read and write on their own; records never enter the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` gives one
-task to each piece of work, without a shuffle, over Spark Connect too.
+Tasks read and write by themselves; records never enter the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` makes one task
+of each piece of work, without a shuffle, also over Spark Connect.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ R = TypeVar("R")
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 JOB_GROUP: Final = "reconciler"
-"""What every stage of ours belongs to, so that it can be cancelled."""
+"""Job group of all stages, to cancel them."""
 OUTCOME: Final = "outcome binary"
 _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An error of ours on its way back: Spark would hand on only its text."""
+    """An error of ours returned by a task, of which Spark would pass on only the text."""
 
     error: ReconcilerError
 
@@ -51,9 +51,9 @@ class Refused:
 def run_stage(
     session: SparkSession, work: Sequence[W], do: Callable[[W], Iterable[R]], *, what: str
 ) -> tuple[list[R], ReconcilerError | None]:
-    """Do every piece of work in a task of its own; return what came of it, and the first error where there was one.
+    """Run each piece of work in its own task; return the results and the first error.
 
-    `do` and the work are pickled. A task that raises an error of ours ends with it and is not tried again.
+    `do` and the work are pickled. A task that raises an error of ours is not retried.
 
     Raises:
         RetryableError: Spark gave up.
@@ -72,24 +72,24 @@ def run_stage(
     except Exception as trouble:
         note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
         raise failed(what, trouble) from trouble
-    done, error = told_apart(outcomes_in(rows))
+    done, error = split_outcomes(outcomes_in(rows))
     note(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
     return done, error
 
 
 def outcomes_of(outcomes: Iterable[object]) -> pa.RecordBatch:
-    """Return what came of a task as rows that Spark brings to the driver."""
+    """Return a task's outcomes as rows for the driver."""
     return pa.RecordBatch.from_arrays([pa.array(map(pickle.dumps, outcomes), pa.binary())], schema=_OUTCOME)
 
 
 def outcomes_in(rows: Iterable[Any]) -> list[Any]:
-    """Return what came of tasks, from those rows."""
-    # What is unpickled was pickled by `outcomes_of`, in a session that is ours.
+    """Return tasks' outcomes from rows."""
+    # Unpickles only what `outcomes_of` pickled in our own session.
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
-def told_apart(outcomes: Iterable[R | Refused]) -> tuple[list[R], ReconcilerError | None]:
-    """Return what came of tasks, and the first error where there was one."""
+def split_outcomes(outcomes: Iterable[R | Refused]) -> tuple[list[R], ReconcilerError | None]:
+    """Return tasks' results, and the first error."""
     done: list[R] = []
     error: ReconcilerError | None = None
     for outcome in outcomes:
@@ -101,7 +101,7 @@ def told_apart(outcomes: Iterable[R | Refused]) -> tuple[list[R], ReconcilerErro
 
 
 def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | Refused]:
-    """Yield what comes of a task, an error of ours as the last."""
+    """Yield the results of a task; an error of ours comes last."""
     try:
         yield from do(task)
     except ReconcilerError as error:
@@ -109,31 +109,30 @@ def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | Refused]:
 
 
 class Cores:
-    """How many tasks run side by side; executors come and go while a job runs."""
+    """Number of parallel tasks; executors come and go during a job."""
 
     def __init__(self, session: SparkSession) -> None:
-        """Ask when asked."""
         self._session = session
-        self._counted: int | None = None
+        self._known_cores: int | None = None
 
     @property
     def now(self) -> int:
-        """Return the number at this moment."""
+        """Return the current number."""
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
-        if self._counted is None:
-            # A Connect server does not tell; a range without a number of parts gets one a core.
-            self._counted = int(self._session.range(0, 1 << 16).mapInArrow(_once, "seen long").count())
-        return self._counted
+        if self._known_cores is None:
+            # A Connect server does not report it; a range without a number of parts gets one a core.
+            self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
+        return self._known_cores
 
 
-def _once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"seen": [sum(batch.num_rows for batch in batches)]})
 
 
 @contextmanager
 def described(session: SparkSession, words: str) -> Iterator[None]:
-    """Say in Spark's own UI what the stages of this block are for."""
+    """Describe the stages of this block in Spark's UI."""
     if _is_remote(session):
         yield
         return
@@ -150,63 +149,60 @@ def _is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-# Where the tasks of a copy run: in threads of this process while there is little to do, else in Spark.
-#
-# Starting a JVM takes longer than copying what is little. Where parts are copied as they are, the kernel or the store
-# moves the bytes, and threads wait as well as executors do.
+# Starting a JVM takes longer than a small copy. Threads wait for the kernel or store as well as executors do.
 
 
 T = TypeVar("T", bound="Costly")
 
-_AT_ONCE: Final = 16
-"""Threads: they wait for stores and disks."""
+_MAX_THREADS: Final = 16
+"""Threads wait for stores and disks."""
 
 
 @dataclass(slots=True)
 class Used:
-    """Where tasks ran so far. Safe to share between threads."""
+    """Where tasks ran so far; thread-safe."""
 
     spark_tasks: int = 0
-    here: int = 0
-    """Tasks that ran in threads of this process."""
+    in_process: int = 0
+    """Tasks in threads of this process."""
     starting_s: float = 0.0
-    """How long was waited for Spark to start."""
+    """Time spent waiting for Spark to start."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def count(self, *, spark_tasks: int = 0, here: int = 0) -> None:
+    def count(self, *, spark_tasks: int = 0, in_process: int = 0) -> None:
         """Add tasks that are about to run."""
         with self._lock:
             self.spark_tasks += spark_tasks
-            self.here += here
+            self.in_process += in_process
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where one job runs, who may stop it, and what has run. `session` starts Spark, or returns it where it runs."""
+    """Where a job runs, and how it is stopped. `session` starts Spark or returns the running one."""
 
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
-    """Stored bytes. Less than that is done in threads of this process, without Spark; of 0, all runs in Spark."""
+    """Fewer stored bytes run in threads of this process; 0 runs everything in Spark."""
     clock: Callable[[], float] = seconds
     used: Used = field(default_factory=Used)
 
     def starts_spark(self, stored_bytes: int) -> bool:
-        """Tell whether work on so many bytes runs in Spark."""
+        """Tell whether so many bytes are processed in Spark."""
         return stored_bytes >= self.below
 
     def spark(self, stored_bytes: int) -> SparkSession:
         """Return Spark for work on so many bytes.
 
         Raises:
-            MissingSparkError: Java or Spark are not there; says how many bytes made them necessary.
+            MissingSparkError: Java or Spark are missing; states the size that requires them.
             IncompleteError: It was stopped.
         """
         began = self.clock()
         try:
-            found = self.session()
+            started = self.session()
             self.used.starting_s += self.clock() - began
-            return found  # noqa: TRY300 - what follows is about errors
+            return started  # noqa: TRY300 - what follows is about errors
         except MissingSparkError as error:
             if not self.below:
                 raise
@@ -219,11 +215,11 @@ class Engine:
 
 @dataclass(slots=True)
 class Tasks:
-    """How a job runs its tasks: in threads of this process, and in Spark from the first pass that is large enough."""
+    """Runs the tasks of a job in threads, and in Spark from the first large pass on."""
 
     engine: Engine
     budget: Budget = field(default_factory=lambda: Budget(_own_cores()))
-    """How much a round may cost."""
+    """Cost limit of a round."""
     _spark: SparkSession | None = None
     _cores: Cores | None = None
 
@@ -234,17 +230,17 @@ class Tasks:
 
     @property
     def session(self) -> SparkSession | None:
-        """Return Spark; `None`: tasks run in this process."""
+        """Return Spark, or `None` if tasks run in this process."""
         return self._spark
 
     @property
     def cores(self) -> int:
-        """How many tasks run side by side."""
+        """Number of parallel tasks."""
         return _own_cores() if self._cores is None else self._cores.now
 
     @contextmanager
     def over(self, stored_bytes: int, words: str) -> Iterator[None]:
-        """Be ready for work on so many bytes; in Spark's own UI it is called `words`."""
+        """Prepare for so many bytes; `words` describe the work in Spark's UI."""
         if self._spark is None and not self.engine.starts_spark(stored_bytes):
             yield
             return
@@ -258,9 +254,9 @@ class Tasks:
     def run(
         self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
     ) -> tuple[list[R], ReconcilerError | None]:
-        """Do work, several pieces a task; return what came of it, and the first error where there was one.
+        """Run work, several pieces a task; return the results and the first error.
 
-        What is left out because it was stopped is an error, too.
+        Work left out by a stop is an error, too.
 
         Raises:
             RetryableError: Spark gave up.
@@ -277,19 +273,19 @@ class Tasks:
                 if self.engine.is_stopped():  # A cancelled stage looks like a failed one.
                     return [], left_out(what)
                 raise
-        used.count(here=len(work))
+        used.count(in_process=len(work))
 
         def in_thread(piece: T) -> list[R | Refused]:
             return [Refused(left_out(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
 
         if len(work) == 1:
-            return told_apart(in_thread(work[0]))
-        with ThreadPoolExecutor(min(_AT_ONCE, len(work)), thread_name_prefix="copy") as threads:
-            return told_apart(outcome for found in threads.map(in_thread, work) for outcome in found)
+            return split_outcomes(in_thread(work[0]))
+        with ThreadPoolExecutor(min(_MAX_THREADS, len(work)), thread_name_prefix="copy") as threads:
+            return split_outcomes(outcome for outcomes in threads.map(in_thread, work) for outcome in outcomes)
 
 
 def left_out(what: str) -> IncompleteError:
-    """Return the error of work that was stopped."""
+    """Return the error for work that was stopped."""
     hint = "Run the same command again: it goes on from what is there."
     return IncompleteError(f"{what} was stopped before its end", hint=hint)
 
@@ -298,11 +294,8 @@ def _own_cores() -> int:
     return os.cpu_count() or 1
 
 
-# Work on many partitions in few stages: dealt out to tasks by what it costs, its results handed back in rounds.
-
-
 class Stored(Costly, Protocol):
-    """A piece of work that says how many stored bytes it reads."""
+    """Work with a number of stored bytes to read."""
 
     @property
     def bytes(self) -> int:
@@ -314,27 +307,27 @@ C = TypeVar("C", bound=Stored)
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[list[R]]:
-    """Do work in Spark and yield what came of each round, to be made durable before the next begins.
+    """Run work in Spark and yield the results of each round, to be made durable before the next.
 
-    Thousands of small pieces are one stage: a task gets as many as are worth it. `do` and the work are pickled.
+    Thousands of small pieces become one stage. `do` and the work are pickled.
 
     Raises:
-        IncompleteError: It was stopped; what was yielded stands.
+        IncompleteError: It was stopped; yielded results are valid.
         ReconcilerError: A task was refused, or Spark gave up.
     """
     tasks = Tasks(engine)
-    with tasks.over(sum(each.bytes for each in work), "reconciler: upkeep"):
+    with tasks.over(sum(piece.bytes for piece in work), "reconciler: upkeep"):
         for taken in rounds(work, tasks.budget):
             if engine.is_stopped():
                 raise stopped()
             began = engine.clock()
-            found, error = tasks.run(taken, do, what="upkeep")
-            yield found
+            results, error = tasks.run(taken, do, what="upkeep")
+            yield results
             if error is not None:
                 raise error
             tasks.budget.learn(taken, engine.clock() - began, cores=tasks.cores)
 
 
 def stopped() -> IncompleteError:
-    """Return the error of upkeep that was asked to end."""
+    """Return the error for stopped upkeep."""
     return IncompleteError("upkeep was stopped; what is published stays", hint="The next run continues it.")

@@ -1,7 +1,7 @@
-"""Compare logs of which a side was compacted: a DataFrame join by offset, and one by key.
+"""Compare logs of which one was compacted, by DataFrame joins on offset and on key.
 
-What is read of a record is hashed where it is read: values never move, and no task holds the keys of a partition. The
-rule is that of `ordered.explained`: what only one log has must be superseded there, where the other was compacted.
+Records are hashed where they are read: values never move, and no task holds the keys of a partition. The rule is that
+of `ordered.explained`: records of only one log must be superseded if the other was compacted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _COLUMNS: Final = (
     "side int, partition int, offset bigint, record struct<a: bigint, b: bigint>, key struct<a: bigint, b: bigint>, "
     "is_common boolean, may_be_gone boolean, is_tombstone boolean"
 )
-"""Of a record: hashes of all of it and of its key; whether both logs span its offset, and whether compaction may have
-taken it from the other log. What has no number in the other log at all counts down from -1 by its own, unhashed."""
+"""Hashes of a record and its key; whether both logs span its offset, and whether compaction may have removed it from
+the other log. Records without an offset in the other log have negative offsets from -1 on, without hashes.
+"""
 _HASH: Final = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 _SCHEMA: Final = pa.schema(
     {
@@ -45,7 +46,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A range of one log in doubt, read by one task."""
+    """A range of one log, read by one task."""
 
     doubt: Doubt
     side: int
@@ -53,7 +54,7 @@ class _Part:
 
 
 def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, Explained]:
-    """Compare partitions, whatever their size, and return what came of each.
+    """Compare partitions of any size.
 
     Raises:
         RetryableError: Spark gave up.
@@ -69,15 +70,12 @@ def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, Ex
                 records.unpersist()
     except Exception as trouble:
         raise failed("comparing records", trouble) from trouble
-    found = {row.partition: Explained(row.superseded, row.first, row.foreign) for row in rows}
-    return {doubt.pair.partition: found.get(doubt.pair.partition, Explained(0, None)) for doubt in doubts}
-
-
-# The steps, each a function to a frame.
+    by_partition = {row.partition: Explained(row.superseded, row.first, row.foreign) for row in rows}
+    return {doubt.pair.partition: by_partition.get(doubt.pair.partition, Explained(0, None)) for doubt in doubts}
 
 
 def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
-    """Return the hashes of all records of both logs from where both begin, in any order."""
+    """Return hashes of all records of both logs from their common start, in any order."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -85,26 +83,26 @@ def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
                 part = parts[index]
                 log, stored = part.doubt.logs[part.side], part.doubt.stored[part.side]
                 stored.check_shared()
-                for found in log.read(part.doubt.pair.partition, part.offsets):
-                    yield _hashed(found, part)
+                for record_batch in log.read(part.doubt.pair.partition, part.offsets):
+                    yield _hash_batch(record_batch, part)
                 if isinstance(log, Renumbered) and log.foreign is not None:
-                    yield _foreign(log.foreign, part)
+                    yield _foreign_row(log.foreign, part)
 
     return session.range(0, len(parts), 1, len(parts)).mapInArrow(read, _COLUMNS)
 
 
 def different(records: DataFrame) -> DataFrame:
-    """Return the offsets both logs span at which only one has a record, or theirs are not the same."""
+    """Return common offsets at which only one log has a record, or the records differ."""
     spanned = records.where("is_common")
     ours, theirs = (spanned.where(fn.col("side") == side).alias(name) for side, name in ((LEFT, "l"), (RIGHT, "r")))
     sides = ours.join(theirs, ["partition", "offset"], "full_outer")
     is_alone = fn.col("l.record").isNull() | fn.col("r.record").isNull()
-    there = [
+    columns = [
         fn.coalesce(fn.col(f"l.{name}"), fn.col(f"r.{name}")).alias(name)
         for name in ("key", "may_be_gone", "is_tombstone")
     ]
     return sides.where(is_alone | (fn.col("l.record") != fn.col("r.record"))).select(
-        "partition", "offset", is_alone.alias("is_alone"), *there
+        "partition", "offset", is_alone.alias("is_alone"), *columns
     )
 
 
@@ -124,7 +122,7 @@ def judged(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
 
 
 def summed(differences: DataFrame) -> DataFrame:
-    """Return for each partition how many are explained, and the first that is not, in either numbering."""
+    """Return for each partition the number of explained differences, and the first other one, in either numbering."""
     offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
     return differences.groupBy("partition").agg(
         fn.count_if("is_superseded").alias("superseded"),
@@ -133,27 +131,27 @@ def summed(differences: DataFrame) -> DataFrame:
     )
 
 
-def _foreign(offset: int, part: _Part) -> pa.RecordBatch:
+def _foreign_row(offset: int, part: _Part) -> pa.RecordBatch:
     number = part.doubt.pair.partition
     row = {"side": part.side, "partition": number, "offset": -1 - offset, "is_common": True, "may_be_gone": False}
     return pa.RecordBatch.from_pylist([row], _SCHEMA)
 
 
-def _hashed(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
+def _hash_batch(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
     pair, side = part.doubt.pair, part.side
     other = (pair.right, pair.left)[side]
     offsets = batch.column("offset").to_numpy()
     keys = batch.column("key")
     has_key = keys.is_valid().to_numpy(zero_copy_only=False)
     halves = [np.zeros(batch.num_rows, np.int64) for _ in range(2)]
-    for half, found in zip(halves, hashed(keys.filter(keys.is_valid())), strict=True):
-        half[has_key] = found.view(np.int64)
+    for half, key_half in zip(halves, hashed(keys.filter(keys.is_valid())), strict=True):
+        half[has_key] = key_half.view(np.int64)
     columns = [
         pa.array(np.full(batch.num_rows, side, np.int32)),
         pa.array(np.full(batch.num_rows, pair.partition, np.int32)),
         pa.array(offsets),
-        _pairs(list(np.ascontiguousarray(hashes_of(batch)).view(np.int64).T)),
-        _pairs(halves, mask=pa.array(~has_key)),
+        _hash_pairs(list(np.ascontiguousarray(hashes_of(batch)).view(np.int64).T)),
+        _hash_pairs(halves, mask=pa.array(~has_key)),
         pa.array((offsets >= pair.common.start) & (offsets < pair.common.stop)),
         pa.array(has_key & (offsets < (0 if other is None else other.compacted_to))),
         batch.column("value").is_null(),
@@ -161,5 +159,5 @@ def _hashed(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def _pairs(halves: Sequence[np.ndarray], mask: pa.Array | None = None) -> pa.StructArray:
+def _hash_pairs(halves: Sequence[np.ndarray], mask: pa.Array | None = None) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.array(half) for half in halves], names=["a", "b"], mask=mask)

@@ -1,6 +1,6 @@
 """Compare two logs: counts, ends and digests by partition.
 
-By default digests that the logs keep are added up, which reads no whole parts; `deep` reads every record.
+By default stored digests are added up without reading whole parts; `deep` reads every record.
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Digests of ranges of two logs: from what they keep, or by reading every record in Spark tasks.
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What both logs have in a range that lies either within the offsets both have, or outside."""
+    """Digests of both logs for a range within, or outside, their common offsets."""
 
     partition: int
     offsets: OffsetRange
@@ -46,7 +43,7 @@ class Reading:
 
 
 def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[Reading]:
-    """Yield what both logs keep of every stretch, without reading whole parts."""
+    """Yield the stored digests of both logs by stretch."""
     for pair in both:
         for stretch in pair.stretches:
             ours = kept_digest(left, pair.partition, stretch) if pair.left else Digest()
@@ -55,7 +52,7 @@ def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iter
 
 
 class DeepReading:
-    """Reads every record of both logs, each range of both in one task, and digests them."""
+    """Digests every record of both logs, one task for each range."""
 
     def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], progress: Report) -> None:
         self._progress = progress
@@ -67,14 +64,14 @@ class DeepReading:
         self._read = partial(read_pieces, left, right, lacking)
 
     def readings(self, engine: Engine) -> Iterator[Reading]:
-        """Yield what was read, in rounds."""
+        """Yield the digests, in rounds."""
         began = engine.clock()
         done: list[Reading] = []
         for taken in self._rounds(engine):
             for reading in taken:
                 done.append(reading)
                 yield reading
-            self._tell(done, engine.clock() - began)
+            self._report_progress(done, engine.clock() - began)
 
     def _rounds(self, engine: Engine) -> Iterator[list[Reading]]:
         if not self._pieces:
@@ -83,13 +80,13 @@ class DeepReading:
         with tasks.over(sum(piece.stored_bytes for piece in self._pieces), "reconciler: verify"):
             for pieces in rounds(self._pieces, tasks.budget):
                 began = engine.clock()
-                found, error = tasks.run(pieces, self._read, what="comparing records")
+                readings, error = tasks.run(pieces, self._read, what="comparing records")
                 if error is not None:
                     raise error
                 tasks.budget.learn(pieces, engine.clock() - began, cores=tasks.cores)
-                yield found
+                yield readings
 
-    def _tell(self, done: Sequence[Reading], seconds: float) -> None:
+    def _report_progress(self, done: Sequence[Reading], seconds: float) -> None:
         share = sum(reading.offsets.length for reading in done) / sum(piece.offsets.length for piece in self._pieces)
         stored = sum(piece.stored_bytes for piece in self._pieces)
         self._progress(
@@ -106,7 +103,7 @@ class DeepReading:
 def read_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[Reading]:
-    """Do one task: read pieces of both logs, wherever it runs. `lacking`: the partitions each of them lacks."""
+    """Digest pieces of both logs in one task; `lacking`: partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
     for piece in pieces:
@@ -122,12 +119,9 @@ def _pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
         yield from pieces_of(pair.partition, stretch, log.extents(pair.partition, stretch))
 
 
-# A part of a log: what lies at or after some offsets, for comparing what is new without the rest.
-
-
 @dataclass(frozen=True)
 class Since:
-    """Another log from `starts` on, by partition; what is not among them has all it has. Picklable as that is."""
+    """A log from the offsets `starts` on; other partitions are whole. Picklable like the log."""
 
     log: TopicLog
     starts: Mapping[int, int]
@@ -142,36 +136,36 @@ class Since:
         self.log.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds, with how far it may be compacted; none begins before its start."""
+        """Return the bounds of partitions with their compacted offsets."""
         return {
-            number: replace(found, start=max(found.start, min(self.starts.get(number, 0), found.end)))
-            for number, found in bounds_as_compacted(self.log, only).items()
+            number: replace(bounds, start=max(bounds.start, min(self.starts.get(number, 0), bounds.end)))
+            for number, bounds in bounds_as_compacted(self.log, only).items()
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`."""
-        return self.log.read(partition, self._cut(partition, offsets))
+        """Yield the records in `offsets`."""
+        return self.log.read(partition, self._limit_range(partition, offsets))
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time, or its start where that is later."""
-        found = self.log.offset_for_time(partition, timestamp_ms)
-        return None if found is None else max(found, self.starts.get(partition, 0))
+        """Return the first offset at or after a time, but not before its start."""
+        offset = self.log.offset_for_time(partition, timestamp_ms)
+        return None if offset is None else max(offset, self.starts.get(partition, 0))
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield how `offsets` is stored."""
-        return self.log.extents(partition, self._cut(partition, offsets))
+        """Yield the stored extents of `offsets`."""
+        return self.log.extents(partition, self._limit_range(partition, offsets))
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that together cover `offsets`."""
-        return self.log.digests(partition, self._cut(partition, offsets))
+        return self.log.digests(partition, self._limit_range(partition, offsets))
 
-    def _cut(self, partition: int, offsets: OffsetRange) -> OffsetRange:
+    def _limit_range(self, partition: int, offsets: OffsetRange) -> OffsetRange:
         start = max(offsets.start, self.starts.get(partition, 0))
         return OffsetRange(start, max(start, offsets.stop))
 
 
-_LOCATED: Final = 10
-"""Of how many partitions it is looked up where they begin to differ."""
+_MAX_LOCATED: Final = 10
+"""Maximum number of partitions whose first difference is searched."""
 
 
 def verify(
@@ -183,11 +177,10 @@ def verify(
     since: Mapping[int, int] | None = None,
     progress: Report = unseen,
 ) -> Comparison:
-    """Compare two logs up to their last stable offsets as they are now.
+    """Compare two logs up to their current last stable offsets.
 
-    Where a partition was compacted, kept digests tell less, and records are read to see that what only one log has is
-    superseded in the other; `since` says from which offset on that is of interest. Else `engine` is used only when
-    `deep`.
+    If a partition was compacted, records are read to check that what only one log has is superseded in the other, from
+    `since` on. Otherwise `engine` is only used for `deep`.
 
     Raises:
         UserError: A log is gone, or an executor does not see it.
@@ -201,31 +194,31 @@ def verify(
         readings = list(DeepReading(left, right, both, progress).readings(engine))
     else:
         readings = list(kept_readings(left, right, both))
-    tallies = _tallied(both, readings)
-    at = _first_differing(both, readings)
+    tallies = _sum_digests(both, readings)
+    at = _first_differing_ranges(both, readings)
     in_doubt = [pair for pair in both if _is_in_doubt(pair, *tallies[pair.partition])]
     whys = explanations(engine, [Doubt((left, right), pair, (left, right)) for pair in in_doubt])
-    results = [_compared(pair, tallies[pair.partition], whys.get(pair.partition)) for pair in both]
-    return Comparison(tuple(_located(left, right, results, at, is_deep=deep)), deep)
+    results = [_compare_pair(pair, tallies[pair.partition], whys.get(pair.partition)) for pair in both]
+    return Comparison(tuple(_locate_differences(left, right, results, at, is_deep=deep)), deep)
 
 
 def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
-    """Tell whether records differ where compaction may be why."""
+    """Tell whether compaction may explain differing records."""
     return pair.is_compacted and ours.common != theirs.common
 
 
-def _compared(pair: Pair, tallies: tuple[Tally, Tally], why: Explained | None) -> PartitionComparison:
-    """Return what differs of one partition; what compaction explains does not."""
-    found = pair.compared(*tallies)
+def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: Explained | None) -> PartitionComparison:
+    """Return the comparison of a partition without differences that compaction explains."""
+    comparison = pair.compared(*tallies)
     if why is None:
-        return found
+        return comparison
     if why.first_difference is not None:
-        return replace(found, first_difference=why.first_difference)
-    rest = tuple(difference for difference in found.differences if difference not in {"records", "digest"})
-    return replace(found, differences=rest, superseded=why.superseded)
+        return replace(comparison, first_difference=why.first_difference)
+    rest = tuple(difference for difference in comparison.differences if difference not in {"records", "digest"})
+    return replace(comparison, differences=rest, superseded=why.superseded)
 
 
-def _tallied(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, tuple[Tally, Tally]]:
+def _sum_digests(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, tuple[Tally, Tally]]:
     common = {pair.partition: pair.common for pair in both}
     tallies = {pair.partition: (Tally(), Tally()) for pair in both}
     for reading in readings:
@@ -235,8 +228,8 @@ def _tallied(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, tup
     return tallies
 
 
-def _first_differing(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, OffsetRange]:
-    """Return the first range of each partition, among what both logs have, that is not the same."""
+def _first_differing_ranges(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, OffsetRange]:
+    """Return the first differing common range of each partition."""
     common = {pair.partition: pair.common for pair in both}
     first: dict[int, OffsetRange] = {}
     for reading in readings:
@@ -245,7 +238,7 @@ def _first_differing(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[
     return first
 
 
-def _located(
+def _locate_differences(
     left: TopicLog,
     right: TopicLog,
     results: Sequence[PartitionComparison],
@@ -253,12 +246,12 @@ def _located(
     *,
     is_deep: bool,
 ) -> Iterator[PartitionComparison]:
-    """Add to the first partitions whose records differ where they begin to."""
-    looked_for = sorted(at)[:_LOCATED]
+    """Add the first difference to some partitions whose records differ."""
+    looked_for = sorted(at)[:_MAX_LOCATED]
     for result in results:
         is_open = {"records", "digest"} & set(result.differences) and result.first_difference is None
         if is_open and result.partition in looked_for:
-            found = first_difference(left, right, result.partition, at[result.partition], is_deep=is_deep)
-            yield replace(result, first_difference=found)
+            offset = first_difference(left, right, result.partition, at[result.partition], is_deep=is_deep)
+            yield replace(result, first_difference=offset)
         else:
             yield result

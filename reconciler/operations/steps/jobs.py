@@ -174,7 +174,7 @@ class SparkJobs:
         used = engine.used
         if used.spark_tasks:
             return Ran(self._spec.name, used.spark_tasks, used.starting_s)
-        return Ran(IN_PROCESS if used.here else "")
+        return Ran(IN_PROCESS if used.in_process else "")
 
     def _transition(
         self,
@@ -256,7 +256,7 @@ class SparkJobs:
 
     def tasks(self) -> tuple[int, int]:
         """Return how many tasks of upkeep ran so far: in Spark, and in this process."""
-        return self.shared.used.spark_tasks, self.shared.used.here
+        return self.shared.used.spark_tasks, self.shared.used.in_process
 
     def ran_since(self, before: tuple[int, int]) -> Ran:
         """Return where upkeep ran since `tasks` said so many."""
@@ -284,7 +284,7 @@ class SparkJobs:
 
             yield from spread(engine, work, do)
         else:
-            engine.used.count(here=len(work))
+            engine.used.count(in_process=len(work))
             yield from do_here(work, do)
 
     def stop(self) -> None:
