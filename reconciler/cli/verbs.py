@@ -59,7 +59,7 @@ def ask_migration(
     from reconciler.operations.steps.runner import Stop
 
     def confirm(underway: Underway) -> bool:
-        return approved(asking_text(underway, verb), f"{verb.capitalize()} it?", yes=yes, form=form)
+        return approved(asking_text(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form)
 
     stop = Stop()
     with signals.stopping(stop, patience_s=signals.RUN_S):

@@ -80,11 +80,11 @@ def test_a_terminal_is_shown_what_moves_and_asked_once(call: Call, on_terminal: 
     assert call("group", "list", "west").code == 0
     for answer, code in ((b"no\n", 1), (b"yes\n", 0)):
         left, shown = on_terminal(
-            "group", "reset", "west", GROUP, "--to", "earliest", "--force", types=[("Reset it?", answer)]
+            "group", "reset", "west", GROUP, "--to", "earliest", "--force", types=[("Reset the offsets?", answer)]
         )
         assert left == code, shown
-        assert shown.index("2 offsets again") < shown.index("Reset it?")
-    left, shown = on_terminal("group", "delete", "west", GROUP, "--force", types=[("Delete it?", b"yes\n")])
+        assert shown.index("2 offsets again") < shown.index("Reset the offsets?")
+    left, shown = on_terminal("group", "delete", "west", GROUP, "--force", types=[("Delete the group?", b"yes\n")])
     assert left == 0, shown
     assert f"Deleted group {GROUP}" in shown
 

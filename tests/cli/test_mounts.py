@@ -317,7 +317,7 @@ def test_what_came_to_its_end_by_hand_keeps_its_record_until_it_is_deleted(shop:
 def test_a_terminal_is_asked_and_only_yes_cancels(shop: Shop, on_terminal: Callable[..., tuple[int, str]]) -> None:
     number = shop.unmounting("prepare")
     for answer, code, state in ((b"no\n", 1, "preparing"), (b"yes\n", 0, "cancelled")):
-        left, shown = on_terminal("mount", "cancel", str(number), types=[("Cancel it?", answer)])
+        left, shown = on_terminal("mount", "cancel", str(number), types=[("Cancel the migration?", answer)])
         assert left == code, shown
         (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
         assert printed["state"] == state

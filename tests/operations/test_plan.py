@@ -13,6 +13,7 @@ from reconciler.manifests.positions import ManifestError
 from reconciler.operations.plan import failing
 from reconciler.operations.show import show_plan
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.observe import unreachable
 from reconciler.planning.plan_rows import plan_bytes
 
 if TYPE_CHECKING:
@@ -107,6 +108,11 @@ def test_a_cluster_that_cannot_be_read_is_named_with_the_way_to_go_on_without(ap
     planned = applied.plan(Select(excludes=("*/east/*",)))
     assert planned.plan.is_empty
     assert planned.header.clusters == 1
+
+
+def test_a_cluster_that_cannot_be_read_is_named_once() -> None:
+    error = unreachable({"west": RetryableError("cluster west: connecting: refused", hint="Start it.")})
+    assert error.message == "cannot read cluster west: connecting: refused"
 
 
 def test_a_recorded_cluster_that_is_gone_is_never_made_anew(applied: Bench) -> None:

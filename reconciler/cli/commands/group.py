@@ -34,7 +34,7 @@ def delete_command(
     from reconciler.operations.clusters.groups import GroupChange, delete_group
 
     def confirm(deletion: GroupDeletion) -> bool:
-        return approved(group_deletion_text(deletion), "Delete it?", yes=yes, form=form)
+        return approved(group_deletion_text(deletion), "Delete the group?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, force=force)
     done = delete_group(by_state.reach(files, place), change, confirm=confirm)
@@ -99,7 +99,7 @@ def reset_command(
     from reconciler.operations.clusters.groups import GroupChange, reset_group
 
     def confirm(reset: GroupReset) -> bool:
-        return approved(reset_text(reset), "Reset it?", yes=yes, form=form)
+        return approved(reset_text(reset), "Reset the offsets?", yes=yes, form=form)
 
     change = GroupChange(cluster=cluster, group=group, topic=topic, partition=partition, force=force)
     done = reset_group(by_state.reach(files, place), change, to, confirm=confirm)

@@ -132,7 +132,7 @@ def release_command(
     from reconciler.operations.steps.runner import Stop
 
     def confirm(release: Release) -> bool:
-        return approved(release_text(release), "Release it?", yes=yes, form=form)
+        return approved(release_text(release), "Release the topic?", yes=yes, form=form)
 
     stop, asked = Stop(), ReleaseOf(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.stopping(stop, patience_s=signals.RUN_S):

@@ -307,7 +307,8 @@ def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True
     """Return the error that names clusters that cannot be read, and how to go on without them, where one can."""
     names = sorted(lost)
     is_one = len(names) == 1
-    what = "; ".join(lost[name].message if is_one else f"{name}: {lost[name].message}" for name in names)
+    causes = {name: lost[name].message.removeprefix(f"cluster {name}: ") for name in names}
+    what = "; ".join(causes[name] if is_one else f"{name}: {causes[name]}" for name in names)
     without = " ".join(f"--exclude '*/{name}/*'" for name in names)
     hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
     return RetryableError(
