@@ -30,7 +30,7 @@ from reconciler.embedded.segments.parts import read_keys
 from reconciler.errors import ReconcilerError
 from reconciler.jobs import stage
 from reconciler.jobs.progress import failed
-from reconciler.jobs.stage import Engine, Stored, Used
+from reconciler.jobs.stage import Engine, EngineUse, StoredWork
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.tiered.object_rewrites import Rewritten
 
 
-C = TypeVar("C", bound="Stored")
+C = TypeVar("C", bound="StoredWork")
 R = TypeVar("R")
 
 _TASKS_A_CORE: Final = 4
@@ -94,7 +94,7 @@ class Pass:
     compaction: Compaction
     cleaning: Cleaning
 
-    def rewritten(self, used: Used) -> Rewritten:
+    def rewritten(self, used: EngineUse) -> Rewritten:
         """Write the surviving records under new names.
 
         Raises:

@@ -157,7 +157,7 @@ class Records(Protocol):
 
 
 @runtime_checkable
-class Renumbered(Protocol):
+class RenumberedLog(Protocol):
     """A log read by the offsets of another one, in which some records have none."""
 
     foreign: int | None
@@ -187,7 +187,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class DoubtResult:
     """Number of records explained by compaction, and the first offset that is not."""
 
     superseded: int

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
-from reconciler.jobs.flows import Copy, Flow, Following, Gained, Piece, always, joined, next_piece, rounds
+from reconciler.jobs.flows import Copy, Flow, FlowRun, PartitionGain, Piece, always, joined, next_piece, rounds
 from reconciler.jobs.ordered import digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, unseen
 from reconciler.jobs.rekey import rekey
@@ -31,7 +31,7 @@ _MAX_SHARES: Final = 6
 """Maximum number of pieces that share the budget of a round."""
 
 
-class Committing(Following):
+class CommitFlowRun(FlowRun):
     """A flow into a `TransactionalSink`."""
 
     _lost_race: LostRaceError | None = None
@@ -57,7 +57,7 @@ class Committing(Following):
         """Count what tasks committed."""
         ends: dict[int, OffsetRange] = {}
         for one in staged:
-            had = self._gained.get(one.partition, Gained())
+            had = self._gained.get(one.partition, PartitionGain())
             ends[one.partition] = OffsetRange(had.end, one.through)
             self._gained[one.partition] = replace(
                 had,
@@ -151,8 +151,8 @@ def mirrors(flows: Sequence[Flow], engine: Engine) -> list[Outcome]:
     return _Job([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
-def _start_flow(number: int, flow: Flow, clock: Callable[[], float]) -> Following:
-    kind = Committing if isinstance(flow.sink, TransactionalSink) else Following
+def _start_flow(number: int, flow: Flow, clock: Callable[[], float]) -> FlowRun:
+    kind = CommitFlowRun if isinstance(flow.sink, TransactionalSink) else FlowRun
     return kind(number, flow, clock)
 
 
@@ -188,7 +188,7 @@ day.
 class _Job:
     """Passes over the missing ranges, in rounds, until none is missing."""
 
-    def __init__(self, flows: list[Following], engine: Engine) -> None:
+    def __init__(self, flows: list[FlowRun], engine: Engine) -> None:
         self._flows, self._engine = flows, engine
         self._tasks = Tasks(engine)
 
@@ -199,10 +199,10 @@ class _Job:
         self._for_each(lambda flow: flow.end(), self._flows)
         return [Outcome(flow.copy(), flow.error) for flow in self._flows]
 
-    def _for_each(self, do: Callable[[Following], object], flows: Iterable[Following]) -> None:
+    def _for_each(self, do: Callable[[FlowRun], object], flows: Iterable[FlowRun]) -> None:
         """Call a function for flows in parallel; an error ends its flow."""
 
-        def tried(flow: Following) -> None:
+        def tried(flow: FlowRun) -> None:
             try:
                 do(flow)
             except ReconcilerError as error:
@@ -215,10 +215,10 @@ class _Job:
             for _ in side_by_side(tried, open_flows, name="flows"):
                 pass
 
-    def _run_pass(self, active: Sequence[Following]) -> None:
+    def _run_pass(self, active: Sequence[FlowRun]) -> None:
         pieces_by_flow: dict[int, list[Piece]] = {}
 
-        def cut(flow: Following) -> None:
+        def cut(flow: FlowRun) -> None:
             pieces_by_flow[flow.number] = flow.pieces(self._tasks.budget.cost)
 
         self._for_each(cut, active)
@@ -251,7 +251,7 @@ class _Job:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
         # Other tasks' staged records are published even if one failed.
-        publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, Committing) or not is_stale)]
+        publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, CommitFlowRun) or not is_stale)]
         self._for_each(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
             self._assign_error(one)
@@ -263,7 +263,7 @@ class _Job:
         match one.error:
             case None:
                 pass
-            case LostRaceError() as error if one.lost is not None and isinstance(flow, Committing):
+            case LostRaceError() as error if one.lost is not None and isinstance(flow, CommitFlowRun):
                 flow.leave(one.lost, error)
             case error:
                 flow.refuse(error)
@@ -312,7 +312,7 @@ def _stopped_error() -> IncompleteError:
 
 
 @dataclass(frozen=True)
-class Moving:
+class TopicCopyJob:
     """A topic that is copied into another one of its platform."""
 
     name: str
@@ -324,7 +324,7 @@ class Moving:
     progress: Report = unseen
 
 
-def fill(job: Moving) -> Copy:
+def fill(job: TopicCopyJob) -> Copy:
     """Copy up to the source's current end, and compare everything.
 
     Raises:
@@ -337,7 +337,7 @@ def fill(job: Moving) -> Copy:
     return copied
 
 
-def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
+def settle(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
     """Copy the rest up to `ends` once no process writes any more, and compare.
 
     Raises:
@@ -348,13 +348,13 @@ def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
     return copied
 
 
-def _copy_until(job: Moving, ends: Mapping[int, int]) -> Copy:
+def _copy_until(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
     if isinstance(job.sink, RekeySink):
         return rekey(job.engine, job.source, job.sink, until=ends, progress=job.progress)
     return mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
 
 
-def _compare_copy(job: Moving) -> None:
+def _compare_copy(job: TopicCopyJob) -> None:
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
     wrong = (
@@ -368,13 +368,13 @@ def _compare_copy(job: Moving) -> None:
         raise UserError(message, hint=hint)
 
 
-def _differing_partitions(job: Moving, sink: TransactionalSink) -> str:
+def _differing_partitions(job: TopicCopyJob, sink: TransactionalSink) -> str:
     spans = sink.spans(job.source.bounds())
     wrong = [part.partition for part in verify_renumbered(job.engine, job.copy, job.source, spans).differing]
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
 
-def _digest_difference(job: Moving, sink: RekeySink) -> str:
+def _digest_difference(job: TopicCopyJob, sink: RekeySink) -> str:
     """Compare digests of everything: only the key determines where a record went."""
     whole = {
         number: OffsetRange(bounds.start, bounds.stable)

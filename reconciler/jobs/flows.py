@@ -192,7 +192,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Gained:
+class PartitionGain:
     """What one partition gained, and its end, lag and source start."""
 
     records: int = 0
@@ -212,7 +212,7 @@ class Copy:
     bytes: int = 0
     offsets: int = 0
     seconds: float = 0.0
-    partitions: Mapping[int, Gained] = field(default_factory=dict)
+    partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
     is_whole: bool = True
     """Whether it copied everything the source had at the start; false if it was no longer wanted."""
 
@@ -222,7 +222,7 @@ class Copy:
         return sum(gained.lag for gained in self.partitions.values())
 
 
-class Following:
+class FlowRun:
     """A flow while a job copies it; only its tasks run in parallel."""
 
     def __init__(self, number: int, flow: Flow, clock: Callable[[], float]) -> None:
@@ -236,7 +236,7 @@ class Following:
         self._goal: Mapping[int, Bounds] = {}
         self._seen: Mapping[int, Bounds] = {}
         self._missing: dict[int, OffsetRange] = {}
-        self._gained: dict[int, Gained] = {}
+        self._gained: dict[int, PartitionGain] = {}
         self._total = Copy()
         self._passes_without_gain = 0
         self._before = 0
@@ -381,7 +381,7 @@ class Following:
         )
         for partition in goal:
             if partition in ends:
-                self._gained[partition] = replace(self._gained.get(partition, Gained()), end=ends[partition])
+                self._gained[partition] = replace(self._gained.get(partition, PartitionGain()), end=ends[partition])
 
     def _pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
         return pieces_of(partition, offsets, self.flow.source.extents(partition, offsets))

@@ -19,11 +19,11 @@ from reconciler.jobs.comparison import (
     Comparison,
     Difference,
     Doubt,
-    Explained,
+    DoubtResult,
     Pair,
     PartitionComparison,
     Records,
-    Renumbered,
+    RenumberedLog,
     Side,
     hashed_records,
     read_digest,
@@ -77,7 +77,7 @@ _MAX_HELD: Final = 2_000_000
 """Records held until found superseded; with more, part of a log is read again."""
 
 
-def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, Explained]:
+def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, DoubtResult]:
     """Compare the records of partitions; in Spark together, at any size.
 
     Raises:
@@ -89,17 +89,17 @@ def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, Explained
         return {doubt.pair.partition: explained(*doubt.logs, doubt.pair) for doubt in doubts}
     from reconciler.jobs.superseded import explained_in  # noqa: PLC0415 - brings PySpark
 
-    lacking = {item.pair.partition: Explained(0, item.pair.common.start) for item in doubts if item not in whole}
+    lacking = {item.pair.partition: DoubtResult(0, item.pair.common.start) for item in doubts if item not in whole}
     try:
         return {**lacking, **explained_in(engine.spark(stored), whole)}
     except RetryableError as failure:
         raise (left_out("comparing records") if engine.is_stopped() else failure) from failure
 
 
-def explained(left: Records, right: Records, pair: Pair) -> Explained:
+def explained(left: Records, right: Records, pair: Pair) -> DoubtResult:
     """Compare the records of both logs at their common offsets by reading all of them."""
     if pair.left is None or pair.right is None:
-        return Explained(0, pair.common.start)
+        return DoubtResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
     missing_left = _MissingRecords((left, right), pair, pair.left.compacted_to)
     for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
@@ -108,13 +108,13 @@ def explained(left: Records, right: Records, pair: Pair) -> Explained:
         first = _first_unequal(ours, theirs)
         if first is not None:
             first = _min_offset(first, missing_left.unexplained(), missing_right.unexplained())
-            return Explained(0, first, _foreign_in(left))
+            return DoubtResult(0, first, _foreign_in(left))
     first = _min_offset(missing_left.unexplained(), missing_right.unexplained())
-    return Explained(missing_left.explained + missing_right.explained, first, _foreign_in(left))
+    return DoubtResult(missing_left.explained + missing_right.explained, first, _foreign_in(left))
 
 
 def _foreign_in(log: Records) -> int | None:
-    return log.foreign if isinstance(log, Renumbered) else None
+    return log.foreign if isinstance(log, RenumberedLog) else None
 
 
 @dataclass(slots=True)
@@ -250,7 +250,7 @@ def bounds_as_compacted(log: TopicLog, only: Collection[int] | None = None) -> M
     return log.bounds(only)
 
 
-def realigned(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:
+def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:
     """Return a copy and its source aligned by their map; `None` without a map, or if neither is compacted."""
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
@@ -266,7 +266,7 @@ def realigned(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Do
     return Doubt((view, source), Pair(number, ours, theirs), (source, source))
 
 
-def first_of_copy(why: Explained, offsets: OffsetMap) -> int | None:
+def first_of_copy(why: DoubtResult, offsets: OffsetMap) -> int | None:
     """Return the first difference in the copy's own offsets, after the map's last if it is beyond."""
     first = why.first_difference
     if first is None:
@@ -449,7 +449,7 @@ def _explain_differences(
     results: Sequence[PartitionComparison],
 ) -> list[PartitionComparison]:
     """Remove differences that compaction explains; brokers compact at any time."""
-    doubts = [realigned(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
+    doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
     whys = explanations(engine, [doubt for doubt in doubts if doubt is not None])
     explained_results = []
     for result in results:

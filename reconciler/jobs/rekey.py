@@ -139,7 +139,7 @@ class _RekeyJob:
 
     def _run_tasks(
         self, tasks: stage.Tasks, pieces: Sequence[Piece], through: Mapping[int, int]
-    ) -> list[Written | stage.Refused]:
+    ) -> list[Written | stage.TaskError]:
         used, targets = self.engine.used, self.sink.partitions
         if tasks.session is None:
             used.count(in_process=targets)
@@ -213,7 +213,7 @@ _MAX_THREADS: Final = 16
 
 def write_in_threads(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
-) -> list[Written | stage.Refused]:
+) -> list[Written | stage.TaskError]:
     """Do the same in threads of this process."""
     within = _ranges_of(pieces)
     by_target: dict[int, list[Row]] = {target: [] for target in range(sink.partitions)}
@@ -222,7 +222,7 @@ def write_in_threads(
             for row in rows:
                 by_target[row[0]].append(row)
 
-    def write(target: int) -> list[Written | stage.Refused]:
+    def write(target: int) -> list[Written | stage.TaskError]:
         records = (row[4] for row in sorted(by_target[target], key=itemgetter(1, 2, 3)))
         return list(_write(sink, target, records, through))
 
@@ -232,7 +232,7 @@ def write_in_threads(
 
 def _write(
     sink: RekeySink, target: int, records: Iterator[pa.RecordBatch], through: Mapping[int, int]
-) -> Iterator[Written | stage.Refused]:
+) -> Iterator[Written | stage.TaskError]:
     def do(target: int) -> Iterator[Written]:
         sink.check_shared()
         yield from sink.write(target, records, through)

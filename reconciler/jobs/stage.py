@@ -42,7 +42,7 @@ _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TaskError:
     """An error of ours returned by a task, of which Spark would pass on only the text."""
 
     error: ReconcilerError
@@ -88,24 +88,24 @@ def outcomes_in(rows: Iterable[Any]) -> list[Any]:
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
-def split_outcomes(outcomes: Iterable[R | Refused]) -> tuple[list[R], ReconcilerError | None]:
+def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], ReconcilerError | None]:
     """Return tasks' results, and the first error."""
     done: list[R] = []
     error: ReconcilerError | None = None
     for outcome in outcomes:
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, TaskError):
             error = error or outcome.error
         else:
             done.append(outcome)
     return done, error
 
 
-def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | Refused]:
+def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
     """Yield the results of a task; an error of ours comes last."""
     try:
         yield from do(task)
     except ReconcilerError as error:
-        yield Refused(error)
+        yield TaskError(error)
 
 
 class Cores:
@@ -159,7 +159,7 @@ _MAX_THREADS: Final = 16
 
 
 @dataclass(slots=True)
-class Used:
+class EngineUse:
     """Where tasks ran so far; thread-safe."""
 
     spark_tasks: int = 0
@@ -185,7 +185,7 @@ class Engine:
     below: int = IN_PROCESS_BELOW
     """Fewer stored bytes run in threads of this process; 0 runs everything in Spark."""
     clock: Callable[[], float] = seconds
-    used: Used = field(default_factory=Used)
+    used: EngineUse = field(default_factory=EngineUse)
 
     def starts_spark(self, stored_bytes: int) -> bool:
         """Tell whether so many bytes are processed in Spark."""
@@ -275,8 +275,8 @@ class Tasks:
                 raise
         used.count(in_process=len(work))
 
-        def in_thread(piece: T) -> list[R | Refused]:
-            return [Refused(left_out(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
+        def in_thread(piece: T) -> list[R | TaskError]:
+            return [TaskError(left_out(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
 
         if len(work) == 1:
             return split_outcomes(in_thread(work[0]))
@@ -294,7 +294,7 @@ def _own_cores() -> int:
     return os.cpu_count() or 1
 
 
-class Stored(Costly, Protocol):
+class StoredWork(Costly, Protocol):
     """Work with a number of stored bytes to read."""
 
     @property
@@ -303,7 +303,7 @@ class Stored(Costly, Protocol):
         ...
 
 
-C = TypeVar("C", bound=Stored)
+C = TypeVar("C", bound=StoredWork)
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[list[R]]:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.maintenance.compaction import hashed
-from reconciler.jobs.comparison import LEFT, RIGHT, Doubt, Explained, Renumbered
+from reconciler.jobs.comparison import LEFT, RIGHT, Doubt, DoubtResult, RenumberedLog
 from reconciler.jobs.progress import failed
 from reconciler.jobs.stage import described
 from reconciler.records.hashes import hashes_of
@@ -53,7 +53,7 @@ class _Part:
     offsets: OffsetRange
 
 
-def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, Explained]:
+def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, DoubtResult]:
     """Compare partitions of any size.
 
     Raises:
@@ -64,14 +64,14 @@ def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, Ex
         with described(session, "reconciler: compare compacted logs"):
             records = hashed_records(session, parts).persist()
             try:
-                differences = judged(different(records), newest(records))
-                rows = summed(differences).collect()
+                differences = judge_differences(find_differences(records), newest(records))
+                rows = sum_by_partition(differences).collect()
             finally:
                 records.unpersist()
     except Exception as trouble:
         raise failed("comparing records", trouble) from trouble
-    by_partition = {row.partition: Explained(row.superseded, row.first, row.foreign) for row in rows}
-    return {doubt.pair.partition: by_partition.get(doubt.pair.partition, Explained(0, None)) for doubt in doubts}
+    by_partition = {row.partition: DoubtResult(row.superseded, row.first, row.foreign) for row in rows}
+    return {doubt.pair.partition: by_partition.get(doubt.pair.partition, DoubtResult(0, None)) for doubt in doubts}
 
 
 def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
@@ -85,13 +85,13 @@ def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
                 stored.check_shared()
                 for record_batch in log.read(part.doubt.pair.partition, part.offsets):
                     yield _hash_batch(record_batch, part)
-                if isinstance(log, Renumbered) and log.foreign is not None:
+                if isinstance(log, RenumberedLog) and log.foreign is not None:
                     yield _foreign_row(log.foreign, part)
 
     return session.range(0, len(parts), 1, len(parts)).mapInArrow(read, _COLUMNS)
 
 
-def different(records: DataFrame) -> DataFrame:
+def find_differences(records: DataFrame) -> DataFrame:
     """Return common offsets at which only one log has a record, or the records differ."""
     spanned = records.where("is_common")
     ours, theirs = (spanned.where(fn.col("side") == side).alias(name) for side, name in ((LEFT, "l"), (RIGHT, "r")))
@@ -112,7 +112,7 @@ def newest(records: DataFrame) -> DataFrame:
     return keyed.groupBy("partition", "key").agg(fn.max("offset").alias("newest"))
 
 
-def judged(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
+def judge_differences(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
     """Return for each difference whether compaction explains it."""
     is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
     is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
@@ -121,7 +121,7 @@ def judged(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
     )
 
 
-def summed(differences: DataFrame) -> DataFrame:
+def sum_by_partition(differences: DataFrame) -> DataFrame:
     """Return for each partition the number of explained differences, and the first other one, in either numbering."""
     offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
     return differences.groupBy("partition").agg(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.jobs.comparison import (
     Comparison,
     Doubt,
-    Explained,
+    DoubtResult,
     Pair,
     PartitionComparison,
     Tally,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DigestPair:
     """Digests of both logs for a range within, or outside, their common offsets."""
 
     partition: int
@@ -42,13 +42,13 @@ class Reading:
     right: Digest
 
 
-def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[Reading]:
+def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[DigestPair]:
     """Yield the stored digests of both logs by stretch."""
     for pair in both:
         for stretch in pair.stretches:
             ours = kept_digest(left, pair.partition, stretch) if pair.left else Digest()
             theirs = kept_digest(right, pair.partition, stretch) if pair.right else Digest()
-            yield Reading(pair.partition, stretch, ours, theirs)
+            yield DigestPair(pair.partition, stretch, ours, theirs)
 
 
 class DeepReading:
@@ -63,17 +63,17 @@ class DeepReading:
         )
         self._read = partial(read_pieces, left, right, lacking)
 
-    def readings(self, engine: Engine) -> Iterator[Reading]:
+    def readings(self, engine: Engine) -> Iterator[DigestPair]:
         """Yield the digests, in rounds."""
         began = engine.clock()
-        done: list[Reading] = []
+        done: list[DigestPair] = []
         for taken in self._rounds(engine):
             for reading in taken:
                 done.append(reading)
                 yield reading
             self._report_progress(done, engine.clock() - began)
 
-    def _rounds(self, engine: Engine) -> Iterator[list[Reading]]:
+    def _rounds(self, engine: Engine) -> Iterator[list[DigestPair]]:
         if not self._pieces:
             return
         tasks = Tasks(engine)
@@ -86,7 +86,7 @@ class DeepReading:
                 tasks.budget.learn(pieces, engine.clock() - began, cores=tasks.cores)
                 yield readings
 
-    def _report_progress(self, done: Sequence[Reading], seconds: float) -> None:
+    def _report_progress(self, done: Sequence[DigestPair], seconds: float) -> None:
         share = sum(reading.offsets.length for reading in done) / sum(piece.offsets.length for piece in self._pieces)
         stored = sum(piece.stored_bytes for piece in self._pieces)
         self._progress(
@@ -102,7 +102,7 @@ class DeepReading:
 
 def read_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
-) -> Iterator[Reading]:
+) -> Iterator[DigestPair]:
     """Digest pieces of both logs in one task; `lacking`: partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
@@ -110,7 +110,7 @@ def read_pieces(
         number, offsets = piece.partition, piece.offsets
         ours = Digest() if number in lacking[0] else read_digest(left, number, offsets)
         theirs = Digest() if number in lacking[1] else read_digest(right, number, offsets)
-        yield Reading(number, offsets, ours, theirs)
+        yield DigestPair(number, offsets, ours, theirs)
 
 
 def _pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
@@ -207,7 +207,7 @@ def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
     return pair.is_compacted and ours.common != theirs.common
 
 
-def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: Explained | None) -> PartitionComparison:
+def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DoubtResult | None) -> PartitionComparison:
     """Return the comparison of a partition without differences that compaction explains."""
     comparison = pair.compared(*tallies)
     if why is None:
@@ -218,7 +218,7 @@ def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: Explained | Non
     return replace(comparison, differences=rest, superseded=why.superseded)
 
 
-def _sum_digests(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, tuple[Tally, Tally]]:
+def _sum_digests(both: Sequence[Pair], readings: Sequence[DigestPair]) -> dict[int, tuple[Tally, Tally]]:
     common = {pair.partition: pair.common for pair in both}
     tallies = {pair.partition: (Tally(), Tally()) for pair in both}
     for reading in readings:
@@ -228,7 +228,7 @@ def _sum_digests(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int,
     return tallies
 
 
-def _first_differing_ranges(both: Sequence[Pair], readings: Sequence[Reading]) -> dict[int, OffsetRange]:
+def _first_differing_ranges(both: Sequence[Pair], readings: Sequence[DigestPair]) -> dict[int, OffsetRange]:
     """Return the first differing common range of each partition."""
     common = {pair.partition: pair.common for pair in both}
     first: dict[int, OffsetRange] = {}

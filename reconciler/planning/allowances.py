@@ -33,7 +33,7 @@ ADOPT: Final = "adopt"
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class Grant:
     """An allowance `VERB:ADDR`, where ADDR may be a pattern."""
 
     verb: str
@@ -61,14 +61,14 @@ class Allowed:
         return self.verb == ADOPT and matches(self.pattern, address)
 
 
-def allowances(guards: Guards, selection: Selection) -> tuple[Allowed, ...]:
+def allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
     """Return all allowances, those of the command line first."""
-    typed = (Allowed(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
-    reviewed = (Allowed(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
+    typed = (Grant(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
+    reviewed = (Grant(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
     return (*typed, *reviewed)
 
 
-def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
+def granted_by(action: Action, allowed: Sequence[Grant]) -> str | None:
     """Return the origin of the allowance that covers an action, if any."""
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 

@@ -74,8 +74,8 @@ class Needs:
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
         near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))
-        going = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
-        if isinstance(action, Delete) and next(going, None) is None:
+        part_to_delete = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
+        if isinstance(action, Delete) and next(part_to_delete, None) is None:
             # A cluster is forgotten last: if the run ended before, its remaining resources would have no owner.
             self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 

@@ -22,7 +22,7 @@ from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
 from reconciler.planning.diff.drift import ignoring, only_drift
-from reconciler.planning.diff.mirror_changes import decide_automatic, say_under_way
+from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
 from reconciler.planning.diff.moves import with_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
@@ -30,7 +30,7 @@ from reconciler.planning.plan import Finding, Plan, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
 from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, with_held_roles
-from reconciler.planning.resolve.physical_names import addressed
+from reconciler.planning.resolve.physical_names import with_known_addresses
 from reconciler.planning.selection import chooser, is_partial
 from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import rank
@@ -71,7 +71,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
     decide_removed(situation, decision)
     decide_automatic(situation, decision)
     take_back(situation, decision)
-    say_under_way(situation, decision)
+    report_transitions(situation, decision)
     if request.options.is_only_drift:
         only_drift(decision, situation)
     return Draft(desired, situation, decision)
@@ -178,7 +178,7 @@ def _build_situation(
     findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
     trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)
-    observed = addressed(observed, desired, sorted(desired) + sorted(recorded), clusters)
+    observed = with_known_addresses(observed, desired, sorted(desired) + sorted(recorded), clusters)
     wanted, unclear = ({}, []) if request.options.is_destroy else effective(desired, request, observed)
     wanted = with_implied_moves(with_held_roles(wanted, recorded, observed), recorded, observed)
     situation = Situation(

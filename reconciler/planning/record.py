@@ -23,7 +23,7 @@ RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
 """New records by address; `None` removes the record."""
 
 
-class Finished(Protocol):
+class ActionResult(Protocol):
     """Result of a complete action, as reported by the platform."""
 
     @property
@@ -37,7 +37,7 @@ class Finished(Protocol):
         ...
 
 
-def after_action(action: Action, done: Finished | None, record: Record, run: str) -> RecordChanges:
+def after_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
     """Return the changes of the record once `action` is complete.
 
     `done` is `None` for jobs and for actions without a platform call (adopt, forget).
@@ -62,7 +62,7 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
             assert_never(action)
 
 
-def after_refusal(action: Action, made: Finished, record: Record, run: str) -> RecordChanges:
+def after_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
     """Return the changes of the record if a resource was created but its access rules were refused."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
@@ -85,7 +85,7 @@ def _new_record(
     action: Create | Update | Transition,
     ownership: Ownership,
     last: Recorded | None,
-    done: Finished | None,
+    done: ActionResult | None,
     run: str,
 ) -> Recorded:
     is_new = last is None or isinstance(action, Create)
@@ -130,7 +130,7 @@ def _ownership_after_adopt(action: Adopt, last: Recorded | None) -> Ownership:
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
 
 
-def _after_transition(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:
+def _after_transition(action: Transition, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
     if isinstance(action.after, Mounting):
         return _after_mount(action, action.after, done, record, run)
     if isinstance(action.after, MirrorTopic) and isinstance(entry := action.parameters.get("entry"), str):
@@ -167,7 +167,7 @@ def _after_role_swap(action: Transition, peer: MirrorTopic, entry: Address, reco
 
 
 def _after_mount(
-    action: Transition, mounting: Mounting, done: Finished | None, record: Record, run: str
+    action: Transition, mounting: Mounting, done: ActionResult | None, record: Record, run: str
 ) -> RecordChanges:
     """Record the permanent location of the topic and its current incarnation, which changes with every mount."""
     last = record.get(action.address)
@@ -186,7 +186,7 @@ def _after_mount(
     return changes
 
 
-def _location_of(done: Finished | None) -> str | None:
+def _location_of(done: ActionResult | None) -> str | None:
     """Return the reported location of a topic; a name that is no location is none."""
     name = done.physical_name if done is not None else None
     return name if name is not None and "/" in name else None

@@ -20,7 +20,7 @@ from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import LostRaceError
 from reconciler.jobs.archive import Archiving, archive
 from reconciler.jobs.compaction import spread
-from reconciler.jobs.copy import Moving, fill, mirror
+from reconciler.jobs.copy import TopicCopyJob, fill, mirror
 from reconciler.jobs.profile import profile
 from reconciler.jobs.source import register
 from reconciler.jobs.verify import verify
@@ -177,7 +177,7 @@ def rekey_into_kafka_has_every_record(it: Scene) -> None:
         produce_into(place, source.topic, partition, 300)
     watched: Any = MishapLog(source, it.mishap)
     sink = KafkaRekeySink(place.sink(target.topic).target, source.topic_id)
-    run_again_if_shut_out(lambda: fill(Moving("topic orders", watched, replace(sink), target, it.engine)))
+    run_again_if_shut_out(lambda: fill(TopicCopyJob("topic orders", watched, replace(sink), target, it.engine)))
     assert_rekeyed(source, target)
 
 
@@ -187,7 +187,7 @@ def restore_into_kafka_has_every_record(it: Scene) -> None:
     restored = place.create("orders", PARTITIONS)
     watched: Any = MishapLog(ArchiveLog(archive_of(archived)), it.mishap)
     run_again_if_shut_out(
-        lambda: fill(Moving("topic orders", watched, place.sink(restored), place.log(restored), it.engine))
+        lambda: fill(TopicCopyJob("topic orders", watched, place.sink(restored), place.log(restored), it.engine))
     )
     for partition in range(PARTITIONS):
         found, rows = read(place.log(restored), partition), read(west, partition)

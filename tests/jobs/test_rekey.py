@@ -91,7 +91,7 @@ def test_a_group_that_lags_in_one_partition_reads_little_of_the_others_again(
     west: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flows, "PIECE_BYTES", 1)  # A piece is a part,
-    monkeypatch.setattr(steps, "_HERE", 6 * PIECE_COST)  # a round is a few of them,
+    monkeypatch.setattr(steps, "_IN_PROCESS_BYTES", 6 * PIECE_COST)  # a round is a few of them,
     monkeypatch.setattr(steps, "_ROW_RECORDS", 4)  # and a row a few records.
     west.create_topic(TOPIC, partitions=3)
     append(west, partitions=3, count=100, parts=1)

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.jobs import ordered
 from reconciler.jobs.comparison import Doubt, pairs
-from reconciler.jobs.superseded import different, explained_in, judged, newest, summed
+from reconciler.jobs.superseded import explained_in, find_differences, judge_differences, newest, sum_by_partition
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
@@ -60,7 +60,7 @@ def test_what_only_one_log_has_is_explained_by_a_later_record_of_its_key(spark: 
             record(0, 8, 4, partition=1),
         ],
     )
-    found = judged(different(records), newest(records))
+    found = judge_differences(find_differences(records), newest(records))
     assert sorted(tuple(row) for row in found.collect()) == [
         (0, 1, True),
         (0, 2, True),
@@ -74,7 +74,7 @@ def test_what_only_one_log_has_is_explained_by_a_later_record_of_its_key(spark: 
 
 def test_each_partition_has_one_row_with_the_first_difference_of_either_numbering(spark: SparkSession) -> None:
     rows = [(0, 5, True), (0, 7, False), (0, 6, False), (1, 1, True), (2, -4, False), (2, -3, False)]
-    found = summed(spark.createDataFrame(rows, "partition int, offset bigint, is_superseded boolean"))
+    found = sum_by_partition(spark.createDataFrame(rows, "partition int, offset bigint, is_superseded boolean"))
     assert sorted(tuple(row) for row in found.collect()) == [(0, 1, 6, None), (1, 1, None, None), (2, 0, None, 2)]
 
 
@@ -119,7 +119,7 @@ def test_a_join_explains_what_memory_explains(
         end = head_of(east, 2).end
         east.sink(TOPIC).publish([east.sink(TOPIC).stage(2, [], at=OffsetRange(end, end + 1))])
     elif trouble == "few held":
-        monkeypatch.setattr(ordered, "_HELD", 3)
+        monkeypatch.setattr(ordered, "_MAX_HELD", 3)
     logs = west.log(TOPIC), east.log(TOPIC)
     doubts = [Doubt(logs, pair, logs) for pair in pairs(logs[0].bounds(), logs[1].bounds())]
     found, wanted = explained_in(spark, doubts), ordered.explanations(here(), doubts)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.planning.diff.converge import precondition
-from reconciler.planning.diff.retention_loss import Keeping, Loss, loss
+from reconciler.planning.diff.retention_loss import Loss, RetentionRule, loss
 from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.plan import Finding, Plan
 from reconciler.planning.plan_rows import canonical, fingerprint
@@ -479,12 +479,12 @@ def test_the_other_half_of_a_link_has_every_field_that_does_not_stay_with_the_fi
 WEEK, DAY, NOW = 604_800_000, 86_400_000, 10**12
 
 
-def keeping(**configs: str) -> Keeping:
-    return Keeping.read({key.replace("_", "."): value for key, value in configs.items()}.get, EMBEDDED_CONFIGS)
+def keeping(**configs: str) -> RetentionRule:
+    return RetentionRule.read({key.replace("_", "."): value for key, value in configs.items()}.get, EMBEDDED_CONFIGS)
 
 
 def test_what_is_not_set_is_kept_as_the_platform_does() -> None:
-    assert keeping() == Keeping(WEEK, float("inf"), deletes=True, compacts=False)
+    assert keeping() == RetentionRule(WEEK, float("inf"), deletes=True, compacts=False)
     assert keeping(retention_ms="-1").ms == float("inf")
     assert keeping(retention_bytes="x").bytes == float("inf")
     assert not keeping(cleanup_policy="compact").deletes
@@ -513,8 +513,8 @@ def test_what_is_older_than_the_new_retention_expires_where_a_platform_tells_of_
 def test_what_a_default_keeps_that_is_not_known_may_be_anything() -> None:
     catalog = {**KAFKA_CONFIGS, "retention.ms": replace(KAFKA_CONFIGS["retention.ms"], default=None)}
 
-    def kept(**configs: str) -> Keeping:
-        return Keeping.read({key.replace("_", "."): value for key, value in configs.items()}.get, catalog)
+    def kept(**configs: str) -> RetentionRule:
+        return RetentionRule.read({key.replace("_", "."): value for key, value in configs.items()}.get, catalog)
 
     full, day = Measure(9, 9, older={NOW - WEEK: 0, NOW - DAY: 0}), str(DAY)
     assert kept().unknown == {"retention.ms"}

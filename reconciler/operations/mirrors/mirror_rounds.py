@@ -24,7 +24,7 @@ from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.jobs.copy import Outcome
-    from reconciler.jobs.flows import Gained
+    from reconciler.jobs.flows import PartitionGain
     from reconciler.jobs.progress import JobProgress
     from reconciler.providers.protocol import Provider, Upkept
     from reconciler.resources.inventory import Inventory
@@ -188,7 +188,7 @@ class Synced:
     bytes: int
     seconds: float
     error: ReconcilerError | None = None
-    partitions: Mapping[int, Gained] = field(default_factory=dict)
+    partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
     """Records gained and remaining lag of the partitions that were read; the others were complete."""
 
     @property

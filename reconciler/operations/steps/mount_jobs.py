@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reconciler.archives.topic_manifest import TopicManifest
     from reconciler.jobs.archive import Archived, Archiving
     from reconciler.jobs.comparison import Comparison
-    from reconciler.jobs.copy import Moving
+    from reconciler.jobs.copy import TopicCopyJob
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.mirror_copy import Copier
@@ -636,10 +636,10 @@ class Relocation:
             is_keyed=self.job.parameters.get("partitioning") == "by-key",
         )
 
-    def _moving(self, move: CopyMove) -> Moving:
-        from reconciler.jobs.copy import Moving
+    def _moving(self, move: CopyMove) -> TopicCopyJob:
+        from reconciler.jobs.copy import TopicCopyJob
 
-        return Moving(
+        return TopicCopyJob(
             f"topic {move.old}",
             self.provider.log(self.job.source),
             self._copies.sink(move),

@@ -176,10 +176,10 @@ def check_properties(situation: Situation) -> Iterator[Finding]:
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Cluster) and situation.is_decidable(address):
             capabilities = situation.capabilities(wanted.resource.metadata.name)
-            yield from judged_properties(wanted, wanted.resource, capabilities.properties)
+            yield from property_findings(wanted, wanted.resource, capabilities.properties)
 
 
-def judged_properties(wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
+def property_findings(wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
     """Yield problems of a cluster's compiled properties; `known` are those of its platform."""
     if not known:
         return

@@ -22,12 +22,12 @@ from reconciler.planning.actions import (
     Update,
     addresses_of,
 )
-from reconciler.planning.allowances import ADOPT, Allowed, allowances, granted_by
-from reconciler.planning.checks.offline import judged_by_rules, violations
-from reconciler.planning.diff.removals import Holding
+from reconciler.planning.allowances import ADOPT, Grant, allowances, granted_by
+from reconciler.planning.checks.offline import resource_for_rules, violations
+from reconciler.planning.diff.removals import ContainerGuard
 from reconciler.planning.fields import fields_of
 from reconciler.planning.plan import Finding
-from reconciler.planning.resolve.acting_configs import Switched
+from reconciler.planning.resolve.acting_configs import SwitchReader
 from reconciler.planning.resolve.limits import FIXED
 from reconciler.planning.situation import IMPLIED, Review, Situation, taken_over
 from reconciler.resources.address import (
@@ -61,7 +61,7 @@ def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Act
     """Yield the actions; a blocked delete of a topic that can be unmounted gets that as advice."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
-            yield advised(action, mounting_yaml(action.address))
+            yield add_advice(action, mounting_yaml(action.address))
         else:
             yield action
 
@@ -83,7 +83,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
         yield Finding(topics[0], None, message, f"Declare and apply first: {mounting_yaml(topics[0])}")
 
 
-def advised(action: Delete, instead: str | None) -> Delete:
+def add_advice(action: Delete, instead: str | None) -> Delete:
     """Add the document to declare instead to a blocked delete."""
     if action.blocked is None or instead is None:
         return action
@@ -116,7 +116,7 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
         else {}
     )
     is_on = properties.get(ENABLED) == "true" and properties.get(UPLOADS) != "false"
-    return is_on and switches_in(Switched(situation).now(action.address, seen)).write
+    return is_on and switches_in(SwitchReader(situation).now(action.address, seen)).write
 
 
 _LIVE_MIRROR_MESSAGE: Final = (
@@ -140,7 +140,7 @@ OWNER: Final = "owner"
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardResult:
     """Actions and findings after all guards."""
 
     actions: tuple[Action, ...]
@@ -148,7 +148,7 @@ class Guarded:
     warnings: Sequence[Finding] = ()
 
 
-def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]) -> Guarded:
+def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]) -> GuardResult:
     """Return the actions with their blocks or grants, and findings.
 
     Guards that nothing lifts come first, so that no allowance is suggested in vain.
@@ -163,14 +163,14 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
     )
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
-        return Guarded(tuple(judged))
+        return GuardResult(tuple(judged))
     judged = list(with_advice(_block_excess_deletes(judged, situation, allowed), situation))
-    holding = Holding(judged, situation)
-    return Guarded(holding.judged(), holding.errors, holding.warnings)
+    holding = ContainerGuard(judged, situation)
+    return GuardResult(holding.judged(), holding.errors, holding.warnings)
 
 
 def guard_ordered(
-    actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]
+    actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
     """Return the actions of orders with their blocks.
 
@@ -204,7 +204,7 @@ def guard_ordered(
     return tuple(_judge(action, guards, situation, allowed) for action in actions)
 
 
-def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Allowed]) -> Action:
+def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Grant]) -> Action:
     grant: str | None = None
     other = _other_owner(action, situation)
     if other is not None:
@@ -220,7 +220,7 @@ def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowe
     return replace(action, granted_by=grant) if grant else action
 
 
-def lifted_by(action: Action, block: Block, allowed: Sequence[Allowed]) -> str | None:
+def lifted_by(action: Action, block: Block, allowed: Sequence[Grant]) -> str | None:
     """Return the origin of the allowance that lifts a block, if any."""
     if block.guard == OWNER:
         return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
@@ -356,7 +356,7 @@ def _guard_rules(action: Action, situation: Situation) -> Block | None:
         return None
     wanted = None if situation.request.options.is_only_drift else situation.wanted.get(action.address)
     # The next action may change an adopted or moved resource to the desired one.
-    resource = action.after if wanted is None else judged_by_rules(wanted)
+    resource = action.after if wanted is None else resource_for_rules(wanted)
     broken = violations(action.address, resource, situation.request.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
@@ -372,7 +372,7 @@ _LIFTABLE: Final[tuple[Guard, ...]] = (
 )
 
 
-def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
+def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Grant]) -> list[Action]:
     """Block deletes beyond `maxDeletes` that no allowance names."""
     excess = _excess_deletes(actions, situation, allowed)
     if not excess:
@@ -386,7 +386,7 @@ def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: 
     ]
 
 
-def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Allowed]) -> frozenset[str]:
+def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Grant]) -> frozenset[str]:
     """Return the deletes that no allowance names, if they exceed the limit.
 
     A pattern lifts the guard of data, but is no name: it may match more than its author thought.

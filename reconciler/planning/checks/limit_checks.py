@@ -166,7 +166,7 @@ class NamespaceUsage:
 
 
 @dataclass(slots=True)
-class Judged:
+class QuotaFindings:
     """What was found."""
 
     errors: list[Finding] = field(default_factory=list)
@@ -183,8 +183,8 @@ def warnings_of_quotas(review: Review) -> Iterator[Finding]:
     yield from _judge_quotas(review).warnings
 
 
-def _judge_quotas(review: Review) -> Judged:
-    situation, judged = review.situation, Judged()
+def _judge_quotas(review: Review) -> QuotaFindings:
+    situation, judged = review.situation, QuotaFindings()
     limits = {} if situation.request.options.is_destroy else _all_limits(situation)
     if not limits:
         return judged
@@ -326,7 +326,11 @@ def _exceeded_counts(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str
 
 
 def _judge_bytes(
-    address: Address, limit: Limits, held: NamespaceUsage, measure: Callable[[Address], Measure | None], judged: Judged
+    address: Address,
+    limit: Limits,
+    held: NamespaceUsage,
+    measure: Callable[[Address], Measure | None],
+    judged: QuotaFindings,
 ) -> None:
     allowed = limit.quotas.bytes or 0
     staying = held.staying

@@ -23,7 +23,7 @@ from reconciler.planning.resolve.mount_sources import (
     is_same_place,
     is_stranger,
     location_of,
-    meant_by,
+    meant_location,
 )
 from reconciler.planning.situation import Review, Situation, WantedResource, is_replica, mirror_at, mounted_by
 from reconciler.resources.address import Address, cluster_address, cluster_of
@@ -50,16 +50,16 @@ _MIN_SECONDS: Final = 2
 """The state changes: a few commits in sequence."""
 
 
-def detached(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
+def with_estimate(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
     """Return a mount or unmount with its estimate; any other transition unchanged."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
         return _with_engine(replace(action, estimate=_mount_estimate(action.address, situation, measure)), situation)
-    return unmounted(action, mounted_by(action.after), situation, measure)
+    return with_unmount_estimate(action, mounted_by(action.after), situation, measure)
 
 
-def unmounted(
+def with_unmount_estimate(
     action: Migrating, topic: Address, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Migrating:
     """Return an unmount with its estimate."""
@@ -120,7 +120,7 @@ def _handover_seconds(partitions: int) -> int:
     return _MIN_SECONDS + partitions // _PARTITIONS_A_SECOND
 
 
-def brought_by(topic: Address, situation: Situation) -> MountSource | None:
+def planned_source_of(topic: Address, situation: Situation) -> MountSource | None:
     """Return the source of a topic that does not exist yet and is mounted by this plan."""
     mounting = situation.mountings.get(topic)
     if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
@@ -129,7 +129,9 @@ def brought_by(topic: Address, situation: Situation) -> MountSource | None:
     return source if isinstance(source, MountSource) else None
 
 
-def size_of(source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]) -> Measure | None:
+def source_size(
+    source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
+) -> Measure | None:
     """Return the size of a mount's source; if this plan detaches it first, the topic's current size."""
     if source.found is not None:
         return Measure(source.found.bytes, source.found.records, ages=source.found.ages)
@@ -158,7 +160,7 @@ def _mount_estimate(mounting: Address, situation: Situation, measure: Callable[[
     if not isinstance(source, MountSource):
         return Estimate()
     leaving = _topic_to_detach(source, situation)
-    measured = size_of(source, situation, measure) or Measure(0, 0)
+    measured = source_size(source, situation, measure) or Measure(0, 0)
     partitions = (
         source.found.partitions
         if source.found
@@ -239,7 +241,7 @@ def _utc_text(ms: int) -> str:
 
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Refuse to mount over another topic of the same name."""
-    location, meant = location_of(seen), meant_by(mounting, situation)
+    location, meant = location_of(seen), meant_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     if location is not None and is_at(location, meant):
         if (
@@ -262,7 +264,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Refuse to unmount a topic other than the meant one; without `source` and `as`, the name suffices."""
-    location, meant = location_of(seen), meant_by(mounting, situation)
+    location, meant = location_of(seen), meant_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):
         return

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, judged_properties
+from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, property_findings
 from reconciler.planning.plan import Finding
 from reconciler.planning.resolve.cluster_values import compiled_cluster
 from reconciler.planning.resolve.limits import check_beside_replica
@@ -38,7 +38,7 @@ def violations(address: Address, resource: Resource, guards: Guards) -> tuple[st
     )
 
 
-def judged_by_rules(wanted: WantedResource) -> Resource:
+def resource_for_rules(wanted: WantedResource) -> Resource:
     """Return the resource that rules check: a namespace includes the configs passed on to its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.passed_on:
@@ -94,7 +94,7 @@ def warnings_of_rules(review: Review) -> Iterator[Finding]:
         if address in changed or not situation.is_decidable(address):
             continue
         wanted = situation.wanted[address]
-        for broken in violations(address, judged_by_rules(wanted), situation.request.guards):
+        for broken in violations(address, resource_for_rules(wanted), situation.request.guards):
             yield Finding(
                 address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
             )
@@ -150,7 +150,7 @@ def _check_resource(address: Address, declared: Declared, desired: Desired, guar
         wanted, findings = compiled_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
         yield from findings
         if isinstance(wanted.resource, Cluster):
-            yield from judged_properties(wanted, wanted.resource, EMBEDDED_PROPERTIES)
+            yield from property_findings(wanted, wanted.resource, EMBEDDED_PROPERTIES)
     if isinstance(resource, MirrorLink):
         for mirror in resource.mirrors():
             topic = address_of("topic", mirror.cluster, mirror.name)

@@ -26,15 +26,24 @@ from reconciler.planning.actions import (
 from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_lag
 from reconciler.planning.checks.mount_checks import (
     BYTES_A_SECOND,
-    brought_by,
-    detached,
-    size_of,
-    unmounted,
+    planned_source_of,
+    source_size,
     unreadable_of,
+    with_estimate,
+    with_unmount_estimate,
 )
-from reconciler.planning.checks.tiering_checks import Cost, Switching
+from reconciler.planning.checks.tiering_checks import Cost, TieringImpact
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
-from reconciler.planning.diff.retention_loss import CLEANUP, KEYS, Keeping, Loss, Side, config_at, loss, reason_of
+from reconciler.planning.diff.retention_loss import (
+    CLEANUP,
+    KEYS,
+    Loss,
+    RetentionRule,
+    Side,
+    config_at,
+    loss,
+    reason_of,
+)
 from reconciler.planning.fields import fields_of
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.situation import Situation, mirror_at
@@ -106,7 +115,7 @@ class Impact:
         self._wished: dict[Address, None] = {}
         self._cuts: dict[Address, set[int]] = {}
         self._acting = ActingConfigs(situation)
-        self._switching = Switching(situation, self.topics_below, self.measure, self._backlog_loss)
+        self._switching = TieringImpact(situation, self.topics_below, self.measure, self._backlog_loss)
 
     @property
     def unmeasured(self) -> Cuts:
@@ -124,7 +133,7 @@ class Impact:
             case RunJob():
                 return self._judge_job(action)
             case Transition():
-                costed = with_cost(detached(action, self._situation, self.measure), self._situation, self.measure)
+                costed = with_cost(with_estimate(action, self._situation, self.measure), self._situation, self.measure)
                 return self._with_tiering_cost(self._judge_move(costed), action)
             case Create() | Adopt() | Forget():
                 return action
@@ -134,7 +143,7 @@ class Impact:
     def _with_tiering_cost(self, judged: Transition, action: Transition) -> Transition:
         """Add the cost of tiering changes to that of a transition."""
         cost = self._switching.cost(action)
-        mount_source = brought_by(action.address, self._situation)
+        mount_source = planned_source_of(action.address, self._situation)
         if mount_source is not None and action.parameters.get("policy") == "delete":
             lost = unreadable_of(mount_source, action.address)
             cost = Cost(lost, is_known=bool(lost))
@@ -160,7 +169,7 @@ class Impact:
         of_cluster = {key for key, (_, origin) in above.items() if origin == CLUSTER} - topic.spec.configs.keys()
         own = {key: value for key, value in acting.items() if key not in of_cluster}
         sides = self._planned_side(old, topic), Side(acting.get, own.get)
-        was, will = Keeping.of_sides(*sides, limits.configs, limits.defaults)
+        was, will = RetentionRule.of_sides(*sides, limits.configs, limits.defaults)
         if not will.is_stricter_than(was):
             return action
         measured = self._measured_for(old, will)
@@ -251,13 +260,13 @@ class Impact:
         gone = {key for key, value in of_cluster.items() if value is None}
         beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
         sides = self._planned_side(address, topic), self._planned_side(address, topic, planned)
-        was, will = Keeping.of_sides(*sides, limits.configs, limits.defaults, beneath)
+        was, will = RetentionRule.of_sides(*sides, limits.configs, limits.defaults, beneath)
         if not will.is_stricter_than(was):
             return Loss()
         measured = self._measured_for(address, will)
         return loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
-    def _measured_for(self, address: Address, will: Keeping) -> Measure | None:
+    def _measured_for(self, address: Address, will: RetentionRule) -> Measure | None:
         """Return the measurement of a topic, and request how much of it is older than the planned retention."""
         place, cut = self._current_address(address), will.expired_before(self._situation.request.now_ms)
         if cut is not None:
@@ -275,7 +284,7 @@ class Impact:
         """Return what expires of the upload backlog once uploads end."""
         limits = self._situation.capabilities(topic.cluster)
         side = self._planned_side(address, topic, self._planned)
-        _, will = Keeping.of_sides(side, side, limits.configs, limits.defaults)
+        _, will = RetentionRule.of_sides(side, side, limits.configs, limits.defaults)
         waits = replace(will, ms=math.inf, bytes=math.inf)
         if not will.is_stricter_than(waits):
             return Loss()
@@ -377,11 +386,11 @@ class Impact:
             measure = self.measure(action.source, is_wish=True)
             return replace(action, estimate=Estimate(groups=None if measure is None else measure.groups))
         if action.job == UNMOUNT.name and action.address in self._situation.observed:
-            return unmounted(action, action.address, self._situation, self.measure)
+            return with_unmount_estimate(action, action.address, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
             return action  # only the lag is copied
         source = action.source
-        is_brought = brought_by(source, self._situation) is not None
+        is_brought = planned_source_of(source, self._situation) is not None
         is_there = is_brought or any(place in self._situation.observed for place in (source, mirror_at(source)))
         measure = self.measure(source) if is_there else None
         if measure is None:
@@ -402,9 +411,9 @@ class Impact:
 
         `is_wish`: no risk depends on it, so it is measured last.
         """
-        source = brought_by(address, self._situation)
+        source = planned_source_of(address, self._situation)
         if source is not None:
-            return size_of(source, self._situation, self.measure)
+            return source_size(source, self._situation, self.measure)
         measured = self._measures.get(address)
         if measured is None and cluster_of(address) in self._situation.trusted:
             (self._wished if is_wish else self._missing)[address] = None

@@ -15,7 +15,7 @@ from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import Finding, Mark
 from reconciler.planning.plan_rows import moves_of
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Acting, ActingConfigs, Switched
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Acting, ActingConfigs, SwitchReader
 from reconciler.planning.resolve.limits import beyond
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, split_name
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
@@ -133,10 +133,10 @@ class _Switch:
 
 def warnings_of_switching(review: Review) -> Iterator[Finding]:
     """Yield effects of tiering changes other than losses."""
-    yield from Switching(review.situation, review.below, review.measure).warnings(review.actions)
+    yield from TieringImpact(review.situation, review.below, review.measure).warnings(review.actions)
 
 
-class Switching:
+class TieringImpact:
     """Judges how actions change the tiering of topics. `below` returns the topics in a namespace."""
 
     def __init__(self, situation: Situation, below: Below, measure: Measuring, backlog: Backlog | None = None) -> None:
@@ -145,7 +145,7 @@ class Switching:
         self._situation = situation
         self._below = below
         self._measure = measure
-        self._switch_reader = Switched(situation)
+        self._switch_reader = SwitchReader(situation)
 
     def cost(self, action: Action) -> Cost:
         """Return the cost of an action; an empty one if it switches nothing."""

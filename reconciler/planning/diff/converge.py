@@ -24,7 +24,7 @@ from reconciler.planning.diff.field_differences import Comparison, Differences, 
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, fields_of
 from reconciler.planning.plan import DriftFinding, Finding, Held, Mark, Waiting
 from reconciler.planning.plan_rows import fingerprint
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Switched, hiding
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
 from reconciler.planning.situation import is_another, mounted_by
 from reconciler.resources.acls import TopicAcl, rule_fields, rule_path
@@ -189,7 +189,7 @@ _HINT_DECLARE: Final = (
 )
 
 
-def parted(
+def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
     """Separate a topic's change of tiering, a lifecycle transition (KIP-950), from its other differences.
@@ -201,7 +201,7 @@ def parted(
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
         return None, differing
     old = before.resource.address if isinstance(before.resource, Topic) else None
-    then = Switched(situation).then(sides.address, before, None if old == sides.address else old)
+    then = SwitchReader(situation).then(sides.address, before, None if old == sides.address else old)
     is_off = switches_in(then).is_off
     if is_off != (state is TieringState.ENABLED):
         return None, differing
@@ -264,7 +264,7 @@ def _undeclared_switch(
     switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
 ) -> tuple[str, list[Address]] | None:
     """Return a switch that is on and would lose its last declaration, with its topics (F-K-075)."""
-    look = Switched(situation)
+    look = SwitchReader(situation)
     for key in _MUST_BE_DECLARED:
         if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
             continue
@@ -274,7 +274,7 @@ def _undeclared_switch(
     return None
 
 
-def _is_undeclared(look: Switched, key: str, topic: Address, seen: Observed) -> bool:
+def _is_undeclared(look: SwitchReader, key: str, topic: Address, seen: Observed) -> bool:
     place = seen.resource.address
     value, _ = look.now(place, seen).get(key, ("", ""))
     then = look.then(topic, seen, None if place == topic else place)
@@ -325,7 +325,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
     return rule_fields(resource.spec.acls).keys().isdisjoint(rule_fields(seen.spec.acls))
 
 
-def going(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
+def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
     """Return the part of an observed resource that a delete removes.
 
     `last`: the recorded resource. `are_rules`: access rules belong to names, so only recorded ones are removed.
@@ -369,7 +369,7 @@ def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
     )
 
 
-def say_strange_rules_stay(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
+def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
     """Warn of access rules of others that survive a delete."""
     left = rules_left(before, gone)
     if not left:
@@ -383,7 +383,7 @@ def say_strange_rules_stay(address: Address, before: Observed, gone: Resource, d
     decision.warn(address, None, f"{what} not managed: {stays} ({first_few(left, _MAX_NAMES, grouping='')})", hint)
 
 
-def say_own_rules_stay(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
     """Warn that rules of a topic that was deleted outside may survive it."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
@@ -401,7 +401,7 @@ def say_own_rules_stay(address: Address, last: Recorded, situation: Situation, d
     )
 
 
-def say_what_stays(namespace: Namespace, situation: Situation, decision: Decision) -> None:
+def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: Decision) -> None:
     """Warn of topics that stay under the prefix of a deleted namespace."""
     if not _is_rule_namespace(namespace, situation):
         return
@@ -420,7 +420,7 @@ def say_what_stays(namespace: Namespace, situation: Situation, decision: Decisio
             decision.warn(namespace.address, None, f"{what} {rest}{stays}", _HINT_UNTOUCHED)
 
 
-def say_rules_stay(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
     """Warn of rules that an adopted, now forgotten namespace leaves behind."""
     namespace = last.resource
     if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rule_namespace(namespace, situation):
@@ -554,7 +554,7 @@ def change(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
     """Plan the changes of an existing resource, tiering first."""
-    move, rest = parted(sides, before, differing, situation)
+    move, rest = separate_tiering(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
     if rest.changes:

@@ -17,7 +17,7 @@ from reconciler.planning.diff.mirror_changes import (
     decide_mirror,
     is_mirror,
     keep_copies,
-    was_mirror,
+    released_topic,
 )
 from reconciler.planning.diff.mount_changes import (
     decide_mounted,
@@ -29,17 +29,17 @@ from reconciler.planning.diff.mount_changes import (
     is_held,
     is_recovery,
     is_replaced,
-    named_now,
+    other_topic_texts,
     recover,
     replace_topic,
     wait_for,
 )
 from reconciler.planning.diff.moves import (
     decide_moved,
+    find_readdressed,
     hand_over,
     hold_moved,
     is_namespace_refused,
-    readdressed,
 )
 from reconciler.planning.resolve.acting_configs import hiding
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
@@ -75,7 +75,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
     if before is not None and not is_stranger(last.resource, before, situation):
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
-    other, new = named_now(sides)
+    other, new = other_topic_texts(sides)
     declared = situation.wanted.get(last.resource.address)
     if declared is not None and isinstance(declared.resource, Mounting):
         name = declared.resource.topic_name
@@ -99,7 +99,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
     """Decide about every desired address that was not refused."""
-    renamed = readdressed(situation)
+    renamed = find_readdressed(situation)
     speaking = _shared_topics(situation)
     for address in sorted(situation.wanted, key=rank):
         if not situation.is_decidable(address):
@@ -186,7 +186,9 @@ def _decide_topic(
         replace_topic(sides, topic, before, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
-    elif sides.address in speaking and (stopped := was_mirror(replace(sides, before=before), situation)) is not None:
+    elif (
+        sides.address in speaking and (stopped := released_topic(replace(sides, before=before), situation)) is not None
+    ):
         decide_freed(sides, stopped, situation, decision)
     elif sides.address in situation.request.stored.detached:
         hold_detached(sides, situation, decision)

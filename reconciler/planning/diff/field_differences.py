@@ -17,7 +17,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import plain
 
 if TYPE_CHECKING:
-    from reconciler.planning.resolve.acting_configs import Hiding
+    from reconciler.planning.resolve.acting_configs import HiddenValue
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded
     from reconciler.resources.kafka_configs import ConfigKey
@@ -60,7 +60,7 @@ class Comparison:
     ignored: Callable[[Address, str], str | None]
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
-    hiding: tuple[Hiding, ...] = ()
+    hiding: tuple[HiddenValue, ...] = ()
     """Manually set configs that hide declared values; they are reset."""
 
 
@@ -216,7 +216,7 @@ def drifted(address: Address, path: str, recorded: Value, observed: Value, *, me
     return DriftFinding(address, path, recorded, observed, mark)
 
 
-def _hidden_drift(address: Address, hidden: Hiding, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
+def _hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
     """Return that a topic stopped inheriting; `None` if the hidden value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or equal(path, hidden.recorded, value, catalog):

@@ -19,31 +19,31 @@ from reconciler.planning.diff.converge import (
     state_precondition,
 )
 from reconciler.planning.diff.field_differences import Differences, drifted
-from reconciler.planning.diff.mount_changes import not_there_yet
+from reconciler.planning.diff.mount_changes import for_missing_topic
 from reconciler.planning.plan import Waiting
 from reconciler.planning.resolve.mirror_sources import (
     NOTHING,
     STATE,
     LeftOut,
-    Refused,
+    RoleInProgress,
+    RoleRefusal,
     Step,
     VerbsToRole,
-    Waited,
     Way,
+    declared_in_mark,
     entry_behind,
-    frees,
-    is_anothers,
+    follows_other_source,
     is_left,
     is_link_paused,
     link_of,
     made_by_link,
     peer_of,
     protected_from,
-    said_then,
     status_of,
     status_once_resumed,
     taken_from_source,
-    way_of,
+    topics_freed_by,
+    way_to_role,
 )
 from reconciler.planning.selection import way_in
 from reconciler.planning.situation import (
@@ -86,8 +86,8 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
         return  # the link itself is refused
-    way = way_of(mirror, situation)
-    if is_anothers(mirror, sides.before):  # half of another link in a chain, with its own entry
+    way = way_to_role(mirror, situation)
+    if follows_other_source(mirror, sides.before):  # half of another link in a chain, with its own entry
         sides = replace(sides, before=None)
     if way is None:
         _plan_new_mirror(sides, mirror, situation, decision)
@@ -201,9 +201,9 @@ def _recreate_failed(
 
 def _follow_way(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
     match way:
-        case Waited():
+        case RoleInProgress():
             decision.waiting.append(Waiting(way.address, way.state))
-        case Refused():
+        case RoleRefusal():
             _refuse(sides, way.message, way.hint, decision)
         case LeftOut():
             _warn(sides, way.message, way.hint, decision)
@@ -311,7 +311,7 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
     last = sides.last.resource if sides.last is not None else None
     if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
         return
-    declared = said_then(sides.last.origins.get(STATE, ""))  # Older versions recorded the role given by a command.
+    declared = declared_in_mark(sides.last.origins.get(STATE, ""))  # older versions recorded it
     is_learnt = declared is None and last.state == mirror.state
     if is_learnt or any(action.address == sides.address for action in decision.actions):
         return
@@ -490,7 +490,7 @@ def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
     )
 
 
-def destroyed_as_mirror(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
+def mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
     """Return the mirror that a recorded topic has become, to be destroyed as that topic."""
     seen = situation.observed.get(mirror_at(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
@@ -501,7 +501,7 @@ _ENDING_VERBS: Final = frozenset({"failover", "promote"})
 """Verbs that stop a mirror so that a reversal cannot finish."""
 
 
-def say_under_way(situation: Situation, decision: Decision) -> None:
+def report_transitions(situation: Situation, decision: Decision) -> None:
     """Report restores and reversals in progress, including those of undeclared mirrors."""
     if situation.request.options.is_destroy:
         return
@@ -565,10 +565,14 @@ def is_freed(topic: Address, situation: Situation) -> bool:
         return False
     own = situation.entries.get(mirror_at(topic))
     entries = (*((own,) if own is not None else ()), *situation.entries_of.get(topic, ()))
-    return any(topic in frees(way_of(entry, situation)) for entry in entries if situation.is_decidable(entry.address))
+    return any(
+        topic in topics_freed_by(way_to_role(entry, situation))
+        for entry in entries
+        if situation.is_decidable(entry.address)
+    )
 
 
-def was_mirror(sides: AddressView, situation: Situation) -> Observed | None:
+def released_topic(sides: AddressView, situation: Situation) -> Observed | None:
     """Return a topic as it is after its mirroring ends, if it is only observed as a mirror."""
     seen = situation.observed.get(mirror_at(sides.address))
     if seen is None or sides.before is not None or (is_live(seen) and not is_freed(sides.address, situation)):
@@ -584,7 +588,7 @@ def decide_freed(sides: AddressView, stopped: Observed, situation: Situation, de
     """Adopt a topic and apply its manifest once its mirroring ends."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
-    decision.actions += not_there_yet(after_stop.actions)
+    decision.actions += for_missing_topic(after_stop.actions)
     decision.errors += after_stop.errors
     decision.warnings += after_stop.warnings
 
@@ -592,7 +596,7 @@ def decide_freed(sides: AddressView, stopped: Observed, situation: Situation, de
 def belongs_to_entry(topic: Address, situation: Situation) -> bool:
     """Tell whether a topic is a former mirror that is still declared as a mirror."""
     entry = situation.entries.get(mirror_at(topic))
-    return entry is not None and (entry.state not in COPYING or way_of(entry, situation) is not None)
+    return entry is not None and (entry.state not in COPYING or way_to_role(entry, situation) is not None)
 
 
 def copies_left(topic: Address, situation: Situation) -> tuple[Address, ...]:
@@ -618,7 +622,7 @@ def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decisi
     )
 
 
-def say_kept(address: Address, situation: Situation, decision: Decision) -> bool:
+def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
     """Warn and return whether an undeclared topic is a mirror now, so that it stays."""
     behind, seen = entry_behind(address, situation), situation.observed.get(mirror_at(address))
     if behind is not None:
@@ -655,7 +659,7 @@ def _hint_to_swap_back(entry: MirrorTopic, situation: Situation) -> str:
     at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
     if is_broken_off(back, situation):
         return f"Its reversal was broken off: reconciler mirror failover {back}"
-    declared_then = said_then(at.origins.get(STATE, ""))
+    declared_then = declared_in_mark(at.origins.get(STATE, ""))
     if declared_then is not None:
         files = "do not name it" if declared_then == NOTHING else f"say {declared_then}"
         made = f"{entry.address} was made {entry.state} by a command, and the files {files}"

@@ -17,7 +17,7 @@ from reconciler.planning.resolve.limits import check_configs
 from reconciler.planning.resolve.mirror_sources import (
     BY_COMMAND,
     ENDS,
-    Refused,
+    RoleRefusal,
     Step,
     check_sides,
     link_of,
@@ -361,7 +361,7 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
     raise UserError(message, hint=hint)
 
 
-def _check_halves(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> Refused | None:
+def _check_halves(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> RoleRefusal | None:
     side, other_side = ((name, _link_spec_of(link, name, situation)) for name in clusters)
     return check_sides(what, link, side, other_side)
 
@@ -430,7 +430,7 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
     match able, steps[0]:
         case [mirror], _:
             return mirror
-        case [], Refused(message=message):
+        case [], RoleRefusal(message=message):
             more = f"Declare {topic_of(fitting[0])} with `partitions: {partitions_of(topic, situation)}`"
             raise UserError(message, hint=f"{more}, and apply that first.")
         case _:

@@ -66,7 +66,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
         return
     after_mount = Decision()
     converge(replace(sides, before=mounted), situation, after_mount)
-    decision.actions += not_there_yet(after_mount.actions)
+    decision.actions += for_missing_topic(after_mount.actions)
     decision.errors += after_mount.errors
     decision.warnings += after_mount.warnings
 
@@ -74,7 +74,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
 def hold_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command unmounted: no empty topic takes its name."""
     location = situation.request.stored.detached[sides.address]
-    other, new = named_now(sides)
+    other, new = other_topic_texts(sides)
     decision.hold(
         sides,
         f"{other}it was unmounted, and no Mounting says so: it is detached at {location}",
@@ -86,7 +86,7 @@ def hold_detached(sides: AddressView, situation: Situation, decision: Decision) 
     _adopt_held(sides, decision)
 
 
-def named_now(sides: AddressView) -> tuple[str, str]:
+def other_topic_texts(sides: AddressView) -> tuple[str, str]:
     """Return a prefix for messages if another topic has the name, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
@@ -98,7 +98,7 @@ def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision)
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
     back = mount_back(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
-    other, new = named_now(sides)
+    other, new = other_topic_texts(sides)
     decision.hold(
         sides,
         f"{other}it is mounted with its records as {new_place}, and no Mounting says so",
@@ -125,7 +125,7 @@ def mount_back(address: Address, current: MountedElsewhere) -> str:
     return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{current.location}."
 
 
-def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:
+def for_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
     """Yield actions on a topic that does not exist yet, without drift and preconditions."""
     for action in actions:
         match action:

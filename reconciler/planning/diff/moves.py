@@ -19,15 +19,15 @@ from reconciler.planning.diff.converge import (
     compare,
     converge,
     deletion,
-    going,
     observed_origins,
+    part_to_delete,
     problems,
-    say_strange_rules_stay,
     state_precondition,
+    warn_of_foreign_rules,
 )
 from reconciler.planning.diff.field_differences import Differences
 from reconciler.planning.diff.mount_changes import mount_back
-from reconciler.planning.diff.retention_loss import Keeping, Side
+from reconciler.planning.diff.retention_loss import RetentionRule, Side
 from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
@@ -87,7 +87,7 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
     return last is not None and begun == _copy_mark(old, last)
 
 
-def go_on(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Plan the rest of a move: its jobs, which continue from copied records, and the delete."""
     last = situation.recorded[old]
     if sides.last is not None and sides.before is not None and is_another(sides.last, sides.before):
@@ -153,8 +153,8 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
             )
         )
     last, are_rules = situation.recorded.get(old), situation.capabilities(cluster_of(old) or "").namespaces_are_rules
-    gone = going(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
-    say_strange_rules_stay(old, seen, gone, decision)
+    gone = part_to_delete(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
+    warn_of_foreign_rules(old, seen, gone, decision)
     decision.actions.append(deletion(old, seen, Reason.MOVED, gone=gone))
 
 
@@ -165,7 +165,7 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
         return
     limits = situation.capabilities(new.cluster)
     then, now = topic.spec.configs.get, new.spec.configs.get
-    was, will = Keeping.of_sides(Side(then, then), Side(now, now), limits.configs, limits.defaults)
+    was, will = RetentionRule.of_sides(Side(then, then), Side(now, now), limits.configs, limits.defaults)
     if will.expires_before(was):
         decision.warn(
             sides.address,
@@ -252,7 +252,7 @@ def _decide_old_name(
         return
     decision.settled.add(old)
     if is_both:
-        go_on(sides, old, seen, situation, decision)
+        continue_copy(sides, old, seen, situation, decision)
     elif _must_copy(sides, situation):
         begin_copy(sides, old, seen, situation, decision)
     else:
@@ -368,7 +368,7 @@ def hand_over(sides: AddressView, old: Address, situation: Situation, decision: 
     _follow_record(sides, old, Reason.READDRESSED, situation, decision)
 
 
-def readdressed(situation: Situation) -> Mapping[Address, Address]:
+def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
     """Return new address → old address of the same physical name (flat names only)."""
     leaving: dict[tuple[str, str], Address] = {}
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):

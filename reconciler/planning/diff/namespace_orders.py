@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
-from reconciler.planning.diff.converge import deletion, going, problems, say_strange_rules_stay, state_precondition
+from reconciler.planning.diff.converge import (
+    deletion,
+    part_to_delete,
+    problems,
+    state_precondition,
+    warn_of_foreign_rules,
+)
 from reconciler.planning.diff.topic_orders import alter, changes_to, followers, warn_of_followers
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import changes_by_move
@@ -122,13 +128,13 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
     are_rules = situation.capabilities(order.cluster).namespaces_are_rules
     for address in [itself] if nested else sorted({itself, *inside}, key=rank, reverse=True):
         seen, last = situation.observed[address], situation.recorded.get(address)
-        gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
+        gone = part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         action = deletion(address, seen, Reason.BY_COMMAND, gone=gone)
         if nested:
             message = f"namespace {order.name} holds namespaces: {first_few(nested, 5, grouping='')}"
             action = replace(action, blocked=Block("nested", message, None))
         decision.actions.append(action)
-        say_strange_rules_stay(address, seen, gone, decision)
+        warn_of_foreign_rules(address, seen, gone, decision)
         warn_of_followers(address, situation, decision)
 
 

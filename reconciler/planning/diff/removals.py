@@ -13,20 +13,20 @@ from reconciler.planning.diff.converge import (
     GOING,
     Decision,
     deletion,
-    going,
-    say_own_rules_stay,
-    say_rules_stay,
-    say_strange_rules_stay,
-    say_what_stays,
+    part_to_delete,
+    warn_of_foreign_rules,
+    warn_of_kept_rules,
+    warn_of_kept_topics,
+    warn_of_own_rules,
 )
 from reconciler.planning.diff.mirror_changes import (
     belongs_to_entry,
-    destroyed_as_mirror,
     is_kept_by_link,
     is_on_its_way,
     leave_to_link,
-    say_kept,
+    mirror_to_destroy,
     wait_for_end,
+    warn_if_mirror_now,
 )
 from reconciler.planning.diff.moves import moved_from, unmounted_by
 from reconciler.planning.plan import Finding, Waiting
@@ -143,19 +143,19 @@ def _warn_of_undeclared_cluster(cluster: str, count: int, decision: Decision) ->
 def _remove(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
     before = situation.observed.get(address)
     if kind_of(address) == "topic" and before is None:
-        if say_kept(address, situation, decision):
+        if warn_if_mirror_now(address, situation, decision):
             return
-        before = destroyed_as_mirror(address, last, situation)
+        before = mirror_to_destroy(address, last, situation)
     reason = Reason.DESTROYED if situation.request.options.is_destroy else Reason.NO_LONGER_DECLARED
     estimate = Estimate(location=situation.unmounted.get(address))
     if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
         _warn_of_migration(address, before, before.resource, decision)
     elif _is_only_forgotten(address, last, before, situation):
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=estimate))
-        say_rules_stay(address, last, situation, decision)
+        warn_of_kept_rules(address, last, situation, decision)
     elif before is None:
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
-        say_own_rules_stay(address, last, situation, decision)
+        warn_of_own_rules(address, last, situation, decision)
     elif is_another(last, before):
         # Another process created it again: it is not ours to delete.
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
@@ -172,11 +172,11 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         decision.refuse(address, None, message, hint)
     else:
         are_rules = situation.capabilities(cluster_of(address) or "").namespaces_are_rules
-        gone = going(last.resource, before.resource, are_rules=are_rules)
+        gone = part_to_delete(last.resource, before.resource, are_rules=are_rules)
         decision.actions.append(deletion(address, before, reason, gone=gone))
-        say_strange_rules_stay(address, before, gone, decision)
+        warn_of_foreign_rules(address, before, gone, decision)
         if isinstance(gone, Namespace):
-            say_what_stays(gone, situation, decision)
+            warn_of_kept_topics(gone, situation, decision)
 
 
 def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
@@ -206,7 +206,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     return IMPLIED in last.origins and last.ownership == "adopted"
 
 
-class Holding:
+class ContainerGuard:
     """Judges deletes of containers after the deletes of their content."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
@@ -214,9 +214,9 @@ class Holding:
         self._situation = situation
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
         self._forgotten = {action.address for action in actions if isinstance(action, Forget)}
-        going = [action for action in actions if action.blocked is None]
-        self._moved = {moved_from(action) for action in going}
-        self._detached = {unmounted_by(action) for action in going}
+        part_to_delete = [action for action in actions if action.blocked is None]
+        self._moved = {moved_from(action) for action in part_to_delete}
+        self._detached = {unmounted_by(action) for action in part_to_delete}
         self._moved_namespaces = {
             item.moved_from for item in situation.wanted.values() if isinstance(item.resource, Namespace)
         }

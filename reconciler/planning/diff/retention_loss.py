@@ -39,7 +39,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class RetentionRule:
     """Retention and cleanup of a topic; limits are infinite for -1."""
 
     ms: float
@@ -57,7 +57,7 @@ class Keeping:
         catalog: Mapping[str, ConfigKey],
         defaults: Mapping[str, str] = NO_DEFAULTS,
         defaults_after: Mapping[str, str] | None = None,
-    ) -> tuple[Keeping, Keeping]:
+    ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
         A tiered topic keeps in total at least its local retention (F-R-027), even after tiering is disabled. Configs do
@@ -80,7 +80,7 @@ class Keeping:
         look_up: Callable[[str], str | None],
         catalog: Mapping[str, ConfigKey],
         defaults: Mapping[str, str] = NO_DEFAULTS,
-    ) -> Keeping:
+    ) -> RetentionRule:
         """Return the retention from effective configs, with defaults of the cluster, else the platform."""
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
@@ -101,11 +101,11 @@ class Keeping:
             unknown=frozenset(key for key in keys if key in catalog and configured_value(key) is None),
         )
 
-    def is_stricter_than(self, other: Keeping) -> bool:
+    def is_stricter_than(self, other: RetentionRule) -> bool:
         """Tell whether this may delete records that the other keeps."""
         return self.expires_before(other) or self.begins_to_compact(other)
 
-    def expires_before(self, other: Keeping) -> bool:
+    def expires_before(self, other: RetentionRule) -> bool:
         """Tell whether records may expire that the other keeps."""
         if self.unknown != other.unknown:
             return not self.keeps_all
@@ -122,7 +122,7 @@ class Keeping:
             return True
         return self.ms == self.bytes == _FOREVER and not self.unknown
 
-    def begins_to_compact(self, other: Keeping) -> bool:
+    def begins_to_compact(self, other: RetentionRule) -> bool:
         """Tell whether compaction deletes records that the other keeps."""
         return self.compacts and not other.compacts
 
@@ -173,7 +173,7 @@ class Loss:
 NO_LOSS: Final = Loss()
 
 
-def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: int, now_ms: int) -> Loss:
+def loss(before: RetentionRule, after: RetentionRule, measure: Measure | None, partitions: int, now_ms: int) -> Loss:
     """Return the loss of a topic whose retention changes from `before` to `after`."""
     if not after.is_stricter_than(before):
         return Loss()
@@ -209,7 +209,7 @@ def reason_of(change: Change) -> Reason | None:
     return Reason.RETENTION_LOWERED if key in {RETENTION_MS, RETENTION_BYTES, *_LOCAL} else None
 
 
-def _raise_to_local(keeping: Keeping, side: Side) -> Keeping:
+def _raise_to_local(keeping: RetentionRule, side: Side) -> RetentionRule:
     local = next((value for value in map(side.own, _LOCAL) if value is not None), "-1")
     return keeping if _parse_limit(local) == _FOREVER else replace(keeping, ms=max(keeping.ms, _parse_limit(local)))
 

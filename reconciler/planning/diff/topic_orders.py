@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Create, Reason, Update
-from reconciler.planning.diff.converge import GOING, deletion, going, precondition
+from reconciler.planning.diff.converge import GOING, deletion, part_to_delete, precondition
 from reconciler.planning.fields import CONFIGS, fields_of
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.resolve.limits import check_changes, check_partitions
@@ -221,7 +221,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     else:
         last = situation.recorded.get(topic)
         are_rules = situation.capabilities(cluster_of(topic) or "").namespaces_are_rules
-        gone = going(None if last is None else last.resource, seen.resource, are_rules=are_rules)
+        gone = part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         decision.actions.append(deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
         warn_of_followers(topic, situation, decision)
 

@@ -137,12 +137,12 @@ def _own_configs(resource: Resource) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Hiding:
+class HiddenValue:
     """A config set on a topic outside its files that hides a declared value of a namespace or cluster."""
 
     key: str
     value: str
-    said: str
+    declared: str
     """The declared value."""
     origin: Address
     """The namespace or cluster that declares it."""
@@ -157,7 +157,7 @@ class Hiding:
 
 def hiding(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
-) -> tuple[Hiding, ...]:
+) -> tuple[HiddenValue, ...]:
     """Return the configs of one topic that hide declared values, by key.
 
     Only for platforms with inheritance; elsewhere the declared value is written to each topic and compared there.
@@ -184,14 +184,14 @@ def reset_keys(
     return frozenset(item.key for item in hidden if situation.ignored(address, item.path) is None)
 
 
-def _find_hidden(situation: Situation, topic: Topic, key: str, value: str) -> Hiding | None:
+def _find_hidden(situation: Situation, topic: Topic, key: str, value: str) -> HiddenValue | None:
     """Return the nearest declared value that `value` hides; `None` if they are equal or there is none."""
     for tier in (*situation.nearest(topic.cluster, topic.metadata.namespace), cluster_address(topic.cluster)):
         declared, recorded = (
             _value_for_topics(side, key) for side in (situation.wanted.get(tier), situation.recorded.get(tier))
         )
         if declared is not None:
-            return None if declared == value else Hiding(key, value, declared, tier, recorded)
+            return None if declared == value else HiddenValue(key, value, declared, tier, recorded)
     return None
 
 
@@ -368,7 +368,7 @@ SWITCH_PATHS = frozenset(CONFIGS + key for key in SWITCHES)
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class SwitchReader:
     """Tiering switches of a topic, with those of its namespaces and cluster; the nearest wins."""
 
     situation: Situation

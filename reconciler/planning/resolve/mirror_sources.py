@@ -77,7 +77,7 @@ def after_command(last: Recorded, role: str) -> Recorded:
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
-    declared = said_then(last.origins.get(STATE, "")) or mirror.state
+    declared = declared_in_mark(last.origins.get(STATE, "")) or mirror.state
     marks = {} if declared == role else {STATE: f"a command made it {role}"}
     return replace(
         last,
@@ -91,7 +91,7 @@ def mark(declared: str) -> str:
     return f"{_MARK_PREFIX}{declared}"
 
 
-def said_then(origin: str) -> str | None:
+def declared_in_mark(origin: str) -> str | None:
     """Return the role declared when a command changed it; `None` if `origin` is no mark."""
     return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
@@ -136,7 +136,7 @@ class VerbsToRole:
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class RoleInProgress:
     """The role change is in progress, or the state is unknown to this version."""
 
     address: Address
@@ -144,7 +144,7 @@ class Waited:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RoleRefusal:
     """No legal verbs lead to the role."""
 
     message: str
@@ -159,7 +159,7 @@ class LeftOut:
     hint: str
 
 
-Way = VerbsToRole | Waited | Refused | LeftOut
+Way = VerbsToRole | RoleInProgress | RoleRefusal | LeftOut
 
 
 def peer_of(mirror: MirrorTopic) -> MirrorTopic:
@@ -208,17 +208,17 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
     return seen if is_it else None
 
 
-def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
+def way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
     """Return how a mirror gets its desired role; `None` if neither cluster has the mirror.
 
     A mirror whose role is held gets no verbs.
     """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
-    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | Refused | LeftOut) else way
+    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | LeftOut) else way
 
 
-def is_anothers(mirror: MirrorTopic, seen: Observed | None) -> bool:
+def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
     """Tell whether the mirror at this address has another source; in a chain each link has a half there."""
     observed_mirror = seen.resource if seen is not None else None
     return isinstance(observed_mirror, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
@@ -230,7 +230,7 @@ def is_anothers(mirror: MirrorTopic, seen: Observed | None) -> bool:
 
 def check_sides(
     what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
-) -> Refused | None:
+) -> RoleRefusal | None:
     """Reject a role change over a link if one half is one-way or has a prefix (F-C-073).
 
     `what` begins the message. A side is a cluster and its half of the link, or `None`.
@@ -240,11 +240,11 @@ def check_sides(
         if spec is None or spec.source != other:
             mode = "" if of_other is None else f", its mode on cluster {other} is {of_other.mode}"
             message = f"{what}: link {link} has no half on cluster {cluster}{mode}"
-            return Refused(message, "Declare the link with `mode: bidirectional`, and apply that first.")
+            return RoleRefusal(message, "Declare the link with `mode: bidirectional`, and apply that first.")
         if spec.mode != "bidirectional":
-            return Refused(f"{what}: link {link} of cluster {cluster} is not bidirectional", way_out)
+            return RoleRefusal(f"{what}: link {link} of cluster {cluster} is not bidirectional", way_out)
         if spec.prefix:
-            return Refused(f"{what}: link {link} of cluster {cluster} has the prefix {spec.prefix}", way_out)
+            return RoleRefusal(f"{what}: link {link} of cluster {cluster} has the prefix {spec.prefix}", way_out)
     return None
 
 
@@ -253,7 +253,7 @@ def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
     return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
 
 
-def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> Refused | LeftOut:
+def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | LeftOut:
     """Return why a mirror cannot copy its source again: it copies another one since a later role swap."""
     name = observed.resource.address if isinstance(observed.resource, MirrorTopic) else mirror.address
     source = source_of(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
@@ -263,18 +263,18 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
         for entry in situation.entries.values()
         if entry.address != mirror.address
         and peer_of(entry).address == name
-        and not is_anothers(peer_of(entry), observed)
+        and not follows_other_source(peer_of(entry), observed)
     ]
-    if any(topic_of(mirror) in frees(_find_way(entry, situation)) for entry in behind):
+    if any(topic_of(mirror) in topics_freed_by(_find_way(entry, situation)) for entry in behind):
         return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
-    return Refused(message, f"{first} Until then say reversed here.")
+    return RoleRefusal(message, f"{first} Until then say reversed here.")
 
 
 def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     seen = situation.observed.get(mirror.address)
-    if seen is not None and is_anothers(mirror, seen):
+    if seen is not None and follows_other_source(mirror, seen):
         back = mirrored_back(mirror, situation)
         if back is not None and mirror.state in _ROLE_OF_PEER:
             is_taken = is_live(seen) and mirror.state != "reversed"
@@ -286,19 +286,19 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
         return None
     status = status_of(seen)
     if status is None:
-        return Waited(mirror.address, seen.state or "")
+        return RoleInProgress(mirror.address, seen.state or "")
     if status is MirrorStatus.STOPPED and mirror.state in _ROLE_OF_PEER:
         return _way_of_stopped(mirror, seen, situation)
     return _way_of_live(mirror, status, situation)
 
 
-def frees(way: Way | None) -> frozenset[Address]:
+def topics_freed_by(way: Way | None) -> frozenset[Address]:
     """Return the topics that take writes after these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
-def takes(way: Way | None) -> frozenset[Address]:
+def topics_taken_by(way: Way | None) -> frozenset[Address]:
     """Return the ordinary topics that become mirrors by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
@@ -307,11 +307,11 @@ def takes(way: Way | None) -> frozenset[Address]:
 
 def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address]]:
     """Return, by declared mirror, the mirrors and topics that the verbs to its role change."""
-    ways = {address: way_of(entry, situation) for address, entry in situation.entries.items()}
+    ways = {address: way_to_role(entry, situation) for address, entry in situation.entries.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
-        topics = {*(topic_of(step.mirror) for step in steps), *frees(way), *takes(way)}
+        topics = {*(topic_of(step.mirror) for step in steps), *topics_freed_by(way), *topics_taken_by(way)}
         if topics:
             changed[address] = frozenset({*topics, *map(mirror_at, topics)})
     return changed
@@ -357,7 +357,7 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def source_mirrors(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
-) -> Refused | None:
+) -> RoleRefusal | None:
     """Refuse to reverse a mirror whose source is itself a mirror, unless that is declared to become a topic."""
     if not _REVERSALS.intersection(verbs):
         return None
@@ -371,7 +371,7 @@ def source_mirrors(
         or not isinstance(source_mirror.resource, MirrorTopic)
     ):
         return None
-    return Refused(
+    return RoleRefusal(
         f"it is {status} and cannot become reversed: its source {source} is itself a mirror of "
         f"{source_of(source_mirror.resource)} ({source_mirror.state})",
         f"Leave it mirroring until {source} is a topic again, and apply that first.",
@@ -380,14 +380,14 @@ def source_mirrors(
 
 def source_gone(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
-) -> Refused | None:
+) -> RoleRefusal | None:
     """Refuse verbs that copy from a source that no longer exists."""
     if not _COPYING.intersection(verbs):
         return None
     source = source_of(mirror)
     if source in situation.observed or mirror_at(source) in situation.observed:
         return None
-    return Refused(
+    return RoleRefusal(
         f"{mirror.address} is {status}, and its source {source} is gone: it can neither be promoted nor reversed",
         "To keep what it has: state failed-over, or `reconciler mirror failover`.",
     )
@@ -398,10 +398,10 @@ def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> W
     peer = peer_of(mirror)
     status = status_of(back)
     if status is None:
-        return Waited(peer.address, back.state or "")
+        return RoleInProgress(peer.address, back.state or "")
     seen = situation.observed.get(mirror.address)
     role = _ROLE_OF_PEER[mirror.state]
-    is_own = seen is not None and not is_anothers(mirror, seen)
+    is_own = seen is not None and not follows_other_source(mirror, seen)
     is_suspended = is_own and seen is not None and seen.state == MirrorStatus.PENDING_MIRROR
     item = situation.wanted.get(mirror.address)
     if status is MirrorStatus.PAUSED and not is_suspended and item is not None and PEER in item.origins:
@@ -411,7 +411,7 @@ def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> W
         verdict = Ask(tuple("reverse-and-pause" if verb in _REVERSALS else verb for verb in verdict.verbs))
     if isinstance(verdict, Refuse):
         legal = ", ".join(MIRROR.legal(status)) or "none"
-        return Refused(
+        return RoleRefusal(
             f"{peer.address} mirrors it since their roles were swapped, is {status} and cannot become {role}",
             f"{verdict.hint} Legal from there: {legal}.",
         )
@@ -440,7 +440,7 @@ def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -
     if mirror.state != "reversed":
         return _way_by_verdict(mirror, MirrorStatus.STOPPED, _stopped_verdict(mirror))
     if other_side is not None and is_live(other_side) and isinstance(other_side.resource, MirrorTopic):
-        return Refused(
+        return RoleRefusal(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is a mirror of "
             f"{source_of(other_side.resource)} ({other_side.state})",
             "To leave it so: state failed-over. To mirror this one instead: "
@@ -448,13 +448,13 @@ def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -
             f"then reconciler mirror restore {peer.address} --link {link_of(mirror)}",
         )
     if is_other_last:
-        return Refused(
+        return RoleRefusal(
             f"it is STOPPED and cannot become reversed: {peer.address} stopped after it, so that this one is the "
             "original source",
             "What can be restored is this side: state mirroring cuts it to where the other stopped, and mirrors it.",
         )
     if other_side is None and source_of(mirror) not in situation.observed:
-        return Refused(
+        return RoleRefusal(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
             f"Mirror it afresh over a link on cluster {mirror.source_cluster}, and remove this entry.",
         )
@@ -465,12 +465,12 @@ def _stopped_verdict(mirror: MirrorTopic) -> Verdict:
     return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
-def _way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | Refused:
+def _way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | RoleRefusal:
     step = restore_step(mirror, state, situation)
     return VerbsToRole((step,)) if isinstance(step, Step) else step
 
 
-def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | Refused:
+def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
     """Return the restore of an original source as `mirror`, unless its source has and gets too few partitions."""
     verb = "truncate-and-restore"
     topic, source = topic_of(mirror), source_of(mirror)
@@ -479,7 +479,7 @@ def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation)
     if wanted is not None and isinstance(wanted.resource, Topic) and situation.is_chosen(source):
         has = max(has, wanted.resource.spec.partitions or 0)
     if needed > has > 0:
-        return Refused(
+        return RoleRefusal(
             fewer_partitions((mirror.cluster, mirror.name), needed, (mirror.source_cluster, mirror.source), has),
             f"Declare {source} with `partitions: {needed}`: the same plan adds them first.",
         )
@@ -502,10 +502,10 @@ def _way_by_verdict(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict,
         case InRole():
             return VerbsToRole()
         case Wait():
-            return Waited(mirror.address, status.value)
+            return RoleInProgress(mirror.address, status.value)
         case Refuse():
             legal = ", ".join(MIRROR.legal(status)) or "none"
-            return Refused(
+            return RoleRefusal(
                 f"it is {status} and cannot become {mirror.state}", f"{verdict.hint} Legal from there: {legal}."
             )
         case Ask():
@@ -532,7 +532,7 @@ def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Obs
         if back is not None and live is back:
             return entry, back
         is_planned = situation.is_decidable(entry.address)
-        if is_planned and is_two_way(entry, situation) and topic in takes(way_of(entry, situation)):
+        if is_planned and is_two_way(entry, situation) and topic in topics_taken_by(way_to_role(entry, situation)):
             return entry, None
     return None
 
@@ -561,7 +561,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     seen = situation.observed.get(mirror.address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
         return
-    if is_anothers(mirror, seen) and not has_role_elsewhere(mirror, situation):
+    if follows_other_source(mirror, seen) and not has_role_elsewhere(mirror, situation):
         another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
         yield (
             f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
@@ -858,7 +858,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
             continue
-        declared = said_then(item.origins.get(STATE, ""))
+        declared = declared_in_mark(item.origins.get(STATE, ""))
         if declared is not None:
             message = f"it was made {mirror.state} by a command, and the files still say {declared}"
             hint = f"Write it into the files: reconciler drift --accept {address}"
@@ -929,7 +929,7 @@ _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
 def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
     """Return the role that the clusters report for a mirror; `None` if changing or unreported."""
     seen, peer = observed.get(mirror.address), observed.get(peer_of(mirror).address)
-    if is_anothers(mirror, seen):
+    if follows_other_source(mirror, seen):
         seen = None
     back = _find_mirror_back(mirror, observed)
     if back is not None and not is_live(seen) and _is_settled(back):

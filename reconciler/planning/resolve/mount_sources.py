@@ -184,7 +184,7 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
-    location, meant = location_of(seen), meant_by(mounting, situation)
+    location, meant = location_of(seen), meant_location(mounting, situation)
     is_located = mounting.spec.state == "mounted" or is_unmounted(last)
     if location is not None and (is_located or is_explicit(meant)):
         return not is_at(location, meant)
@@ -227,7 +227,7 @@ def held_place(mounting: Mounting, situation: Situation) -> str | None:
     return "unmounted" if is_gone else None
 
 
-def meant_by(mounting: Mounting, situation: Situation) -> str:
+def meant_location(mounting: Mounting, situation: Situation) -> str:
     """Return the location that a mounting means, or its topic's original name if no location is known."""
     source = mounting.spec.source
     if source is not None and is_explicit(source):

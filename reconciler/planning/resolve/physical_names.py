@@ -55,7 +55,7 @@ def folded(name: str) -> str:
     return name.replace("_", ".")
 
 
-def addressed(
+def with_known_addresses(
     observed: Inventory,
     wanted: Container[Address],
     ours: Iterable[Address],

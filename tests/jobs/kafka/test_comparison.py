@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import cloudpickle
 
 from reconciler.errors import SourceChangedError, UserError
-from reconciler.jobs.copy import Moving, fill, mirror, settle
+from reconciler.jobs.copy import TopicCopyJob, fill, mirror, settle
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import verify
@@ -248,7 +248,7 @@ def test_a_compacted_topic_is_moved_though_its_broker_compacts_it_meanwhile(
     place: Place, taken: Sequence[str], *, is_equal: bool
 ) -> None:
     source, target = state_of(place, cleanup_policy="compact"), place.create("copy")
-    job = Moving("topic state", place.log(source), place.sink(target), place.log(target), here())
+    job = TopicCopyJob("topic state", place.log(source), place.sink(target), place.log(target), here())
     assert fill(job).records == len(VALUES)
     ends = {number: bounds.end for number, bounds in job.source.bounds().items()}
     thinner = replace(job, source=thinned(place, source, taken))

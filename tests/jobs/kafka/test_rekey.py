@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError, UserError
 from reconciler.jobs import rekey as rekey_job
-from reconciler.jobs.copy import Moving, fill
+from reconciler.jobs.copy import TopicCopyJob, fill
 from reconciler.jobs.rekey import rekey
 from reconciler.providers.kafka.ledger import REKEYED, Ledger, message
 from reconciler.providers.kafka.ledger import TOPIC as LEDGER
@@ -123,7 +123,7 @@ def test_each_record_is_copied_once_to_where_its_key_says(
     engine = here() if where == "here" else on(request.getfixturevalue("spark"))
     target = place.create("copy", TARGETS)
     sink, told = sink_of(place, source, target), []
-    moving = Moving("topic orders", source, sink, place.log(target), engine, told.append)
+    moving = TopicCopyJob("topic orders", source, sink, place.log(target), engine, told.append)
     assert fill(moving).records == assert_rekeyed(source, place.log(target))
     assert told[-1].records > 0
     produce_into(place, source.topic, 1, 60, start=300)  # type: ignore[attr-defined]  # half of them aborted
@@ -184,7 +184,7 @@ def test_of_two_that_copy_at_once_each_record_comes_from_one(place: Place, sourc
 
 def test_what_another_process_wrote_into_the_new_topic_is_noticed(place: Place, source: TopicLog) -> None:
     target = place.create("copy", TARGETS)
-    moving = Moving("topic orders", source, sink_of(place, source, target), place.log(target), here())
+    moving = TopicCopyJob("topic orders", source, sink_of(place, source, target), place.log(target), here())
     fill(moving)
     produce(place, target, 1)
     with pytest.raises(UserError, match="the copy differs from it in its records"):
@@ -208,11 +208,11 @@ def test_what_was_written_into_a_topic_that_had_the_name_before_counts_for_nothi
     place: Place, source: TopicLog
 ) -> None:
     target = place.create("copy", TARGETS)
-    fill(Moving("topic orders", source, sink_of(place, source, target), place.log(target), here()))
+    fill(TopicCopyJob("topic orders", source, sink_of(place, source, target), place.log(target), here()))
     place.delete(target)
     assert place.create("copy", TARGETS) == target
     sink = KafkaRekeySink(place.sink(target).target, source.topic_id)  # Its transactions are larger, and so fewer.
-    moving = Moving("topic orders", source, sink, place.log(target), here())
+    moving = TopicCopyJob("topic orders", source, sink, place.log(target), here())
     assert fill(moving).records == assert_rekeyed(source, place.log(target))
 
 
