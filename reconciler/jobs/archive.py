@@ -94,7 +94,6 @@ def archive_ahead(job: Archiving) -> tuple[int, int, Mapping[int, int]]:
 def _copy_and_compare(
     job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]
 ) -> Copy:
-    """Copy up to `ends`, and compare what was not compared before."""
     job.before_pass()
     copied = mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
     _check_same(job, topic_id)
@@ -103,7 +102,6 @@ def _copy_and_compare(
 
 
 def _compare(job: Archiving, since: Mapping[int, int]) -> None:
-    """Compare everything after `since`, and refuse differences."""
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
     comparison = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)

@@ -44,7 +44,6 @@ R = TypeVar("R")
 
 _TASKS_A_CORE: Final = 4
 _OFFSETS_A_ROW: Final = 1 << 20
-"""Offsets collected before they are dealt to files."""
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[Sequence[Any]]:
@@ -69,7 +68,6 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
 
 
 def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Rewritten | Refused]:
-    """Compact one partition; an error does not affect the others."""
     session = engine.spark(chore.bytes)
     try:
         cleaning = task.cleaning(chore)
@@ -114,7 +112,6 @@ class Pass:
         return self.compaction.rewritten(self.cleaning, _results_by_file(rows))
 
     def _write_files(self, files: DataFrame, groups: Sequence[Group]) -> DataFrame:
-        """Return the outcome of each file, written by the task with its surviving offsets."""
         task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning
 
         def write(table: pa.Table) -> pa.Table:
@@ -186,7 +183,6 @@ def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
 
 
 def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the numbers of many batches together."""
     held: list[npt.NDArray[np.int64]] = []
     count = 0
     for batch in batches:

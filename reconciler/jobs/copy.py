@@ -158,8 +158,6 @@ def _start_flow(number: int, flow: Flow, clock: Callable[[], float]) -> FlowRun:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A piece of one flow."""
-
     flow: int
     piece: Piece
 
@@ -170,8 +168,6 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
-    """Staged or committed records of a flow, or its error."""
-
     flow: int
     staged: Staged | Copied | None
     error: ReconcilerError | None = None
@@ -186,8 +182,6 @@ day.
 
 
 class _Job:
-    """Passes over the missing ranges, in rounds, until none is missing."""
-
     def __init__(self, flows: list[FlowRun], engine: Engine) -> None:
         self._flows, self._engine = flows, engine
         self._tasks = Tasks(engine)
@@ -200,8 +194,6 @@ class _Job:
         return [Outcome(flow.copy(), flow.error) for flow in self._flows]
 
     def _for_each(self, do: Callable[[FlowRun], object], flows: Iterable[FlowRun]) -> None:
-        """Call a function for flows in parallel; an error ends its flow."""
-
         def tried(flow: FlowRun) -> None:
             try:
                 do(flow)
@@ -283,7 +275,6 @@ class _Job:
 def _copy_task(
     ends: Mapping[int, tuple[TopicLog, StagedSink | TransactionalSink]], task: Sequence[_Work], *, is_shared: bool
 ) -> Iterator[_TaskResult]:
-    """Run a task; an error of one flow does not affect the others."""
     for number, work in groupby(task, key=lambda one: one.flow):
         source, sink = ends[number]
         try:

@@ -277,7 +277,6 @@ class FlowRun:
         return pieces
 
     def _expect(self, pieces: Sequence[Piece]) -> None:
-        """Report the planned totals."""
         records, stored = sum(piece.records for piece in pieces), sum(piece.stored_bytes for piece in pieces)
         done = self.copy()
         self._before, self._total = done.offsets, Copy(done.records + records, done.bytes + stored)

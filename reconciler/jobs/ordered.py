@@ -133,7 +133,6 @@ class _MissingRecords:
     _held: int = 0
 
     def seek(self, records: pa.RecordBatch) -> None:
-        """Add missing records."""
         if not records.num_rows:
             return
         offsets = records.column("offset").to_numpy()
@@ -151,12 +150,10 @@ class _MissingRecords:
             self._search_keys()
 
     def unexplained(self) -> int | None:
-        """Return the first offset without a superseding record."""
         self._search_keys()
         return self._first
 
     def _search_keys(self) -> None:
-        """Search later records with the missing records' keys."""
         if not self._sought:
             return
         high, low, offsets = (np.concatenate(columns) for columns in zip(*self._sought, strict=True))
@@ -175,7 +172,6 @@ class _MissingRecords:
         self._add_unexplained(offsets[~is_superseded])
 
     def _records_from(self, start: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records of both logs from an offset on."""
         for log, bounds in zip(self.logs, (self.pair.left, self.pair.right), strict=True):
             if bounds is not None:
                 yield from log.read(self.pair.partition, OffsetRange(start, bounds.stable))
@@ -188,7 +184,6 @@ class _MissingRecords:
 def _side_by_side(
     left: Iterator[pa.RecordBatch], right: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield the batches of both logs for the same offsets."""
     ours, theirs = next(left, None), next(right, None)
     while ours is not None and theirs is not None:
         stop = min(_last(ours), _last(theirs)) + 1
@@ -214,7 +209,6 @@ def _last(batch: pa.RecordBatch) -> int:
 
 
 def _first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
-    """Return the first common offset whose records differ."""
     offsets, at_ours, at_theirs = np.intersect1d(
         ours.column("offset").to_numpy(), theirs.column("offset").to_numpy(), assume_unique=True, return_indices=True
     )
@@ -286,7 +280,6 @@ class _RealignedLog:
     """The first record, by the copy's offset, that was not copied."""
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the copies of a range of the source."""
         start, stop = (self.offsets.target_of(at) for at in (offsets.start, min(offsets.stop, self.offsets.through)))
         if start is None or stop is None:
             return
@@ -315,13 +308,10 @@ class _RealignedLog:
 
 
 _MAX_LOCATED: Final = 10
-"""Maximum number of partitions whose first difference is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SidedPiece:
-    """A piece of one log."""
-
     side: int
     piece: Piece
 
@@ -401,7 +391,6 @@ def _read_digests(
 
 
 def _digest_task(logs: tuple[TopicLog, TopicLog], work: Sequence[_SidedPiece]) -> Iterator[_PieceDigest]:
-    """Digest pieces in one task."""
     for log in logs:
         log.check_shared()
     for one in work:
@@ -412,7 +401,6 @@ def _digest_task(logs: tuple[TopicLog, TopicLog], work: Sequence[_SidedPiece]) -
 
 
 def _with_positions(batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
-    """Replace offsets by positions."""
     numbers = pa.array(np.arange(before, before + batch.num_rows, dtype=np.int64))
     at = batch.schema.get_field_index("offset")
     return batch.set_column(at, batch.schema.field(at), numbers)
@@ -466,7 +454,6 @@ def _explain_differences(
 def _locate_difference(
     logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], result: PartitionComparison
 ) -> PartitionComparison:
-    """Add the first difference in the left log's offsets, or its end if only the right continues."""
     number, both = result.partition, spans[result.partition]
     ours, theirs = hashed_records(logs[LEFT], number, both.left), hashed_records(logs[RIGHT], number, both.right)
     for one, other in zip_longest(ours, theirs):
@@ -478,7 +465,6 @@ def _locate_difference(
 
 
 _WINDOW: Final = 4096
-"""Number of last offsets that are compared first."""
 
 
 def agreed_by_maps(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 TOP_KEYS: Final = 10
 SLOTS: Final = 48
-"""Maximum number of time slots."""
 _SECOND_MS: Final = 1000
 
 

@@ -24,7 +24,6 @@ class JobProgress:
     ends: Mapping[int, int] = field(default_factory=dict)
     """Current end offset of each partition that last gained records."""
     partitions_done: int = 0
-    """Partitions that are complete."""
     partitions: int = 0
     """0 if the job does not work by partition."""
 
@@ -76,7 +75,6 @@ def failed(what: str, error: Exception) -> ReconcilerError:
 
 
 def _reason(text: str) -> str:
-    """Return the line with the reason: the last cause, else the first line."""
     lines = [line.strip() for line in text.splitlines() if not _NOISE.search(line)]
     causes = [match[1] for line in lines if (match := _ERROR.search(line))]
     chosen = causes[-1] if causes else (lines[0] if lines else "")

@@ -42,7 +42,6 @@ _ROW_RECORDS: Final = 500
 _ROWS_A_BATCH: Final = 32
 """Rows handed to a task at once; Spark's default is for rows of single records."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
-"""Stored bytes held in memory at once without Spark."""
 _MAX_FRUITLESS: Final = 3
 
 
@@ -66,8 +65,6 @@ def rekey(
 
 @dataclass
 class _RekeyJob:
-    """Rounds until nothing is missing, each a DataFrame that starts at the sink's position."""
-
     engine: stage.Engine
     source: TopicLog
     sink: RekeySink
@@ -91,7 +88,6 @@ class _RekeyJob:
         return self.done
 
     def _missing_ranges(self) -> dict[int, OffsetRange]:
-        """Return what any target partition lacks of each source partition."""
         if self.engine.is_stopped():
             raise _stopped_error()
         reached = self.sink.reached()  # before the source, whose end cannot appear to be behind then
@@ -112,7 +108,6 @@ class _RekeyJob:
         return [piece for _, piece in sorted(pieces_by_share, key=itemgetter(0))]
 
     def _run_round(self, tasks: stage.Tasks, pieces: Sequence[Piece]) -> LostRaceError | None:
-        """Copy the first pieces; return the error if a partition was left to another process."""
         budget = tasks.budget
         if tasks.is_here:
             budget.cost = _IN_PROCESS_BYTES
@@ -241,7 +236,6 @@ def _write(
 
 
 def _ranges_of(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
-    """Return the range of each partition in a round."""
     ranges: dict[int, OffsetRange] = {}
     for piece in pieces:
         before = ranges.get(piece.partition, piece.offsets)

@@ -254,7 +254,6 @@ def truth_of(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
 
 
 def _listed_numbers(options: Mapping[str, str], name: str) -> _NumberRange:
-    """Return the numbers that an option lists, or all."""
     text = options.get(name)
     if text is None:
         return _NumberRange()
@@ -321,15 +320,12 @@ def _number(value: object) -> int | None:
 
 @dataclass(frozen=True)
 class _QueryFilter:
-    """What a query's filters select."""
-
     partition: _NumberRange = _NumberRange()
     offset: _NumberRange = _NumberRange()
     timestamp: _NumberRange = _NumberRange()
     """In microseconds."""
 
     def narrowed(self, condition: Filter) -> _QueryFilter | None:
-        """Return what a filter leaves; `None` for an unsupported filter."""
         (name, *deeper) = getattr(condition, "attribute", ("",))
         if deeper or name not in {"partition", "offset", "timestamp"}:
             return None
@@ -510,7 +506,6 @@ class TopicLogReader(DataSourceReader):
         }
 
     def _check_order(self, topic: str, partition: int) -> None:
-        """Refuse a start after the end, if both are given as offsets."""
         starts, ends = self._starts[topic], self._ends[topic]
         start, end = starts.offset_in(partition), ends.offset_in(partition)
         if start is not None and end is not None and start > end:

@@ -267,7 +267,6 @@ def _is_local(spark: SparkSpec) -> bool:
 
 
 def _python_of(spark: SparkSpec, environ: Mapping[str, str]) -> str:
-    """Return the tasks' interpreter: this one, unless configured."""
     return str(spark.conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable)
 
 

@@ -99,8 +99,6 @@ def register(
 
 
 class _TopicLogSource(DataSource):
-    """Opens logs by options; `register` binds both openers."""
-
     opener: Callable[[Mapping[str, str]], TopicLog]
     append_opener: Callable[[Mapping[str, str]], AppendSink]
 
@@ -146,7 +144,6 @@ class _TopicLogSource(DataSource):
     def _read_options(
         self, schema: StructType, others: Sequence[str], where: str
     ) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the options of a read, and its topics."""
         for name in others:
             if name in self.options:
                 raise UserError(f"option {name} of {NAME} is for {where} only", hint="Leave it out.")
@@ -155,7 +152,6 @@ class _TopicLogSource(DataSource):
         return options, topics_of(options)
 
     def _rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
-        """Open one topic as if it was the only one."""
         named = {name: value for name, value in options.items() if name not in {"topic", "subscribe"}}
         log = type(self).opener({**named, "topic": topic} if topic else named)
         return Rows(log, schema, Losses.of(topic, options))
@@ -165,8 +161,6 @@ class _TopicLogSource(DataSource):
 
 
 class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Continues from a position to the topic's end, even if it was trimmed or gained partitions."""
-
     def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
         self._rows = rows
         self._topic = topic
@@ -292,7 +286,6 @@ def _readable_ranges(
 
 
 def _limit_ranges(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, OffsetRange]:
-    """Limit ranges to a total, in proportion, at least one offset each."""
     total = sum(offsets.length for offsets in ranges.values())
     if total <= most:
         return dict(ranges)
@@ -315,9 +308,7 @@ _FIELDS: Final = {
     "timestamp": "timestamp_ms",
     "partition": "partition",
 }
-"""Record field of a column."""
 _TEXT: Final = frozenset({"value", "key"})
-"""Columns that may be text, written as UTF-8."""
 
 
 def check_rows(schema: StructType) -> None:
@@ -344,7 +335,6 @@ def check_rows(schema: StructType) -> None:
 
 
 def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert rows for a producer; the option names the topic, not a column."""
     names = [name for name in rows.schema.names if name in _FIELDS]
     return pa.RecordBatch.from_arrays([rows.column(name) for name in names], [_FIELDS[name] for name in names])
 

@@ -36,7 +36,6 @@ R = TypeVar("R")
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 JOB_GROUP: Final = "reconciler"
-"""Job group of all stages, to cancel them."""
 OUTCOME: Final = "outcome binary"
 _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
@@ -164,9 +163,7 @@ class EngineUse:
 
     spark_tasks: int = 0
     in_process: int = 0
-    """Tasks in threads of this process."""
     starting_s: float = 0.0
-    """Time spent waiting for Spark to start."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count(self, *, spark_tasks: int = 0, in_process: int = 0) -> None:
@@ -219,7 +216,6 @@ class Tasks:
 
     engine: Engine
     budget: Budget = field(default_factory=lambda: Budget(_own_cores()))
-    """Cost limit of a round."""
     _spark: SparkSession | None = None
     _cores: Cores | None = None
 

@@ -46,8 +46,6 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A range of one log, read by one task."""
-
     doubt: Doubt
     side: int
     offsets: OffsetRange

@@ -165,7 +165,6 @@ class Since:
 
 
 _MAX_LOCATED: Final = 10
-"""Maximum number of partitions whose first difference is searched."""
 
 
 def verify(
@@ -203,12 +202,10 @@ def verify(
 
 
 def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
-    """Tell whether compaction may explain differing records."""
     return pair.is_compacted and ours.common != theirs.common
 
 
 def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DoubtResult | None) -> PartitionComparison:
-    """Return the comparison of a partition without differences that compaction explains."""
     comparison = pair.compared(*tallies)
     if why is None:
         return comparison
@@ -229,7 +226,6 @@ def _sum_digests(both: Sequence[Pair], readings: Sequence[DigestPair]) -> dict[i
 
 
 def _first_differing_ranges(both: Sequence[Pair], readings: Sequence[DigestPair]) -> dict[int, OffsetRange]:
-    """Return the first differing common range of each partition."""
     common = {pair.partition: pair.common for pair in both}
     first: dict[int, OffsetRange] = {}
     for reading in readings:
@@ -246,7 +242,6 @@ def _locate_differences(
     *,
     is_deep: bool,
 ) -> Iterator[PartitionComparison]:
-    """Add the first difference to some partitions whose records differ."""
     looked_for = sorted(at)[:_MAX_LOCATED]
     for result in results:
         is_open = {"records", "digest"} & set(result.differences) and result.first_difference is None

@@ -193,8 +193,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """Fields of every action."""
-
     address: Address
     risk: Risk = Risk.NONE
     reasons: tuple[Reason, ...] = ()
@@ -219,12 +217,10 @@ class _Step:
 
     @property
     def verb(self) -> str:
-        """The word before its address in the id."""
         return type(self).__name__.lower()
 
     @property
     def id(self) -> str:
-        """Verb and address, independent of the position in the plan."""
         return f"{self.verb}:{self.address}"
 
 

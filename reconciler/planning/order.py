@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 _ONE_SIDED: Final = frozenset({"pause", "resume", "failover"})
-"""Verbs that a mirror's own cluster carries out alone."""
 
 
 class Needs:
@@ -117,7 +116,6 @@ class Needs:
                 assert_never(action)
 
     def _creators_below(self, address: Address, resource: Resource) -> Iterator[str]:
-        """Yield the actions that create what a resource needs: its namespace, cluster, link and source."""
         cluster = cluster_of(address) or ""
         if address == cluster_address(cluster):
             return
@@ -140,7 +138,6 @@ class Needs:
         yield from self._changers(cluster_address(cluster))
 
     def _name_removals(self, address: Address) -> Iterator[str]:
-        """Yield actions that free the name on the platform: a topic before a mirror, and the reverse."""
         kind, name = kind_of(address), address.partition("/")[2]
         # FAILED mirrors, and topics that become or cease to be read replicas, are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
@@ -166,16 +163,13 @@ class Needs:
             yield from self._link_updates(mirror)
 
     def _link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield the updates of a mirror's link, which may resume it."""
         yield from (other.id for other in self._at.get(link_of(mirror), ()) if isinstance(other, Update))
 
     def _link_changes(self, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield the actions that create or change either half of a mirror's link."""
         yield from self._changers(link_of(mirror))
         yield from self._changers(address_of("link", mirror.source_cluster, mirror.link))
 
     def _earlier_actions(self, action: Action) -> Iterator[str]:
-        """Yield the earlier actions at the same address."""
         for other in self._at[action.address]:
             if other is action:
                 return
@@ -214,7 +208,6 @@ def _namespace_address(topic: Address) -> Address:
 
 
 def _changes_records(action: Action) -> bool:
-    """Tell whether an action changes the records of a mirror that other mirrors copy."""
     return isinstance(action, Create | Transition | Update | RunJob)
 
 
@@ -287,7 +280,6 @@ def _sort_by_kind(actions: Sequence[Action]) -> list[Action]:
 
 
 def _step(action: Action) -> int:
-    """Return the place among the actions of one address."""
     match action:
         case Create():
             return 0

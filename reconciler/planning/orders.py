@@ -52,7 +52,6 @@ class AlterNamespaceOrder:
     acls: tuple[NamespaceAcl, ...] = ()
     """Each replaces the rule of the same principal, host, resources and names."""
     removed_acls: tuple[NamespaceAcl, ...] = ()
-    """Rules to remove, whatever their operations."""
 
 
 @dataclass(frozen=True, slots=True)

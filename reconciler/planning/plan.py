@@ -202,7 +202,6 @@ class PlanInput:
     source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
-    """Changes that a command requests instead of the files."""
     has_state: bool = True
     """Whether ownership is known. Without state, an order is planned without a record."""
     back_to: int | None = None
@@ -224,7 +223,6 @@ class Plan:
     waiting: tuple[Waiting, ...] = ()
     unmanaged: tuple[Address, ...] = ()
     owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)
-    """Other workspaces that own unmanaged resources."""
     errors: tuple[Finding, ...] = ()
     """Problems that no allowance lifts: wrong cluster, unsupported features, illegal transitions. They exit with 1."""
     warnings: tuple[Finding, ...] = ()
@@ -258,6 +256,5 @@ class SavedPlan:
 
     plan: Plan
     body: bytes
-    """The file's bytes."""
     options: Mapping[str, Any] | None
     """The options to plan it again; `None` if the file is not sealed."""

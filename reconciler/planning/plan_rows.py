@@ -114,7 +114,6 @@ def _count_words(actions: Iterable[Action], words: Mapping[str, str], jobs: tupl
 
 
 _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")
-"""Order of the counts in JSON."""
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

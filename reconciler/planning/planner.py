@@ -78,7 +78,6 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
 
 
 def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
-    """Decide the actions of orders; the files only contribute clusters."""
     from reconciler.planning.diff.ordered import decide_ordered, ordered_resources  # noqa: PLC0415 - few plans need it
 
     decision = Decision()
@@ -174,7 +173,6 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
 def _build_situation(
     desired: Desired, recorded: Record, observed: Inventory, request: PlanInput
 ) -> tuple[Situation, list[Finding]]:
-    """Build the situation and the findings that precede any decision."""
     findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
     trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)

@@ -147,7 +147,6 @@ def _after_transition(action: Transition, done: ActionResult | None, record: Rec
 
 
 def _after_command_verb(action: Action, record: Record, run: str) -> RecordChanges:
-    """Return the mark that a command leaves in the record of a mirror."""
     if not isinstance(action, Transition) or not isinstance(action.after, MirrorTopic):
         return {}
     entry, role = action.parameters.get("entry", action.address), action.parameters.get("role", action.after.state)

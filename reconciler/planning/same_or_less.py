@@ -23,15 +23,11 @@ class Why(StrEnum):
 
     NOT_APPROVED = "not_approved"
     RESULT = "result"
-    """It has another result."""
     GROUND = "ground"
     """The cluster fields that it depends on have changed."""
     RISK = "risk"
-    """Its risk is higher."""
     LOSS = "loss"
-    """It loses more."""
     BLOCKED = "blocked"
-    """A guard now refuses it."""
     UNBLOCKED = "unblocked"
     """A guard refused it before, so no one approved it."""
     MISSING = "missing"
@@ -109,11 +105,9 @@ class LossOf(StrEnum):
     """What is counted of a loss."""
 
     ROLE = "role"
-    """Offsets lost by a mirror's role change."""
     UNREADABLE = "unreadable"
     """Offsets that are only in object storage and are deleted there."""
     DELETED = "deleted"
-    """Records of a deleted topic."""
     EXPIRING = "expiring"
     """Bytes expired by a shorter retention."""
 
@@ -225,7 +219,6 @@ def _more_text(of: LossOf, approved: Losses, now: int | None) -> str:
 
 
 def _amount_texts(of: LossOf, count: int) -> tuple[str, str]:
-    """Return the loss as a clause and as an amount."""
     match of:
         case LossOf.ROLE:
             return f"{counted(count, 'offset')} would be lost", f"{count:,}"
@@ -257,7 +250,6 @@ def _new_moves(now: Action) -> Iterator[FieldDifference]:
 
 
 def _planned_moves(approved: Action) -> Iterator[FieldDifference]:
-    """Yield the changes that an approved action would have made."""
     for path, move in _moves_of(approved).items():
         yield FieldDifference(path, move, None)
     if not changes_of(approved):
@@ -267,7 +259,6 @@ def _planned_moves(approved: Action) -> Iterator[FieldDifference]:
 
 
 def _field_differences(approved: Action, now: Action) -> Iterator[FieldDifference]:
-    """Yield fields whose change differs from the approved one, then fields that differ without a change."""
     moved, moves = _moves_of(approved), _moves_of(now)
     moved_paths: list[str] = []
     for path in dict.fromkeys([*moves, *moved]):
@@ -354,7 +345,6 @@ def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
 
 
 def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
-    """Tell whether only the record must change because the cluster is as the approved actions would have made it."""
     if not isinstance(now, Adopt) or now.reasons != (Reason.RECORD_ONLY,) or now.blocked or now.moved_from:
         return False
     agreed = [earlier for earlier in approved if earlier.blocked is None]

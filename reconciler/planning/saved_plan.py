@@ -239,7 +239,6 @@ _AS_THEY_ARE: Final = (
     *("workspace", "environment", "tool", "base", "back_to"),
     *("drift", "waiting", "unmanaged", "errors", "warnings"),
 )
-"""Fields that a plan and its JSON share."""
 
 
 def _read_error(row: Mapping[str, Any], why: str) -> UserError:
@@ -272,7 +271,6 @@ def _check_format(format_name: object) -> None:
 
 
 def _to_tuples(value: Any) -> Any:
-    """Convert the lists in a JSON value to tuples."""
     match value:
         case list() | tuple():
             return tuple(map(_to_tuples, value))
@@ -322,7 +320,6 @@ def _reader(name: str) -> TypeAdapter[Action]:
 
 @cache
 def _defaults(kind: str) -> Mapping[str, object]:
-    """Return the fields of a kind of action with their defaults, which are not stored."""
     return {part.name: _default(part) for part in fields(ACTIONS[kind])}
 
 

@@ -219,7 +219,6 @@ def check_left_out(situation: Situation) -> Iterator[Finding]:
 
 
 def _creation_needs(address: Address, resource: Resource) -> Iterator[Address]:
-    """Yield the clusters, namespaces and link that a resource cannot be created without."""
     is_unmounted = isinstance(resource, Mounting) and resource.spec.state == "unmounted"
     is_copy = isinstance(resource, MirrorTopic) and resource.state in COPYING
     for below in leans_on(address, resource):
@@ -270,7 +269,6 @@ def warnings_of_selection(review: Review) -> Iterator[Finding]:
 
 
 def _unselected_roles(situation: Situation) -> Iterator[Finding]:
-    """Yield each role that would change a target without being selected itself."""
     targets, excludes = situation.request.selection.targets, situation.request.selection.excludes
     for entry, changed in sorted(situation.changed_by_roles.items()):
         topics = sorted(address for address in changed if _any_matches(targets, [address]))
@@ -329,7 +327,6 @@ def labels_of(resource: Resource) -> Mapping[str, str]:
 
 
 def _mount_needs(request: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
-    """Return the extra dependencies of mounted topics, and of mountings whose topic must be detached first."""
     needs: dict[Address, tuple[Address, ...]] = {}
     for address, item in wanted.items():
         mounting = item.resource

@@ -197,7 +197,6 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
 
 
 def _intermediate_states(action: Transition) -> frozenset[str]:
-    """Return the intermediate states of a verb of several steps."""
     ends = {move.end for move in MIRROR.moves if (move.start, move.verb) == (action.from_state, action.verb)}
     begun = {end for end in ends if end != action.to_state}
     further = {end for state in begun for end in MIRROR.by_itself(state) if end.startswith(_PENDING)}

@@ -288,7 +288,6 @@ class Review:
 
     situation: Situation
     desired: Desired
-    """The declared resources, including policies, which belong to no cluster."""
     actions: Sequence[Action]
     measure: Callable[..., Measure | None]
     """Returns the measurement of a topic; `is_wish`: no risk depends on it."""

@@ -206,7 +206,6 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
 
 
 def _problems_of_first_half(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:
-    """Return the problems reported at the link that a half was derived from."""
     first = situation.wanted.get(wanted.marks[0][0]) if wanted.marks else None
     if first is None or not isinstance(first.resource, MirrorLink) or first.resource.cluster not in situation.trusted:
         return frozenset()

@@ -236,11 +236,9 @@ def _missing_storage(cluster: Cluster) -> Iterator[PropertyProblem]:
 
 
 _PAIRS: Final = ((ACCESS_KEY, SECRET_KEY, "s3"), (AZURE_ACCOUNT, AZURE_KEY, "az"))
-"""Properties that belong together, and the scheme of their object storage."""
 
 
 def _check_credentials(cluster: Cluster) -> Iterator[PropertyProblem]:
-    """Yield problems of the credentials of the object storage."""
     properties, storage = cluster.spec.properties, cluster.spec.object_storage
     for first, second, scheme in _PAIRS:
         set_names = [name for name in (first, second) if name in properties]

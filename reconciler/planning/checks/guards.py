@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 
 _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
-"""Guards that would also block an unmount."""
 
 
 def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
@@ -96,7 +95,6 @@ def _is_blocked_loss(action: Action) -> bool:
 
 
 def _can_unmount(action: Delete, situation: Situation) -> bool:
-    """Tell whether a topic is tiered, its cluster can mount, and all of it can be uploaded."""
     topic, seen = action.before, situation.observed.get(action.address)
     cluster = situation.clusters.get(action.cluster or "")
     if (
@@ -136,7 +134,6 @@ Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
 DATA_BEARING: Final = frozenset({"topic", "mirror"})
 OWNER: Final = "owner"
-"""Guard of resources that another workspace owns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +285,6 @@ def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
 
 
 def _moved_from(action: Action) -> str | None:
-    """Return the previous address of a moved topic."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return old if isinstance(old, str) else None
 
@@ -373,7 +369,6 @@ _LIFTABLE: Final[tuple[Guard, ...]] = (
 
 
 def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Grant]) -> list[Action]:
-    """Block deletes beyond `maxDeletes` that no allowance names."""
     excess = _excess_deletes(actions, situation, allowed)
     if not excess:
         return actions
@@ -472,7 +467,6 @@ def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
 
 _ApprovableRisk: TypeAlias = Literal["disruptive", "irreversible", "data-loss"]
 _APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk)
-"""Risks for which a workspace may require approvals."""
 
 
 def warnings_of_approvals(review: Review) -> Iterator[Finding]:
@@ -510,7 +504,6 @@ def _held_records(action: Create) -> bool:
 
 
 _MAX_ADDRESSES: Final = 20
-"""Addresses in one suggested command."""
 
 
 def warnings_of_owners(review: Review) -> Iterator[Finding]:

@@ -111,7 +111,6 @@ def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> It
 
 
 def _replica_count(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
-    """Return a topic's replica count, or the possible maximum, and its origin as text."""
     if topic.spec.replication_factor is not None:
         return topic.spec.replication_factor, "replicationFactor"
     observed = situation.observed.get(address)
@@ -268,7 +267,6 @@ def _partitions_after(actions: Sequence[Action], before: Mapping[Address, int]) 
 
 
 def _removed_topic(action: Action) -> Address | None:
-    """Return the topic that an action removes."""
     match action:
         case Delete(before=Topic() | MirrorTopic()):
             return _as_topic(action.address)
@@ -283,7 +281,6 @@ def _removed_topic(action: Action) -> Address | None:
 
 
 def _added_topics(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Address, int]]:
-    """Yield the topic that an action adds, with its partitions."""
     address = _as_topic(action.address)
     match action:
         case Create(after=Topic() | MirrorTopic() as made):

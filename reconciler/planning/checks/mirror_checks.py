@@ -49,7 +49,6 @@ _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of
 
 
 def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
-    """Return the cost of a failover; `name`: the source and its cluster."""
     lost = lacking(mirror, source, source_id)
     if lost is None:
         return _unknown_cost(mirror, f"{name} was deleted and created again")
@@ -59,7 +58,6 @@ def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | Non
 def _cost_of_catching_up(
     mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
 ) -> RoleCost:
-    """Return the cost of a promotion or reversal, which copies what the mirror lacks first."""
     behind = lacking(mirror, source, source_id)
     if behind is None:
         return replace(_unknown_cost(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
@@ -85,7 +83,6 @@ def _cost_of_restore(
 def _cost_of_failback(
     diverged: Sequence[Diverged], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
 ) -> RoleCost:
-    """Return the cost of a restore on a platform that copies partitions again; `name`: the topic itself."""
     beyond = tuple(Stretch(stretch.partition, stretch.start, stretch.stop) for stretch in diverged)
     starts = {stretch.partition: stretch.start for stretch in beyond}
     groups = {
@@ -111,7 +108,6 @@ def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def _unknown_cost(mirror: Positions, why: str) -> RoleCost:
-    """Return the cost of a failover whose source is unavailable."""
     return RoleCost(unknown=why, fetched=last_fetched(mirror))
 
 
@@ -239,7 +235,6 @@ def _incarnation(topic: Address, situation: Situation) -> str | None:
 
 
 def _estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
-    """Return the estimate for a cost; `measure`: the topic with the lost or copied records."""
     offsets = length_of((*cost.lost, *cost.behind))
     size = 0 if measure is None else _bytes_of(measure, (*cost.lost, *cost.behind))
     seconds = max(1, size // BYTES_A_SECOND) if cost.behind else 1
@@ -354,7 +349,6 @@ def _topic_filter_warnings(
 def _never_auto_created(
     of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
 ) -> Iterator[Finding]:
-    """Yield topics that a filter names although no link mirrors them automatically."""
     address, wanted = of
     naming = [
         name_filter for name_filter in filters if name_filter.filter_type == "include" and name_filter.name != "*"

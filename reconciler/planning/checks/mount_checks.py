@@ -82,7 +82,6 @@ def with_unmount_estimate(
 
 
 def _with_engine(action: Migrating, situation: Situation) -> Migrating:
-    """Add the engine that copies the records, if jobs do it."""
     if action.parameters.get("by") != BY_JOBS:
         return action
     engine = situation.request.spark.engine_for(action.estimate.bytes)
@@ -173,14 +172,12 @@ def _mount_estimate(mounting: Address, situation: Situation, measure: Callable[[
 
 
 def _topic_to_detach(source: MountSource, situation: Situation) -> Address | None:
-    """Return the topic that this plan detaches before it is mounted elsewhere."""
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     resource = detaching.resource if detaching is not None else None
     return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
 def _estimate_unmeasured(topic: Address, situation: Situation) -> Estimate:
-    """Return the estimate of a topic that needs no measurement."""
     seen = situation.observed.get(topic)
     if seen is None or not isinstance(seen.resource, Topic):
         return Estimate()
@@ -332,7 +329,6 @@ def _rival_finding(what: str, one: WantedResource, other: WantedResource, situat
 
 
 def _location_taken(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the location that a mounting takes in this plan."""
     source = situation.request.stored.mounts.get(mounting.address)
     is_mount = mounting.spec.state == "mounted" and isinstance(source, MountSource)
     return source.location if is_mount and isinstance(source, MountSource) else None
@@ -363,14 +359,12 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
 
 
 def _check_detachable(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse a source that is only detached by an excluded part of the files."""
     if source.unmounts is not None and not situation.is_decidable(source.unmounts):
         message = f"{source.location} is attached still: {source.unmounts}, which detaches it, is not part of this plan"
         yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
 
 
 def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a topic to unmount neither exists nor is detached."""
     mirror = mirror_at(mounted_by(mounting))
     seen = situation.observed.get(mirror)
     if seen is not None:
@@ -447,7 +441,6 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def _mirror_stays(mirror: Address, situation: Situation) -> bool:
-    """Tell whether a mirror stays: it is not about to be removed by this plan."""
     is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.is_decidable(mirror)
     return not is_leaving
 
@@ -460,7 +453,6 @@ def _is_protected(topic: Address, situation: Situation) -> bool:
 
 
 def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether the topic exists under another name, which this plan may change."""
     topic = situation.wanted.get(mounted_by(mounting))
     if topic is not None and topic.moved_from is not None and situation.is_there(topic.moved_from):
         return True

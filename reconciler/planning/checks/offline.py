@@ -125,7 +125,6 @@ def check_offline(desired: Desired, guards: Guards, *, today: date | None = None
 
 
 def _is_exempt(address: Address, guards: Guards) -> bool:
-    """Tell whether a reviewed allowance exempts an address from the rules."""
     allowed = (allowance.action.partition(":") for allowance in guards.allow)
     return any(verb not in {"delete", "forget"} and matches(pattern, address) for verb, _, pattern in allowed)
 

@@ -92,7 +92,6 @@ def access_reason(action: Update, situation: Situation) -> Reason | None:
 
 
 def _rules_above(action: Update, situation: Situation) -> set[str]:
-    """Return the access rules of parent namespaces."""
     namespace, _ = split_name(full_name_of(action.address))
     tiers = situation.nearest(cluster_of(action.address) or "", namespace)
     seen = (situation.observed[tier].resource for tier in tiers if tier in situation.observed)
@@ -141,7 +140,6 @@ class Impact:
                 assert_never(action)
 
     def _with_tiering_cost(self, judged: Transition, action: Transition) -> Transition:
-        """Add the cost of tiering changes to that of a transition."""
         cost = self._switching.cost(action)
         mount_source = planned_source_of(action.address, self._situation)
         if mount_source is not None and action.parameters.get("policy") == "delete":
@@ -157,7 +155,6 @@ class Impact:
         )
 
     def _judge_move(self, action: Transition) -> Transition:
-        """Judge a moved topic, which may inherit a shorter retention."""
         old = moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is None or seen is None or not isinstance(seen.resource, Topic):
@@ -252,7 +249,6 @@ class Impact:
         return Loss() if whole == without else whole
 
     def _topic_loss(self, address: Address, topic: Topic, planned: Planned) -> Loss:
-        """Return the loss of a topic by planned changes of itself and its parents."""
         limits = self._situation.capabilities(topic.cluster)
 
         # If a cluster property is unset, the brokers' default below it is unknown.
@@ -267,21 +263,18 @@ class Impact:
         return loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _measured_for(self, address: Address, will: RetentionRule) -> Measure | None:
-        """Return the measurement of a topic, and request how much of it is older than the planned retention."""
         place, cut = self._current_address(address), will.expired_before(self._situation.request.now_ms)
         if cut is not None:
             self._cuts.setdefault(place, set()).add(cut)
         return self.measure(place)
 
     def _current_address(self, address: Address) -> Address:
-        """Return the current address of a topic that may move in this plan."""
         wanted = self._situation.wanted.get(address)
         old = wanted.moved_from if wanted is not None else None
         is_moved = address not in self._situation.observed and old in self._situation.observed
         return old if old is not None and is_moved else address
 
     def _backlog_loss(self, address: Address, topic: Topic) -> Loss:
-        """Return what expires of the upload backlog once uploads end."""
         limits = self._situation.capabilities(topic.cluster)
         side = self._planned_side(address, topic, self._planned)
         _, will = RetentionRule.of_sides(side, side, limits.configs, limits.defaults)
@@ -294,7 +287,6 @@ class Impact:
         return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _planned_side(self, address: Address, topic: Topic, planned: Planned = MappingProxyType({})) -> Side:
-        """Return the configs of a topic with its parents and planned changes."""
         seen = self._situation.observed.get(self._current_address(address))
 
         def said(key: str, *, is_own: bool) -> str | None:
@@ -307,7 +299,6 @@ class Impact:
         return Side(partial(said, is_own=False), partial(said, is_own=True))
 
     def _config_values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
-        """Yield a topic's and its parents' values of a config, nearest first; a moved topic has its new parents."""
         yield address, topic.spec.configs.get(key)
         for tier in self._situation.nearest(topic.cluster, split_name(full_name_of(address))[0]):
             seen = self._situation.observed.get(tier) or self._situation.wanted.get(tier)
@@ -320,7 +311,6 @@ class Impact:
     def _affected_topics(
         self, address: Address, before: Topic | Namespace | MirrorTopic | Cluster
     ) -> Iterator[tuple[Address, Topic]]:
-        """Yield the topics that a change affects."""
         match before:
             case Topic():
                 yield address, before
@@ -400,7 +390,6 @@ class Impact:
         return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
 
     def _begins_at_end(self, action: RunJob) -> bool:
-        """Tell whether a job copies to a new mirror that starts at the end of its source."""
         mirror = None if action.address in self._situation.observed else self._situation.entries.get(action.address)
         link = None if mirror is None else self._situation.wanted.get(address_of("link", mirror.cluster, mirror.link))
         declared = None if link is None else link.resource
@@ -421,7 +410,6 @@ class Impact:
 
 
 def _retention_changes(action: Update) -> dict[str, str | None]:
-    """Return the changed configs that delete records; `None`: unset."""
     touched = {config_at(change.path): change.after for change in action.changes}
     return {key: None if touched[key] is None else str(touched[key]) for key in KEYS if key in touched}
 

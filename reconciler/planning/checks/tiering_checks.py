@@ -63,7 +63,6 @@ class Cost:
     uploads: int = 0
     is_known: bool = True
     backlog: Loss = NO_LOSS
-    """Records that wait for upload and expire."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -95,8 +94,6 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
-    """A topic whose switches an action changes, before and after."""
-
     topic: Address
     seen: Observed
     now: Configs
@@ -106,7 +103,6 @@ class _Switch:
 
     @property
     def deletes(self) -> bool:
-        """Whether records only in object storage are deleted."""
         if self.is_one:
             return switches_in(self.now).read and not switches_in(self.then).read
         is_going_off = self.seen.state == TieringState.ENABLED and switches_in(self.then).is_off
@@ -114,7 +110,6 @@ class _Switch:
 
     @property
     def begins_uploads(self) -> bool:
-        """Whether local records are uploaded from now on."""
         was_on = self.seen.state in {None, TieringState.ENABLED} and switches_in(self.now).write
         return switches_in(self.then).write and not was_on
 
@@ -126,7 +121,6 @@ class _Switch:
 
     @property
     def hides(self) -> bool:
-        """Whether records only in object storage stay there but become unreadable."""
         was, will = switches_in(self.now), switches_in(self.then)
         return self.seen.state == TieringState.ENABLED and was.read and will.write and not will.read
 
@@ -140,7 +134,6 @@ class TieringImpact:
     """Judges how actions change the tiering of topics. `below` returns the topics in a namespace."""
 
     def __init__(self, situation: Situation, below: Below, measure: Measuring, backlog: Backlog | None = None) -> None:
-        """`backlog` returns how much of a topic's backlog expires; needed for costs only."""
         self._backlog = backlog
         self._situation = situation
         self._below = below
@@ -197,7 +190,6 @@ class TieringImpact:
         return self._situation.capabilities(cluster_of(topic) or "").tiering_words == "kip-405"
 
     def _previous_address(self, topic: Address) -> Address | None:
-        """Return the current address of a topic that moves in this plan."""
         wanted = self._situation.wanted.get(topic)
         return wanted.moved_from if wanted is not None else None
 
@@ -297,7 +289,6 @@ def _unreadable_part(topic: Address, held: TieredPartition) -> Unreadable:
 
 
 def _offsets_text(stretches: Sequence[tuple[int, int, int]]) -> str | None:
-    """Return offsets in words by partition; `None` if there are none."""
     ranges = [(number, start, stop) for number, start, stop in stretches if start < stop]
     if not ranges:
         return None
@@ -422,8 +413,6 @@ def _is_off(cluster: str, situation: Situation, acting: ActingConfigs) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _TieringChecker:
-    """A topic or namespace with its effective configs and those that it or its policy declares."""
-
     address: Address
     wanted: WantedResource
     acting: Acting
@@ -484,7 +473,6 @@ class _TieringChecker:
         )
 
     def _config_text(self, key: str) -> str:
-        """Return a config for a message, with its origin unless that is the document itself."""
         origin = self.acting[key][1] if key in self.acting else str(self.address)
         return key if origin == self.address else f"{key} (of {origin})"
 
@@ -558,7 +546,6 @@ def warnings_of_tiered_topics(review: Review) -> Iterator[Finding]:
 
 
 def _topics_with_tiering(situation: Situation) -> Iterator[tuple[Address, WantedResource, Topic]]:
-    """Yield desired topics with current or planned tiering configs, on clusters with a single switch."""
     clusters = {
         name
         for name in situation.trusted

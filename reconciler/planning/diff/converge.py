@@ -172,7 +172,6 @@ def _live_values(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[s
 
 
 def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
-    """Return the declared rules that exist, with their observed operations."""
     observed_rules = rule_fields(live)
     ours = {path: rule for rule in declared if (path := rule_path(rule)) in observed_rules}
     return tuple(rule.model_copy(update={"operations": observed_rules[path]}) for path, rule in ours.items())
@@ -282,7 +281,6 @@ def _is_undeclared(look: SwitchReader, key: str, topic: Address, seen: Observed)
 
 
 def _affected_topics(address: Address, before: Observed, situation: Situation) -> Iterator[tuple[Address, Observed]]:
-    """Yield the topics whose switches may change: the topic itself or those below a namespace."""
     resource = before.resource
     if isinstance(resource, Topic):
         yield address, before
@@ -300,7 +298,6 @@ def _state_of(before: Observed) -> TieringState | None:
 
 
 def _with_desired_tiering(sides: AddressView, before: Observed) -> Topic:
-    """Return the observed topic with the desired tiering."""
     wanted, seen = sides.wanted.resource, as_observed(sides.wanted, before)
     if not (isinstance(wanted, Topic) and isinstance(seen, Topic)):
         message = "only the tiering of topics is switched"
@@ -344,7 +341,6 @@ def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) 
 
 
 def _live_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Return the recorded rules with those of their operations that still exist."""
     live_operations = rule_fields(live)
     rules = (
         (
@@ -446,7 +442,6 @@ def _topics_below(namespace: Namespace, situation: Situation, gone: set[Address]
 
 
 GOING: Final = "DELETING"
-"""Cluster state of a resource that is marked for deletion."""
 
 
 UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
@@ -587,7 +582,6 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 
 def _leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
-    """Yield updates that reset configs left behind by an unfinished move."""
     if before.topic.filled is None or before.resource.address != sides.address:
         return
     wanted, seen = fields_of(sides.wanted.resource), fields_of(before.resource)
@@ -599,7 +593,6 @@ def _leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
 
 
 def _is_unmounting(topic: Address, situation: Situation) -> bool:
-    """Tell whether an unmount is in progress that a command or a declared Mounting finishes."""
     return any(
         isinstance(seen.resource, Mounting)
         and (mounted_by(seen.resource), seen.resource.spec.state) == (topic, "unmounted")
@@ -722,7 +715,6 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
 
 
 def _cluster_record_changes(sides: AddressView, before: Observed, differing: Differences) -> Iterator[Change]:
-    """Yield changes of a recorded cluster that only the record has to learn: its id and storage location."""
     if sides.last is None:
         return
     if sides.last.incarnation is None:

@@ -209,7 +209,6 @@ def _stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
 
 
 def _shared_topics(situation: Situation) -> frozenset[Address]:
-    """Return the topics that a mounting or mirror may decide about."""
     recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
     named = {*situation.mirrors, *situation.entries, *recorded}
     topics = (Address("topic/" + name.partition("/")[2]) for name in named)
@@ -253,7 +252,6 @@ def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
 
 
 def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether a mirror belongs to a declared or recorded link."""
     link = link_of(mirror)
     return link in situation.wanted or link in situation.recorded
 

@@ -117,7 +117,6 @@ def only_drift(decision: Decision, situation: Situation) -> None:
 
 
 def _comes_with_its_mirror(action: Action) -> bool:
-    """Tell whether an action only accompanies the creation of a mirror."""
     if isinstance(action, Transition):
         return action.machine == MIRROR.name and not action.changes
     return isinstance(action, RunJob)
@@ -170,13 +169,11 @@ def _revert_update(action: Update, situation: Situation, decision: Decision) -> 
 
 
 def _without_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
-    """Return the origins of a record after fields set by a command were reset."""
     back = altered_paths(last) & {change.path for change in changes}
     return {path: origin for path, origin in last.origins.items() if path not in back}
 
 
 def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decision) -> None:
-    """Warn of drift under an old name that the files change: it is reverted after the rename."""
     fields = ", ".join(change.path for change in action.changes if change.drift and change.path not in {*moved, SEALED})
     if fields:
         message = f"{fields} moved away under the name it had, and is not set back: the files rename it"
@@ -184,7 +181,6 @@ def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decis
 
 
 def _revert_tiering(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
-    """Yield a tiering change that reverts drift, unless the files change tiering, too."""
     last = situation.recorded.get(action.address)
     drifted = [change for change in action.changes if change.drift]
     if last is not None and len(drifted) == len(action.changes):
@@ -202,7 +198,6 @@ def _revert_change(change: Change, moved: Mapping[str, Value], last: Recorded | 
 
 
 def _refuse_revert(action: Update, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
-    """Report whether a revert is impossible, with errors."""
     problems = list(check_changes(changes, situation.capabilities(cluster_of(action.address) or "")))
     for message, _ in problems:
         why = message.replace(" are declared:", " were applied last:")
@@ -229,7 +224,6 @@ def _warn_of_kept_drift(decision: Decision, situation: Situation, made: Abstract
 
 
 def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
-    """Yield the creation of a missing resource as it was recorded."""
     last = situation.recorded.get(action.address)
     if last is None or Reason.MISSING not in action.reasons:
         return

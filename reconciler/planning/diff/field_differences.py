@@ -28,7 +28,6 @@ NEVER_RESET: Final = ("replicationFactor", "partitions")
 
 
 _UNSET_ORIGINS: Final = frozenset({DEFAULT, ALTERED})
-"""Origins of fields that are recorded as unset."""
 
 STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
 """States of a topic without a transition in progress."""
@@ -43,7 +42,6 @@ class Differences:
     held: tuple[tuple[Change, str], ...] = ()
     """Changes of the files that an ignored drift holds back, with its rule."""
     record_changes: tuple[Change, ...] = ()
-    """Fields that only the record holds."""
     is_stale: bool = False
     """Whether the record differs from the files although the platform does not."""
     reasons: tuple[Reason, ...] = ()
@@ -142,7 +140,6 @@ class _Fields:
     before: Observed
 
     def change(self, path: str, catalog: Mapping[str, ConfigKey]) -> Change | None:
-        """Return the change of a field on the platform."""
         goal, live = self.want.get(path), self.seen.get(path)
         origin = self.wanted.origins.get(path)
         if goal is None:
@@ -153,7 +150,6 @@ class _Fields:
         return Change(path, live, goal, self._is_drift(path, goal), origin)
 
     def drift(self, path: str, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-        """Return how a field drifted since the last apply."""
         if self.last is None or not self._was_applied(path):
             return None
         recorded, live = self.was.get(path), self.seen.get(path)
@@ -164,7 +160,6 @@ class _Fields:
         return replace(finding, origin=origin) if origin.startswith("namespace/") else finding
 
     def is_stale(self, how: Comparison) -> bool:
-        """Tell whether the record must change, apart from ignored fields."""
         if self.last is None:
             return False
         unset = (unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)) | altered_paths(self.last)
@@ -176,7 +171,6 @@ class _Fields:
         )
 
     def reasons(self, changes: list[Change]) -> tuple[Reason, ...]:
-        """Return the reasons for changes."""
         if self.last is None:
             return (Reason.ADOPTED_DIFFERS,)
         reasons = {self._reason(change) for change in changes}
@@ -197,7 +191,6 @@ class _Fields:
         return path in NEVER_RESET and path not in self.want
 
     def _is_drift(self, path: str, goal: Value) -> bool:
-        """Tell whether the files are unchanged in this field since the last apply."""
         if self.last is None or not self._was_applied(path):
             return False
         if goal is None and self.last.origins.get(path) == ALTERED:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 _PAIRING_FIELDS: Final = ("source", "mode")
-"""Fields that pair the halves of a link."""
 _HINT_LOCATION: Final = "Correct its location. A cluster that was never created is created by: reconciler apply"
 
 
@@ -95,7 +94,6 @@ def _create_action(wanted: WantedResource) -> Create:
 
 
 def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:
-    """Tell whether an observed half equals the desired one; `whole`: in every field."""
     if seen is None:
         return False
     want, live = fields_of(wanted.resource), fields_of(seen.resource)
@@ -118,7 +116,6 @@ def _alter_link(
 def _update_link(
     seen: Observed, link: MirrorLink, spec: MirrorLinkSpec, situation: Situation, decision: Decision
 ) -> None:
-    """Update the differing fields of a link, or refuse."""
     address, limits = link.address, situation.capabilities(link.cluster)
     after = link.model_copy(update={"spec": spec})
     sides = AddressView(address, WantedResource(after, None), Recorded(link, incarnation=seen.incarnation), seen)
@@ -145,7 +142,6 @@ def _update_link(
 def _delete_link(
     order: DeleteLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    """Delete a link; its mirrors must be stopped, or are failed over first if forced."""
     mirrors = {at: situation.observed[at] for at, mirror in situation.mirrors.items() if link_of(mirror) == order.link}
     live = sorted(at for at, mirror in mirrors.items() if is_live(mirror))
     delete = replace(deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)

@@ -123,7 +123,6 @@ def _is_deleted(address: Address, current: Observed, situation: Situation) -> bo
 
 
 def _hint_if_unselected(address: Address, situation: Situation) -> str | None:
-    """Return the hint for an undeclared resource that was not selected; `None` if it was."""
     is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
     way = way_in([address], situation.request.selection)
     return f"Its delete is not part of this plan: {way}." if is_out else None
@@ -132,7 +131,6 @@ def _hint_if_unselected(address: Address, situation: Situation) -> str | None:
 def _check_existing_topic(
     sides: AddressView, mirror: MirrorTopic, topic_seen: Observed | None, situation: Situation, decision: Decision
 ) -> None:
-    """Decide about a mirror whose name an ordinary topic has: a stopped mirror, or an unrelated topic."""
     topic = topic_of(mirror)
     # A topic that was unmounted and mounted again has a new id.
     is_ours = topic in situation.mountings or (topic in situation.recorded and situation.is_there(topic))
@@ -307,7 +305,6 @@ def _update_denials(
 
 
 def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
-    """Record the role that a command gave once the files declare it."""
     last = sides.last.resource if sides.last is not None else None
     if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
         return
@@ -373,7 +370,6 @@ def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, t
 
 
 def _lag_timeout_of(mirror: MirrorTopic, situation: Situation) -> int | None:
-    """Return how long the lag may not shrink before a promotion, by the planned link."""
     link = link_of(mirror)
     item = situation.wanted.get(link) or situation.observed.get(link)
     return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
@@ -639,7 +635,6 @@ def warn_if_mirror_now(address: Address, situation: Situation, decision: Decisio
 
 
 def _became_mirror(topic: Address, mirror: Observed, situation: Situation) -> bool:
-    """Tell whether a mirror is the recorded topic, turned into a mirror by a command or entry."""
     is_same = not is_another(situation.recorded[topic], mirror)
     is_staying = is_live(mirror) and not _is_deleted(mirror_at(topic), mirror, situation)
     return is_same and is_staying and not situation.request.options.is_destroy
@@ -655,7 +650,6 @@ def _warn_mirrored(
 
 
 def _hint_to_swap_back(entry: MirrorTopic, situation: Situation) -> str:
-    """Return why the roles of a mirror and its source are swapped, and how to swap them back."""
     at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
     if is_broken_off(back, situation):
         return f"Its reversal was broken off: reconciler mirror failover {back}"
@@ -671,7 +665,6 @@ def _hint_to_swap_back(entry: MirrorTopic, situation: Situation) -> str:
 
 
 def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
-    """Warn and return whether a recorded topic was turned into a mirror by a command."""
     mirror = seen.resource
     is_it = sides.address in situation.recorded and _became_mirror(sides.address, seen, situation)
     if not is_it or not isinstance(mirror, MirrorTopic):
@@ -682,7 +675,6 @@ def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation
 
 
 def _hint_to_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> str:
-    """Return how a topic that a command turned into a mirror becomes a topic again."""
     address, peer = mirror.address, peer_of(mirror)
     peer_seen = situation.observed.get(peer.address)
     if is_broken_off(address, situation):
@@ -723,7 +715,6 @@ def _refuse_unknown_mirror(sides: AddressView, seen: Observed, situation: Situat
 
 
 def _as_topic(topic: Topic, mirror: MirrorTopic, situation: Situation) -> Topic:
-    """Return a mirror as an ordinary topic: its own configs and those synced from its source."""
     synced = taken_from_source(mirror, situation).get("configs")
     taken = {key: str(value) for key, value in synced.items()} if isinstance(synced, dict) else {}
     changed = {"partitions": mirror.partitions, "configs": {**taken, **mirror.configs}, "acls": ()}

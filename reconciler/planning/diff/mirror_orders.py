@@ -67,7 +67,6 @@ _ROLE_BY_VERB: Final[Mapping[str, MirrorState]] = {
     "reverse-and-pause": "reversed",
     "truncate-and-restore": "mirroring",
 }
-"""The role of a mirror after a verb."""
 _ROLE_OF_PEER_BY_VERB: Final[Mapping[str, MirrorState]] = {
     **_ROLE_BY_VERB,
     "pause": "reversed",
@@ -83,14 +82,12 @@ _END_BY_VERB: Final[Mapping[str, MirrorStatus]] = {
     "failover": _M.STOPPED,
     "promote": _M.STOPPED,
 }
-"""The state in which a verb has nothing left to do."""
 _COMMAND_BY_VERB: Final[Mapping[str, str]] = {
     "reverse-and-start": "mirror reverse",
     "reverse-and-pause": "mirror reverse --pause",
     "truncate-and-restore": "mirror restore",
     "delete": "mirror delete",
 }
-"""Commands of verbs with another name."""
 _IN_PROGRESS: Final = "What is in progress continues with: reconciler run --once --only mirror"
 _MAX_NAMES: Final = 5
 
@@ -170,7 +167,6 @@ def _links(observed: Inventory, cluster: str) -> Iterator[MirrorLink]:
 
 
 def _mirror_over(link: MirrorLink, source: Address) -> Address | None:
-    """Return the mirror that a link would make of a topic; `None` if it mirrors another cluster."""
     if link.spec.source != cluster_of(source):
         return None
     namespace, name = split_name(full_name_of(source))
@@ -266,7 +262,6 @@ def _verb_actions(
 
 
 def _with_known_configs(mirror: MirrorTopic, last: Recorded | None, before: Observed | None) -> MirrorTopic:
-    """Return a mirror with recorded or observed configs, and the source of `mirror`."""
     known = next((item.resource for item in (last, before) if item and isinstance(item.resource, MirrorTopic)), mirror)
     follows = {"link": mirror.link, "source_cluster": mirror.source_cluster, "source": mirror.source}
     return known.model_copy(update=follows)
@@ -275,7 +270,6 @@ def _with_known_configs(mirror: MirrorTopic, last: Recorded | None, before: Obse
 def _ordered_mirror_state(
     order: RoleOrder | DeleteMirrorOrder, situation: Situation
 ) -> tuple[MirrorTopic, MirrorStatus, bool]:
-    """Return the mirror of an order, its state, and whether its reversal is suspended."""
     address, observed = order.mirror, situation.observed
     seen = observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
@@ -351,7 +345,6 @@ def legal_words(status: MirrorStatus, verbs: Iterable[str]) -> str:
 
 
 def _check_source(address: Address, verb: str, source: str, situation: Situation) -> None:
-    """Refuse a verb that needs both clusters if the other was not read."""
     if source in situation.trusted:
         return
     way = "Try again then." if verb == RESTORE else "Fail over: reconciler mirror failover works without it."
@@ -374,7 +367,6 @@ def _link_spec_of(link: str, cluster: str, situation: Situation) -> MirrorLinkSp
 def _mirror_to_restore(
     order: RoleOrder, own: Observed | None, situation: Situation
 ) -> tuple[MirrorTopic, MirrorStatus]:
-    """Return the mirror that an original source becomes, and its current state."""
     address = order.mirror
     if own is None and _topic_at(address) not in situation.observed:
         raise _no_mirror_error(address, situation)
@@ -458,7 +450,6 @@ def _ambiguous_error(address: Address, stopped: list[MirrorTopic]) -> UserError:
 
 
 def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
-    """Create a mirror over a link; the record marks it as undeclared."""
     mirror = _ordered_mirror(order, situation)
     if order.mirror in situation.observed:
         return
@@ -513,7 +504,6 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
 
 
 def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
-    """Refuse to create a mirror over another or stopped one."""
     own = seen.resource
     if not isinstance(own, MirrorTopic):
         return
@@ -558,7 +548,6 @@ def _canonical_configs(order: CreateMirrorOrder, situation: Situation) -> dict[s
 
 
 def _delete_mirror(order: DeleteMirrorOrder, situation: Situation) -> Delete:
-    """Delete a mirror; its record stays, so the next plan reports it missing."""
     address, seen = order.mirror, situation.observed.get(order.mirror)
     mirror, status, _ = _ordered_mirror_state(order, situation)
     if status is _M.STOPPED:

@@ -142,7 +142,6 @@ def for_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
 
 
 def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situation) -> Observed | None:
-    """Return a topic as it will be mounted; `None` if unknown."""
     topic = sides.wanted.resource
     if not isinstance(topic, Topic):
         return None
@@ -170,7 +169,6 @@ def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situ
 
 
 def _topic_to_detach(source: MountSource, situation: Situation) -> Observed | None:
-    """Return the topic that this plan detaches first."""
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     if detaching is None or not isinstance(detaching.resource, Mounting):
         return None
@@ -211,7 +209,6 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
 
 
 def _learns_location(sides: AddressView, situation: Situation) -> bool:
-    """Tell whether object storage has the location of an unmounted topic that the record lacks."""
     is_unknown = is_unmounted(sides.last) and sides.last is not None and sides.last.physical_name is None
     return is_unknown and isinstance(situation.request.stored.mounts.get(sides.address), MountSource)
 
@@ -224,7 +221,6 @@ def is_migrating(seen: Observed | None) -> bool:
 def _decide_migration(
     sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation, decision: Decision
 ) -> bool:
-    """Wait for a migration in progress, or continue one by jobs; refuse to reverse it."""
     running = sides.before.state if sides.before is not None else None
     is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
     if not is_under_way(running):
@@ -288,7 +284,6 @@ def _declared_retention(mounting: Mounting, situation: Situation) -> dict[str, V
 
 
 def _is_moved_here(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic gets its name by a move in this plan."""
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
     return old is not None and situation.is_there(old) and situation.is_decidable(topic)
@@ -334,7 +329,6 @@ def _mount_transition(
     location: str,
     situation: Situation,
 ) -> Transition:
-    """Return the mount or unmount of a topic."""
     machine = MOUNT if topic is None else UNMOUNT
     parameters: dict[str, Value] = {"source": location}
     if mounting.spec.as_ is not None:
@@ -360,7 +354,6 @@ def _mount_transition(
 
 
 def _adopt_mounting(sides: AddressView, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
-    """Return the adoption of a mounting whose topic is already in place."""
     source = situation.request.stored.mounts.get(sides.address)
     location = source.location if isinstance(source, MountSource) else None
     if seen is not None:
@@ -377,7 +370,6 @@ def _adopt_mounting(sides: AddressView, mounting: Mounting, seen: Observed | Non
 
 
 def _follow_rename(sides: AddressView, old: Address, decision: Decision) -> None:
-    """Move the record of a mounting to its new address."""
     mounting = sides.wanted.resource
     moved = Adopt(
         address=sides.address,
@@ -416,7 +408,6 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
 
 
 def _keeps_old_name(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether a topic keeps a name that its mounting no longer has."""
     old, new = mounted_by(before), mounted_by(mounting)
     is_there = old != new and has_own_topic(before, situation) and new not in situation.observed
     wanted = situation.wanted.get(new)
@@ -469,7 +460,6 @@ def recover(sides: AddressView, topic: Topic, situation: Situation, decision: De
 
 
 def _warn_of_groups(sides: AddressView, stored: Recoverable, decision: Decision) -> None:
-    """Warn of committed offsets that are lost or set back."""
     if stored.groups_lost is not None:
         message = f"the offsets of its consumer groups do not come along: {stored.groups_lost.message}"
         decision.warn(sides.address, sides.wanted.source, message, stored.groups_lost.hint)
@@ -503,7 +493,6 @@ def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | No
 
 
 def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) -> None:
-    """Warn if the tiering configs limit the use of recovered records."""
     switches = switches_in(configs)
     if switches.write and not switches.read:
         message = "it is write-only: what is recovered cannot be read as long as remote.read is off"

@@ -91,7 +91,6 @@ def _topics_of(action: RunJob) -> Mapping[str, object]:
 
 
 def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str] | None:
-    """Return why a topic may not be mounted or unmounted, with a hint; `None` if it may."""
     topic, mirror = order.topic, mirror_at(order.topic)
     seen = situation.observed.get(topic)
     if order.direction == "inbound":

@@ -231,20 +231,17 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
 
 
 def _needs_source(sides: AddressView, old: Address, situation: Situation) -> bool:
-    """Tell whether a topic would be created empty or stay partly copied without the topic it moves from."""
     is_new = sides.before is None and sides.address not in situation.mountings
     return is_new or (sides.before is not None and is_begun(sides, old, situation))
 
 
 def _is_unrelated(last: Recorded | None, observed: Observed) -> bool:
-    """Tell whether the topic under the new name was created by another process."""
     return last is not None and isinstance(observed.resource, Topic) and is_another(last, observed)
 
 
 def _decide_old_name(
     sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Decide about a resource that still exists under its old name."""
     is_both = sides.before is not None
     if is_both and not is_begun(sides, old, situation):
         message = f"{old}, which it was moved from, is there too"
@@ -272,7 +269,6 @@ def moved_from(action: Action) -> Address | None:
 
 
 def _refuse_detached(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Refuse to create an empty topic whose records were unmounted under its old name."""
     location, new_place = (
         situation.request.stored.detached.get(old),
         situation.request.stored.mounted_elsewhere.get(old),
@@ -331,7 +327,6 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
 
 
 def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a resource cannot be moved."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     if isinstance(sides.wanted.resource, MirrorLink):
         name = full_name_of(old)
@@ -350,7 +345,6 @@ def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterat
 
 
 def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
-    """Move the record to the new address without calling the platform."""
     before = sides.before
     if before is None:
         return
@@ -458,7 +452,6 @@ def is_namespace_refused(sides: AddressView, old: Address, situation: Situation,
 
 
 _NAMED_KINDS: Final = frozenset({"topic", "mirror"})
-"""Kinds that share names on a cluster."""
 
 
 class MountOrder:
@@ -521,11 +514,9 @@ class MountOrder:
         yield from (other.id for other in self._readers.get(topic, ()) if self._reads_old(other, topic))
 
     def _reads_old(self, action: Action, source: Address) -> bool:
-        """Tell whether a mirror reads the topic that has the name before the plan, not after it."""
         return source in self._unmounts and action.address not in self._new
 
     def _source(self, action: Action) -> Address | None:
-        """Return the source of an action's mirror."""
         if kind_of(action.address) != "mirror":
             return None
         if isinstance(action, RunJob):
@@ -547,17 +538,14 @@ class MountOrder:
 
 
 def _topic_address(address: Address) -> Address:
-    """Return the topic address of a mirror or mounting, which share its name."""
     return Address("topic/" + address.partition("/")[2])
 
 
 def _makes_topic(action: Action) -> bool:
-    """Tell whether an action makes a topic appear at its address."""
     return kind_of(action.address) in _NAMED_KINDS and (isinstance(action, Create) or moved_from(action) is not None)
 
 
 def _changes_topic(action: Action) -> bool:
-    """Tell whether an action changes an existing topic that stays."""
     if kind_of(action.address) != "topic" or _makes_topic(action):
         return False
     return isinstance(action, Update | Adopt | Transition)

@@ -199,7 +199,6 @@ def _hint_to_move(order: MoveTopicsOrder) -> str:
 
 
 def _topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
-    """Return the topics to move, sorted."""
     named = [address_of("topic", order.cluster, _name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)]
     if named:
         for address in named:
@@ -220,7 +219,6 @@ def _topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Deci
 
 
 def _name_in(namespace: str, topic: str) -> str:
-    """Return the full name of a topic that may be written with its namespace."""
     return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
 
 
@@ -230,7 +228,6 @@ def _name_after(old: Address, order: MoveTopicsOrder) -> str:
 
 
 def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, str] | None:
-    """Return why a topic cannot move, with a hint; `None` if it can."""
     cluster, observed = old.split("/")[1], situation.observed
     try:
         check_full_name(name)

@@ -177,7 +177,6 @@ def forbids_move(old: Address, new: Address) -> tuple[str, str] | None:
 
 
 def _address_changes(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
-    """Yield old and new addresses, a namespace before its content."""
     yield old, new
     length = len(full_name_of(old))
     for address in sorted(record, key=rank):
@@ -202,11 +201,6 @@ def _adopt_readdressed(old: Address, moves: Mapping[Address, Address], record: R
 
 
 def _with_address(resource: Resource, address: Address) -> Resource:
-    """Return a resource under another name.
-
-    Raises:
-        ValidationError: The name is not valid.
-    """
     full_name = full_name_of(address)
     namespace, name = split_name(full_name)
     plain = resource.to_json()

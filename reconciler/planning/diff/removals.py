@@ -130,7 +130,6 @@ _LEFT_KINDS: Final = frozenset({"namespace", "topic", "mirror", "link"})
 
 
 def _warn_of_undeclared_cluster(cluster: str, count: int, decision: Decision) -> None:
-    """Warn that a destroy deletes nothing on an undeclared cluster."""
     if count:
         decision.warn(
             cluster_address(cluster),
@@ -270,7 +269,6 @@ class ContainerGuard:
         return replace(action, blocked=Block("not_empty", message, None, self._advice_from(inside)))
 
     def _unselected_content(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
-        """Return owned, unselected resources in a moved or implied namespace, which is deleted later."""
         is_implied = (
             IMPLIED in self._situation.recorded[namespace].origins and not self._situation.request.options.is_destroy
         )
@@ -281,7 +279,6 @@ class ContainerGuard:
         ]
 
     def _advice_from(self, inside: Sequence[Address]) -> str | None:
-        """Return the document to declare for the first contained resource that can be kept."""
         blocks = (self._deletes[address].blocked for address in inside)
         return next((block.instead for block in blocks if block is not None and block.instead), None)
 
@@ -300,11 +297,9 @@ class ContainerGuard:
         self.errors.append(Finding(action.address, action.source, message, hint))
 
     def _can_forget(self, address: Address) -> bool:
-        """Tell whether a namespace may stay: it was only implied, or this is a destroy."""
         return IMPLIED in self._situation.recorded[address].origins or self._situation.request.options.is_destroy
 
     def _content_that_stays(self) -> dict[Address, list[Address]]:
-        """Return, by container to delete, its content that stays or whose delete is blocked."""
         content: dict[Address, list[Address]] = {}
         # Planned resources keep a namespace, too.
         for address in sorted({*self._situation.observed, *self._situation.wanted}):
@@ -344,7 +339,6 @@ class ContainerGuard:
         return is_taken or (delete is not None and delete.blocked is None)
 
     def _is_unmounted(self, address: Address) -> bool:
-        """Tell whether it is an unmounted Mounting, which needs no namespace."""
         wanted = self._situation.wanted.get(address)
         resource = wanted.resource if wanted is not None else None
         return isinstance(resource, Mounting) and resource.spec.state == "unmounted"

@@ -139,7 +139,6 @@ class Loss:
     is_compacted: bool = False
 
     def __add__(self, other: Loss) -> Loss:
-        """Add the losses of two topics."""
         compacted = self.is_compacted or other.is_compacted
         return Loss(self.bytes + other.bytes, self.is_known and other.is_known, compacted)
 

@@ -154,7 +154,6 @@ def _with_values(resource: Resource, configs: Mapping[str, str | None], partitio
 
 
 def _mark_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
-    """Return the origins of a record, with marks on fields that a command set first."""
     origins, applied = dict(last.origins), fields_of(last.resource)
     for change in changes:
         if change.after is None and origins.get(change.path) == ALTERED:
@@ -165,7 +164,6 @@ def _mark_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
 
 
 def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situation) -> tuple[str, str] | None:
-    """Return why configs or partitions of a mirror cannot change: its link copies them."""
     mirror = before.resource
     if not isinstance(mirror, MirrorTopic):
         return None

@@ -132,7 +132,6 @@ class ActingConfigs:
 
 
 def _own_configs(resource: Resource) -> Mapping[str, str]:
-    """Return the own configs of a resource; for a cluster, its properties."""
     return resource.spec.properties if isinstance(resource, Cluster) else configs_of(resource)
 
 
@@ -143,7 +142,6 @@ class HiddenValue:
     key: str
     value: str
     declared: str
-    """The declared value."""
     origin: Address
     """The namespace or cluster that declares it."""
     recorded: str | None
@@ -185,7 +183,6 @@ def reset_keys(
 
 
 def _find_hidden(situation: Situation, topic: Topic, key: str, value: str) -> HiddenValue | None:
-    """Return the nearest declared value that `value` hides; `None` if they are equal or there is none."""
     for tier in (*situation.nearest(topic.cluster, topic.metadata.namespace), cluster_address(topic.cluster)):
         declared, recorded = (
             _value_for_topics(side, key) for side in (situation.wanted.get(tier), situation.recorded.get(tier))
@@ -196,7 +193,6 @@ def _find_hidden(situation: Situation, topic: Topic, key: str, value: str) -> Hi
 
 
 def _value_for_topics(side: WantedResource | Recorded | None, key: str) -> str | None:
-    """Return the value that a namespace or a cluster's properties declare for topics below."""
     resource = side.resource if side is not None else None
     if isinstance(resource, Namespace):
         return resource.spec.configs.get(key)
@@ -352,7 +348,6 @@ class Inheritance:
 
 
 def _unsupported_settings(address: Address, policy: TieringPolicy, declared: Declared) -> Iterator[Finding]:
-    """Yield settings of a policy that its cluster has no configs for."""
     for path, what in unsayable(policy.spec):
         yield Finding(
             address,
@@ -364,7 +359,6 @@ def _unsupported_settings(address: Address, policy: TieringPolicy, declared: Dec
 
 
 SWITCH_PATHS = frozenset(CONFIGS + key for key in SWITCHES)
-"""Fields of topics and namespaces that enable or disable tiering."""
 
 
 @dataclass(frozen=True, slots=True)

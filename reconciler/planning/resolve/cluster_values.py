@@ -94,7 +94,6 @@ def _set_property(name: str, value: str, catalog: Mapping[str, ConfigKey], made:
 
 
 def _tiering_properties(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
-    """Yield (field of the manifest, property, value) for `spec.tiering`."""
     if cluster.spec.tiering is None:
         return
     tiering = cluster.spec.tiering.to_json()

@@ -154,7 +154,6 @@ class _Resolver:
             self._wanted[half_at(link)] = half_of(link, declared.source)
 
     def _add_parents(self, address: Address) -> None:
-        """Add undeclared tiers above a declared namespace."""
         below = self._wanted[address].resource
         if not isinstance(below, Namespace):
             return
@@ -167,7 +166,6 @@ class _Resolver:
     def _canonical_configs(
         self, address: Address, declared: Declared, layer: Layer, capabilities: Capabilities
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the configs of a layer in canonical form, and the origins that are not the resource itself."""
         configs: dict[str, str] = {}
         origins: dict[str, str] = {}
         for key, (value, origin) in sorted(layer.items()):
@@ -213,7 +211,6 @@ def _resolve_mounting(mounting: Mounting, declared: Declared) -> WantedResource:
 
 
 def _is_canonical(configs: Mapping[str, str], capabilities: Capabilities) -> bool:
-    """Tell whether configs are already canonical and need no unset."""
     if not configs:
         return True
     if DEFAULT in configs.values():

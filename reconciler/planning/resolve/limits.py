@@ -56,7 +56,6 @@ class _RuleAbove:
     below: str
 
     def is_about(self, rule: TopicAcl) -> bool:
-        """Tell whether it covers everything that a rule below it covers."""
         resources = set(getattr(rule, "resources", ("topics",)))
         is_whole = any(
             name == "*" or (name.endswith("*") and self.below.startswith(name[:-1])) or name == self.below
@@ -66,7 +65,6 @@ class _RuleAbove:
         return is_whole and is_who and resources <= set(self.rule.resources)
 
     def operations(self, rule: TopicAcl) -> tuple[str, ...]:
-        """Return the operations of a rule below that it also covers."""
         return rule.operations if "all" in self.rule.operations else _shared_operations(rule, self.rule)
 
 
@@ -131,7 +129,6 @@ _MAX_LAG: Final = "max.compaction.lag.ms"
 _LAG_CONFIGS: Final = frozenset({_MIN_LAG, _MAX_LAG})
 
 FIXED: Final = frozenset({"mode", "prefix", "source"})
-"""Fields of a link that never change."""
 
 
 def check_topic(
@@ -209,7 +206,6 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
 
 
 def _check_lags(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield a minimum compaction lag above the maximum, which brokers refuse."""
     shortest, longest = configs.get(_MIN_LAG), configs.get(_MAX_LAG)
     if shortest is not None and longest is not None and int(shortest) > int(longest):
         yield f"{_MIN_LAG} {shortest} is above {_MAX_LAG} {longest}", "Lower the one, or raise the other."

@@ -254,7 +254,6 @@ def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | LeftOut:
-    """Return why a mirror cannot copy its source again: it copies another one since a later role swap."""
     name = observed.resource.address if isinstance(observed.resource, MirrorTopic) else mirror.address
     source = source_of(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
     message = f"it cannot become {mirror.state}: it mirrors {source} since the roles of that link were swapped"
@@ -394,7 +393,6 @@ def source_gone(
 
 
 def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
-    """Return the verbs of the mirror on the other cluster that lead to the desired role of this one."""
     peer = peer_of(mirror)
     status = status_of(back)
     if status is None:
@@ -629,7 +627,6 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
 
 
 def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject entries that would make one source the mirror of several."""
     if mirror.state != "reversed" or STATE in situation.wanted[mirror.address].origins:
         return
     source = source_of(mirror)
@@ -685,7 +682,6 @@ def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def _source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
-    """Return the mirror that the source is: declared, observed, or one that a link would create by itself."""
     source = source_of(mirror)
     entry = situation.entries.get(mirror_at(source))
     if entry is not None:
@@ -740,7 +736,6 @@ def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Va
 
 
 def _planned_partitions(source: Address, situation: Situation) -> int | None:
-    """Return the planned partition count of a source, through chains of mirrors; `None` if unknown."""
     wanted, seen = situation.wanted.get(source), situation.observed.get(source)
     for item in (wanted, seen):
         if item is not None and isinstance(item.resource, Topic) and item.resource.spec.partitions is not None:
@@ -771,7 +766,6 @@ def _mounted_source(source: Address, situation: Situation) -> Recoverable | Moun
 
 
 def _config_chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
-    """Return the configs of a source topic and its namespaces, nearest first, desired before observed."""
     _, cluster, _ = source.split("/", 2)
     topic = situation.wanted.get(source) or situation.observed.get(source)
     if topic is None or not isinstance(topic.resource, Topic):
@@ -821,7 +815,6 @@ ROLE_BY_VERB: Final[Mapping[str, Role]] = {
     "promote": "promoted",
     **dict.fromkeys(_REVERSALS, "reversed"),
 }
-"""The role of a stopped mirror by the verb that stopped it."""
 _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 
 
@@ -896,7 +889,6 @@ def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situat
 
 
 def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, situation: Situation) -> bool:
-    """Tell whether a command promoted or failed over a mirror that its link created."""
     made = made_by_link(mirror.cluster, mirror.name, situation)
     is_named = address in situation.recorded or topic_of(mirror) in situation.wanted
     return role in _STOPPED_ROLES and made is not None and link_of(made) == link_of(mirror) and not is_named

@@ -298,7 +298,6 @@ def _find_named(mounting: Mounting, storage: SharedStorage) -> MountSource | Use
 
 
 def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
-    """Return a hint to locations of topics that a user may mean by another name."""
     leaving = next(
         (topic for topic in storage.attached if topic.name == full_name and topic.leaves_by is not None), None
     )

@@ -220,7 +220,6 @@ class _FlatNames:
 
     @cached_property
     def _prefixes(self) -> Mapping[str, list[str]]:
-        """Desired namespaces by folded prefix."""
         namespaces: dict[str, list[str]] = {}
         for address in sorted(self.situation.wanted):
             if kind_of(address) == "namespace" and cluster_of(address) == self.cluster:
@@ -242,7 +241,6 @@ class _FlatNames:
 
     @cached_property
     def _observed_names(self) -> Mapping[str, Address]:
-        """Observed topics by folded name."""
         return {
             folded(seen.physical_name or physical_name(self._cluster_spec, full_name_of(address))): address
             for address, seen in sorted(self.situation.observed.items())
@@ -254,7 +252,6 @@ class _FlatNames:
 
 
 def _prefixes_in(name: str, separator: str) -> Iterator[str]:
-    """Yield the prefixes of a name up to each separator."""
     at = name.find(separator)
     while at >= 0:
         yield name[: at + 1]
