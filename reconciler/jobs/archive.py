@@ -131,8 +131,7 @@ def _check_whole(job: Archiving, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then go on.")
 
 
-# The restored topic has its own offsets; the offset map committed with it is not compared, only the records and their
-# order in each partition.
+# Offsets of the restored topic are its own: only records and their order are compared.
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def newest(keys: DataFrame) -> DataFrame:
 
 
 def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
-    """Return offsets by file, many a row; a record at the end of the remote tier is in two files."""
+    """Return offsets by file; a record at the end of the remote tier is in two files."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for gathered in _join_batches(batches):
@@ -178,7 +178,7 @@ def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
 
 
 def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Bring the offsets of a file to one task; Spark would put few bytes of all files into one task."""
+    """Bring the offsets of a file to one task; Spark would join all files."""
     return survivors.repartition(files, "file")
 
 

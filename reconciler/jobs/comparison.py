@@ -218,7 +218,7 @@ def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
 def first_difference(
     left: TopicLog, right: TopicLog, partition: int, offsets: OffsetRange, *, is_deep: bool
 ) -> int | None:
-    """Return the first offset whose record is missing or differs, by bisection of digests; `None` if none."""
+    """Return the first offset whose record is missing or differs; `None` if none."""
     digest = read_digest if is_deep else kept_digest
     start, stop = offsets.start, offsets.stop
     while stop - start > _MIN_HALVED:

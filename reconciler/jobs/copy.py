@@ -23,8 +23,8 @@ from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import Copied, OffsetRange, RekeySink, Staged, StagedSink, TopicLog, TransactionalSink
 from reconciler.runtime.threads import side_by_side
 
-# A sink that commits by itself has one task a partition, and reports its own position: commits survive any crash. A
-# pass takes the next piece of every partition, so that they advance together and rounds end in time.
+# Sinks that commit by themselves have one task a partition and report their position. A pass takes the next piece of
+# every partition, so that all advance together.
 
 
 _MAX_SHARES: Final = 6
@@ -100,7 +100,7 @@ class CommitFlowRun(FlowRun):
 def copy_committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, Copied | LostRaceError]]:
-    """Copy pieces of a flow; a partition taken by another process does not affect the others."""
+    """Copy pieces; a partition taken by another process does not affect the others."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):
@@ -131,8 +131,7 @@ def mirror(
 ) -> Copy:
     """Copy what `sink` lacks of `source` up to its current end, and mark the first copy complete.
 
-    With the limits `until`, the copy is not marked. `is_wanted` is asked before each publish; an unwanted copy ends
-    there as not whole.
+    With limits `until` it is not marked. `is_wanted` is asked before each publish; an unwanted copy is not whole.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor does not see one of them.
@@ -299,7 +298,7 @@ def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; what is published stays", hint="`apply` continues it.")
 
 
-# `fill` copies up to the source's current end while producers write; `settle` copies the rest once they are shut out.
+# `fill` copies while producers write; `settle` copies the rest once they are shut out.
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class Budget:
         self.cost = 768 * MIB * cores
 
     def learn(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
-        """Adjust the next round to the duration of this one, up to 1 GiB a core."""
+        """Adjust the next round to the duration of this one."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
         self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))
 

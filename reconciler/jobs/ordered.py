@@ -68,9 +68,8 @@ def _digests(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A record in only one log is no difference if the other was compacted beyond it, and a later record of its key is in
-# either log, or it is a tombstone, which compaction drops without a successor. The same rule judges the successor, so
-# the newest record of a key is in both logs or deletes it. Records at common offsets must be equal.
+# A record in only one log is no difference if the other was compacted beyond it, and it is superseded in either log or
+# is a tombstone. The same rule judges the successor, so the newest record of a key is in both logs or deletes it.
 
 
 _MAX_HELD: Final = 2_000_000
@@ -227,11 +226,11 @@ def _min_offset(*offsets: int | None) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
 
 
-# Records that the offset map does not contain were written by another process, which compaction cannot explain.
+# Compaction cannot explain records missing in the map: another process wrote them.
 
 
 def compacted_to(log: TopicLog, partition: int) -> int:
-    """Return the offset below which a log may lack superseded records; brokers do not report how far they compacted."""
+    """Return the offset below which a log may lack superseded records; brokers do not report it."""
     if isinstance(log, Compacting):
         return MAX_OFFSET if log.compacts() else 0
     return log.bounds([partition])[partition].compacted_to
@@ -261,7 +260,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
 
 
 def first_of_copy(why: DoubtResult, offsets: OffsetMap) -> int | None:
-    """Return the first difference in the copy's own offsets, after the map's last if it is beyond."""
+    """Return the first difference in the copy's own offsets."""
     first = why.first_difference
     if first is None:
         return why.foreign
@@ -303,8 +302,8 @@ class _RealignedLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Records are compared by position: transactions leave different gaps, and a map identifies compacted ones. Records are
-# weighed by their position in a piece; pieces are shifted once the records before them are counted.
+# Records are compared by position: transactions leave different gaps. Pieces are weighed from 0, and shifted once the
+# records before them are counted.
 
 
 _MAX_LOCATED: Final = 10
@@ -333,7 +332,7 @@ class _PieceDigest:
 def verify_renumbered(
     engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = unseen
 ) -> Comparison:
-    """Compare ranges of two logs by the order of records; `progress` counts the records of the right log.
+    """Compare ranges of two logs by the order of records; `progress` counts the right log.
 
     Raises:
         UserError: A log is gone, or an executor does not see it.
@@ -475,8 +474,7 @@ def agreed_by_maps(
 ) -> dict[int, int]:
     """Return the first offset of each source partition, at most its end, at which the copy differs.
 
-    `logs` and `bounds` are those of the source and the copy. The last records are compared; if they differ, earlier
-    ones are, too. Records removed by retention or compaction are ignored.
+    The last records are compared first. Records removed by retention or compaction are ignored.
     """
     compact = [isinstance(log, Compacting) and log.compacts() for log in logs]
     agreed: dict[int, int] = {}

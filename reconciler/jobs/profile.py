@@ -87,7 +87,7 @@ def _make_profile(records: DataFrame, numbers: Sequence[int], old_before_ms: int
 
 
 def sized(records: DataFrame) -> DataFrame:
-    """Return partition, offset, time, key and size of each record, and whether its value is null."""
+    """Return partition, offset, time, key, size and null value of each record."""
     in_headers = fn.aggregate(
         "headers",
         fn.lit(0).cast("bigint"),
@@ -109,7 +109,7 @@ def _length_of(column: Column) -> Column:
 
 
 def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
-    """Return counts, ends, nulls and sizes of each partition, and of all in a row without a partition."""
+    """Return the counts of each partition, and of all in a row without a partition."""
     has_time = fn.col("timestamp_ms") >= 0
     is_old = has_time & (fn.col("timestamp_ms") < old_before_ms)
     is_tombstone = fn.col("is_null") & fn.col("key").isNotNull()
@@ -132,7 +132,7 @@ def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
 
 
 def keyed(records: DataFrame) -> DataFrame:
-    """Return each key of each partition with its records, and the size of its newest record."""
+    """Return each key of each partition, with the size of its newest record."""
     with_key = records.where(fn.col("key").isNotNull())
     return with_key.groupBy("partition", "key").agg(
         fn.count("*").alias("records"),
@@ -142,7 +142,7 @@ def keyed(records: DataFrame) -> DataFrame:
 
 
 def superseded(keys: DataFrame) -> DataFrame:
-    """Return for each partition its keys, and the records older than the newest one of their key."""
+    """Return the keys and superseded records of each partition."""
     return keys.groupBy("partition").agg(
         fn.count("*").alias("keys"),
         fn.sum(fn.col("records") - 1).alias("superseded_records"),
@@ -175,10 +175,7 @@ def largest(topic_keys: DataFrame) -> DataFrame:
 
 
 def longest_gaps(records: DataFrame) -> DataFrame:
-    """Return the longest time between records of each partition, if at least a second.
-
-    Compares the first and last record of every second: no gap of a second is within one.
-    """
+    """Return the longest gap of each partition, if at least a second: ends of seconds are compared."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     second = fn.col("timestamp_ms") - fn.col("timestamp_ms") % _SECOND_MS
     ends = timed.groupBy("partition", second.alias("second")).agg(

@@ -174,7 +174,7 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
 
 
 def with_every_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Add an empty row for each target partition, which must learn its position even without records."""
+    """Add an empty row for each target partition, which must learn its position."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 

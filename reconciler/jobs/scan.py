@@ -49,7 +49,7 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """Its type in a written schema, where the meaning of `timestamp` depends on a Spark setting."""
+        """Its type in a written schema."""
         return "timestamp_ltz" if self.type == "timestamp" else self.type
 
     @property
@@ -206,10 +206,7 @@ def topics_of(options: Mapping[str, str]) -> list[str]:
 def places_of(
     options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str, *, topic: str
 ) -> Places:
-    """Return the value of one of two equivalent options: ours, and that of Spark's Kafka source.
-
-    JSON by topic and partition, as in Kafka's source, gives each topic its own offsets.
-    """
+    """Return the value of one of two equivalent options: ours, and that of Spark's Kafka source."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
@@ -416,7 +413,7 @@ class Rows:
     def read(
         self, share: Range, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of a range in the selected columns; records removed by retention are reported.
+        """Yield batches of a range; records removed by retention are reported.
 
         With time limits offsets are skipped on purpose, and only the beginning is checked.
         """

@@ -130,7 +130,7 @@ def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
 
 
 def ship(session: SparkSession, folder: Path) -> None:
-    """Send this package to executors; its dependencies (pyarrow, numpy, xxhash …) must be installed there.
+    """Send this package to executors; its dependencies must be installed there.
 
     The file in `folder` must exist as long as the session: executors fetch it when they start.
     """

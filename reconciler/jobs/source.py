@@ -86,9 +86,8 @@ def register(
 ) -> None:
     """Register `topic-log` in a session. `open_log` gets a read's options and is pickled with all that it holds.
 
-    It runs on the driver, and its log is pickled to executors: secrets and connections never appear in options, columns
-    or Spark's configuration. Option names are in lower case, as Spark has them. `open_appends` does the same for
-    writes.
+    It runs on the driver, its log in executors: secrets and connections never appear in options, columns or Spark's
+    configuration. Option names are in lower case. `open_appends` does the same for writes.
     """
 
     class TopicLogSource(_TopicLogSource):
@@ -297,8 +296,8 @@ def _limit_ranges(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, Off
     }
 
 
-# Tasks stage rows, the driver publishes a batch completely or not at all. A stream's batch is published with its query
-# id and number, so a batch that Spark repeats after a crash is not written again.
+# Tasks stage rows, the driver publishes a batch completely or not at all. Query id and number of a stream's batch
+# prevent that it is written again after a crash.
 
 
 _FIELDS: Final = {
@@ -339,8 +338,8 @@ def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column(name) for name in names], [_FIELDS[name] for name in names])
 
 
-# Spark pickles writers, calls `write` in tasks and `commit` on the driver. `abort` does nothing: unnamed staged rows
-# are swept, and a failed `commit` may have decided its transaction all the same.
+# Spark pickles writers, calls `write` in tasks and `commit` on the driver. `abort` does nothing: a failed `commit` may
+# have decided its transaction all the same.
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ C = TypeVar("C", bound=StoredWork)
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[list[R]]:
     """Run work in Spark and yield the results of each round, to be made durable before the next.
 
-    Thousands of small pieces become one stage. `do` and the work are pickled.
+    `do` and the work are pickled.
 
     Raises:
         IncompleteError: It was stopped; yielded results are valid.

@@ -120,7 +120,7 @@ def judge_differences(differences: DataFrame, newest_of_keys: DataFrame) -> Data
 
 
 def sum_by_partition(differences: DataFrame) -> DataFrame:
-    """Return for each partition the number of explained differences, and the first other one, in either numbering."""
+    """Return the number of explained differences of each partition, and the first other one."""
     offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
     return differences.groupBy("partition").agg(
         fn.count_if("is_superseded").alias("superseded"),

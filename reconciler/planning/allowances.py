@@ -74,7 +74,7 @@ def granted_by(action: Action, allowed: Sequence[Grant]) -> str | None:
 
 
 def warnings_of_unused(review: Review) -> Iterator[Finding]:
-    """Yield a warning for each allowance that no action needed; for a partial plan only those of `--allow`."""
+    """Yield allowances that no action needed; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
     for allowance in allowances(request.guards, request.selection):
@@ -92,7 +92,7 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
 
 
 def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the commit applied last, with the allowance that older files need, unless the plan is empty."""
+    """Return the commit applied last, with the allowance that older files need."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
@@ -103,7 +103,7 @@ def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedComm
 
 
 def warnings_of_commit(review: Review) -> Iterator[Finding]:
-    """Yield a warning if the files are or may be older than those applied last, unless the plan is empty."""
+    """Yield a warning if the files are or may be older than those applied last."""
     applied = commit_applied(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
         yield Finding(None, None, *applied.message_and_hint(), is_of_approval=applied.allow is not None)
@@ -119,7 +119,7 @@ _MAX_SINGLE_ALLOWANCES: Final = 5
 
 
 def at_once(names: list[str]) -> list[str]:
-    """Return allowances for all `VERB:ADDR` names; more than a few of one verb, kind and cluster become one pattern."""
+    """Return allowances for all `VERB:ADDR` names; many of one verb, kind and cluster become a pattern."""
     grants: list[str] = []
     for _, same in groupby(sorted(names, key=_kind_of), key=_kind_of):
         alike = list(same)

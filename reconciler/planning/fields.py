@@ -92,7 +92,7 @@ def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]
 
 
 def is_one_location(left: Value, right: Value) -> bool:
-    """Compare two locations in object storage; the topic may be named with or without its namespace."""
+    """Compare two locations in object storage, with or without namespace."""
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 

@@ -139,7 +139,7 @@ class Needs:
 
     def _name_removals(self, address: Address) -> Iterator[str]:
         kind, name = kind_of(address), address.partition("/")[2]
-        # FAILED mirrors, and topics that become or cease to be read replicas, are recreated at the same address.
+        # FAILED mirrors and topics that change to or from replicas are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
             replaced = self._at.get(Address(f"{other}/{name}"), ())
@@ -212,10 +212,7 @@ def _changes_records(action: Action) -> bool:
 
 
 def cut_open(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
-    """Return the sorted graph and its cycles; in each cycle every id depends on the one before it.
-
-    Removes one edge of each cycle from `depends`.
-    """
+    """Return the sorted graph and its cycles; removes one edge of each cycle from `depends`."""
     rings: list[tuple[str, ...]] = []
     while True:
         sorter = TopologicalSorter(depends)
@@ -242,7 +239,7 @@ def cycle_error(ring: Sequence[str]) -> Finding:
 def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[Finding]]:
     """Return the actions with dependencies and waves in a total, repeatable order, and errors for cycles.
 
-    Among ready actions, creating comes before removing, from clusters to mirrors, and removing in reverse.
+    Among ready actions creating comes first, from clusters to mirrors; removing is in reverse.
     """
     lined_up = _sort_by_kind(actions)
     needs = Needs(lined_up, situation)

@@ -89,10 +89,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
 
 
 def to_measure(draft: Draft) -> Cuts:
-    """Return the topics to measure, those that a risk depends on first.
-
-    Each is mapped to the timestamps before which records would expire.
-    """
+    """Return the topics to measure, those with a risk first, and the timestamps before which records would expire."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_run_checks(MEASURED, _review(draft, judged, impact)), maxlen=0)
@@ -100,10 +97,7 @@ def to_measure(draft: Draft) -> Cuts:
 
 
 def judge(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan: actions in order with risks and blocks, and findings.
-
-    If it has `errors`, nothing of the plan may be applied.
-    """
+    """Return the plan; if it has `errors`, nothing of it may be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _judge_ordered(draft, measures)

@@ -38,10 +38,7 @@ class ActionResult(Protocol):
 
 
 def after_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record once `action` is complete.
-
-    `done` is `None` for jobs and for actions without a platform call (adopt, forget).
-    """
+    """Return the changes of the record once `action` is complete; `done` is `None` without a platform call."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
         return _after_command_verb(action, record, run)
@@ -63,7 +60,7 @@ def after_action(action: Action, done: ActionResult | None, record: Record, run:
 
 
 def after_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record if a resource was created but its access rules were refused."""
+    """Return the changes of the record if only the access rules of a new resource were refused."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
     resource = action.after
@@ -213,7 +210,7 @@ def _first_known(now: str | None, before: str | None) -> str | None:
 
 
 def owned_keys(record: Record, cluster: str) -> list[str]:
-    """Return the owner keys of all that is recorded on a cluster, except shared tiers that namespaces imply."""
+    """Return the owner keys of recorded resources, except shared tiers that namespaces imply."""
     return [
         key
         for address, last in record.items()
@@ -223,10 +220,7 @@ def owned_keys(record: Record, cluster: str) -> list[str]:
 
 
 def clusters_to_tell(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
-    """Return the clusters whose stored owners differ from the record.
-
-    Older versions stored none, and a killed run may have stored more than it did.
-    """
+    """Return the clusters whose stored owners differ from the record."""
     names: set[str] = set()
     for cluster in {cluster_of(address) for address in record} - {None}:
         seen = inventory.get(cluster_address(cluster or ""))

@@ -97,8 +97,7 @@ def difference(
     )
 
 
-# Losses are compared exactly if they can be counted. What a shorter retention expires is an estimate on a topic
-# that is being written: it may be a tenth more (decision 45).
+# Expiry by a shorter retention is an estimate, and may be a tenth more (decision 45).
 
 
 class LossOf(StrEnum):
@@ -121,7 +120,7 @@ class Losses:
     is_known: bool = True
 
     def is_more_than(self, approved: Losses) -> bool:
-        """Tell whether this exceeds the approved losses; a loss that can no longer be measured does."""
+        """Tell whether this exceeds the approved losses, or can no longer be measured."""
         return bool(tuple(self.beyond(approved))) or (approved.is_known and not self.is_known)
 
     def beyond(self, approved: Losses) -> Iterator[LossOf]:
@@ -156,7 +155,7 @@ def loses_more(approved: Action, now: Action) -> bool:
 
 
 def missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
-    """Return the difference for an approved action that is no longer planned; `planned`: those on the same resource."""
+    """Return the difference for an approved action that is no longer planned."""
     return Difference(
         id=action.id,
         address=action.address,
@@ -316,8 +315,8 @@ class SameOrLess:
 def compare(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved one: same id, same result, depending on the same fields.
 
-    An action that a guard refuses in both plans is no difference. One that was blocked and no longer is exceeds the
-    approval: no one agreed to it. An action that only records what another process did as approved is less.
+    Blocked in both plans is no difference; no longer blocked exceeds the approval. An action that only records what
+    another process did as approved is less.
     """
     return compare_actions(approved.actions, now)
 
@@ -356,7 +355,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
 
 
 def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return why an action exceeds its approved form (`None`: it was not approved); empty if it does not."""
+    """Return why an action exceeds its approved form (`None`: it was not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
@@ -409,11 +408,7 @@ class Here:
 
 
 def refuse_foreign(plan: Plan, target: Here) -> None:
-    """Reject a saved plan of another workspace, environment or version.
-
-    Raises:
-        UserError: One of them differs.
-    """
+    """Reject a saved plan of another workspace, environment or version with a `UserError`."""
     _refuse("workspace", plan.workspace, target.workspace)
     _refuse("environment", plan.environment, target.environment)
     if plan.tool != target.tool:
@@ -421,22 +416,12 @@ def refuse_foreign(plan: Plan, target: Here) -> None:
 
 
 def refuse_other_commit(plan: Plan, commit: str | None) -> None:
-    """Reject a saved plan of another git commit than the files have.
-
-    Raises:
-        UserError: The commits differ.
-    """
+    """Reject a saved plan of another git commit with a `UserError`."""
     _refuse("git commit", plan.git_commit, commit)
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
-    """Reject a plan made on a state that was replaced or deleted (`None`).
-
-    A plan made without a state fits the first one.
-
-    Raises:
-        UserError: The lineages differ.
-    """
+    """Reject a plan on a replaced or deleted state (`None`) with a `UserError`; without a state it fits the first."""
     if plan.base is None or plan.base.lineage == lineage:
         return
     current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"

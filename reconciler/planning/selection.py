@@ -78,7 +78,7 @@ def chooser(
     """Return a predicate for the addresses that may be planned.
 
     A target includes its dependencies, unless it is to be removed. `roles`: declared mirror → addresses that its role
-    changes. Excluding one of these excludes the mirror, and targeting one of these mirrors targets it.
+    changes. Excluding one of these excludes the mirror, targeting one of its mirrors targets it.
     """
     selection = request.selection
     if not is_partial(selection):
@@ -139,7 +139,7 @@ def _changed_addresses(
 
 
 def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
-    """Map both addresses of each move to each other: half a move would be a deletion or an empty topic."""
+    """Map both addresses of each move to each other: half a move would be a deletion."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
         old = item.moved_from
@@ -151,8 +151,7 @@ def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Add
 def renamed_namespaces(declared: Mapping[Address, Address], *known: Container[Address]) -> Mapping[Address, Address]:
     """Return the previous address of each namespace that moves.
 
-    Its `movedFrom` may be older than the move of a parent, or name the new parent. The first of `known` that contains a
-    candidate decides; by default it is the declared address.
+    `movedFrom` may be older than the move of a parent. The first of `known` that contains a candidate decides.
     """
     before = dict(declared)
     for address in sorted(declared):
@@ -191,7 +190,7 @@ def _mounted_topic(resource: Resource) -> Address | None:
 
 
 def check_targets(situation: Situation) -> Iterator[Finding]:
-    """Yield each target without a match, and for a destroy each such exclusion: it would not protect anything."""
+    """Yield targets, and for a destroy exclusions, without a match."""
     selection = situation.request.selection
     yield from _unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:

@@ -71,9 +71,9 @@ def scope_of(action: Action) -> tuple[Address, ...]:
 
 
 def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
-    """Return what became of `action`; `observed` holds those addresses of `scope_of(action)` that exist.
+    """Return what became of `action`; `observed` holds the existing addresses of `scope_of(action)`.
 
-    A job is always absent: the next one finds what it published and does the rest.
+    A job is always absent: the next one does the rest.
     """
     if _is_hidden(action, observed):
         return Settlement("unknown")
@@ -168,7 +168,7 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # Before its archive, a topic moved by jobs has no location; its id identifies it, if the action has one.
+    # Before its archive, a topic moved by jobs has no location, and is identified by id.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
     is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:

@@ -140,10 +140,9 @@ class Situation:
         return None if not others or key is None else others.get(key)
 
     def refused_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
-        """Return the message and hint if an order may not change a resource that another workspace owns.
+        """Return message and hint if another workspace owns a resource that is not recorded here.
 
-        It may if the resource, or one of the `related` ones that it belongs to, is recorded here, or if it has no
-        owner.
+        `related` are resources that it belongs to; one of them may be recorded instead.
         """
         owner = self.other_owner(address)
         if owner is None or self.recorded.keys() & {address, *related}:
@@ -204,8 +203,7 @@ class Situation:
     def moved_away(self) -> Mapping[Address, Address]:
         """Declared topic that does not exist → the address to which a command moved it.
 
-        Known by the record, or by the incarnation if it was moved without state. A new address that is declared, too,
-        is another topic.
+        Known by record, or by incarnation if moved without state.
         """
         gone = {wanted for wanted in self.wanted if wanted.startswith("topic/") and wanted not in self.observed}
         if not gone:
@@ -244,7 +242,7 @@ def topic_of(mirror: MirrorTopic) -> Address:
 
 
 def is_live(mirror: Observed | None) -> bool:
-    """Tell whether an observed mirror takes no records of its own; a stopped one is an ordinary topic."""
+    """Tell whether an observed mirror is not stopped, and takes no records of its own."""
     return mirror is not None and mirror.state != STOPPED
 
 

@@ -295,7 +295,7 @@ def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iter
 
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
-    """Yield why the declared object storage cannot be the cluster's: topics do not move between storages."""
+    """Yield why the declared object storage cannot be the cluster's."""
     if seen is None or seen.cluster.storage is None:
         return
     problem = seen.cluster.storage.problem
@@ -325,7 +325,7 @@ def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None)
 
 
 def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
-    """Return why a cluster's remote tier may not change: its topics have records in another storage."""
+    """Return why a cluster's remote tier is unusable: its topics have records in another storage."""
     storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:
         return None

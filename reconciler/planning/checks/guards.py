@@ -57,7 +57,7 @@ _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
 
 
 def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
-    """Yield the actions; a blocked delete of a topic that can be unmounted gets that as advice."""
+    """Add the advice to unmount to blocked deletes of topics."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
             yield add_advice(action, mounting_yaml(action.address))
@@ -146,10 +146,7 @@ class GuardResult:
 
 
 def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]) -> GuardResult:
-    """Return the actions with their blocks or grants, and findings.
-
-    Guards that nothing lifts come first, so that no allowance is suggested in vain.
-    """
+    """Return the actions with their blocks or grants; guards that nothing lifts come first."""
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (
         _guard_protected,
@@ -171,8 +168,7 @@ def guard_ordered(
 ) -> tuple[Action, ...]:
     """Return the actions of orders with their blocks.
 
-    Guards meant for files are skipped: an order names its target and is confirmed. A topic is protected by its record
-    or file; without state only the file is known.
+    Guards meant for files are skipped. Without state only the file shows that a topic is protected.
     """
 
     def protected(action: Action, _situation: Situation) -> Block | None:
@@ -351,7 +347,6 @@ def _guard_rules(action: Action, situation: Situation) -> Block | None:
     if situation.request.options.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
         return None
     wanted = None if situation.request.options.is_only_drift else situation.wanted.get(action.address)
-    # The next action may change an adopted or moved resource to the desired one.
     resource = action.after if wanted is None else resource_for_rules(wanted)
     broken = violations(action.address, resource, situation.request.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
@@ -417,10 +412,7 @@ def _is_empty(desired: Desired) -> bool:
 
 
 def approvers_asked(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
-    """Return the required approvals of a plan and the ids of the actions that require them.
-
-    A higher risk requires at least the approvals of a lower one. Blocked actions require none.
-    """
+    """Return the required approvals and the actions that require them; blocked actions require none."""
     counts = {action.id: _approvals_for(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
     return most, tuple(name for name, count in counts.items() if most and count == most)
@@ -433,7 +425,7 @@ def _approvals_for(risk: Risk, guards: Guards) -> int:
 
 
 def with_base(guards: Guards, base: Guards | None) -> Guards:
-    """Return the guards of a pull request: it requires at least the approvals of its base."""
+    """Return the guards of a pull request, which requires at least the approvals of its base."""
     if base is None:
         return guards
     risks: dict[_ApprovableRisk, int] = {

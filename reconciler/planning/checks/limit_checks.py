@@ -123,8 +123,7 @@ def _replica_count(situation: Situation, address: Address, topic: Topic, brokers
     return brokers, "the number of brokers,"
 
 
-# Growth beyond a quota is an error. Usage that already exceeds it without growing is a warning: the quota was lowered,
-# or another workspace owns the topics.
+# Existing excess without growth is only a warning: the quota was lowered, or another workspace owns the topics.
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ def _quotas_of(resource: Resource | None) -> Quotas:
 def _usage_by_namespace(
     situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]
 ) -> dict[Address, NamespaceUsage]:
-    # A stopped mirror is also observed as a topic: both are the same place.
+    # A stopped mirror is also observed as a topic.
     before = {
         _as_topic(address): partitions_of(seen.resource)
         for address, seen in situation.observed.items()

@@ -253,10 +253,7 @@ _GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
 def warnings_of_links(review: Review) -> Iterator[Finding]:
-    """Yield link filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers.
-
-    The last is reported once, with the first link of a cluster.
-    """
+    """Yield link filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
     situation = review.situation
     yield from _open_mirrors(situation)
     for address, entry in sorted(situation.entries.items()):
@@ -445,7 +442,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
 
 
 def check_links(situation: Situation) -> Iterator[Finding]:
-    """Yield links with equal prefixes, links to the same cluster or another format, and halves that do not match."""
+    """Yield links with equal prefixes, to the same cluster or another format, or with differing halves."""
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())

@@ -109,8 +109,7 @@ def sealed(observed: Inventory) -> Iterator[Finding]:
 def no_writes_seconds(partitions: int, unflushed: int) -> int:
     """Return roughly how long an unmounted topic takes no writes.
 
-    Everything is uploaded once during writes; records written meanwhile, assumed to be as many, are uploaded after the
-    cut.
+    As much as was to upload is assumed to be written during the upload, and uploaded after the cut.
     """
     return _handover_seconds(partitions) + unflushed // BYTES_A_SECOND
 
@@ -120,7 +119,7 @@ def _handover_seconds(partitions: int) -> int:
 
 
 def planned_source_of(topic: Address, situation: Situation) -> MountSource | None:
-    """Return the source of a topic that does not exist yet and is mounted by this plan."""
+    """Return the source that this plan mounts as a missing topic."""
     mounting = situation.mountings.get(topic)
     if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
         return None
@@ -131,7 +130,7 @@ def planned_source_of(topic: Address, situation: Situation) -> MountSource | Non
 def source_size(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of a mount's source; if this plan detaches it first, the topic's current size."""
+    """Return the size of a mount's source, or of the topic that this plan detaches first."""
     if source.found is not None:
         return Measure(source.found.bytes, source.found.records, ages=source.found.ages)
     leaving = _topic_to_detach(source, situation)
@@ -142,7 +141,7 @@ def source_size(
 def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
     """Return what is lost if a topic's objects are deleted after its mount; empty if unknown.
 
-    Objects are measured per topic: bytes are divided by the partitions' offsets.
+    Bytes are known for the whole topic, and divided by offsets.
     """
     if source.found is None:
         return ()
@@ -186,7 +185,7 @@ def _estimate_unmeasured(topic: Address, situation: Situation) -> Estimate:
 
 
 def warnings_of_strangers(review: Review) -> Iterator[Finding]:
-    """Yield topics that have the name of another topic that is mounted, unmounted or detached, with their content."""
+    """Yield topics under the name of another topic that is mounted, unmounted or detached."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
     for topic, mounting in sorted(situation.mountings.items()):
@@ -260,7 +259,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse to unmount a topic other than the meant one; without `source` and `as`, the name suffices."""
+    """Refuse to unmount another topic; without `source` and `as`, the name suffices."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):
@@ -300,7 +299,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
 
 
 def check_rivals(situation: Situation) -> Iterator[Finding]:
-    """Yield mountings of the same topic of a cluster, and of the same topic in object storage."""
+    """Yield mountings of the same topic."""
     named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]

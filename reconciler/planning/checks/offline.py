@@ -39,7 +39,7 @@ def violations(address: Address, resource: Resource, guards: Guards) -> tuple[st
 
 
 def resource_for_rules(wanted: WantedResource) -> Resource:
-    """Return the resource that rules check: a namespace includes the configs passed on to its topics."""
+    """Return the resource that rules check: a namespace includes the configs of its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.passed_on:
         return resource
@@ -116,7 +116,7 @@ def _expired_finding(what: str, until: date, reason: str) -> Finding:
 
 
 def check_offline(desired: Desired, guards: Guards, *, today: date | None = None) -> tuple[Finding, ...]:
-    """Return the problems of the files that no cluster is needed for; without `today` nothing expires."""
+    """Return problems of the files alone; without `today` nothing expires."""
     expired = check_expired(guards, today) if today is not None else ()
     findings = [*expired, *check_undeclared(desired), *check_plaintext(desired)]
     for address in sorted(desired):

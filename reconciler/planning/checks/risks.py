@@ -396,10 +396,7 @@ class Impact:
         return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
-        """Return the measurement of a topic; a missing one is added to `unmeasured`.
-
-        `is_wish`: no risk depends on it, so it is measured last.
-        """
+        """Return the measurement of a topic, or note it as missing; `is_wish`: no risk depends on it."""
         source = planned_source_of(address, self._situation)
         if source is not None:
             return source_size(source, self._situation, self.measure)

@@ -491,7 +491,7 @@ class _TieringChecker:
             yield self.address if key in self.own else Address(origin), ("spec", "configs", key)
 
 
-# Effective values are checked: planned ones over the brokers' defaults (F-K-071).
+# Effective values, planned ones over the brokers' defaults, are checked (F-K-071).
 
 
 _CHECKED_CONFIGS: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}

@@ -91,7 +91,7 @@ class AddressView:
 def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
     """Return the fingerprint of the live fields that a decision depends on; empty if it depends on absence.
 
-    Never includes offsets, sizes or times: what changes by itself must not make a plan stale.
+    Never includes offsets, sizes or times, which change by themselves.
     """
     if before is None:
         return ""
@@ -191,10 +191,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a topic's change of tiering, a lifecycle transition (KIP-950), from its other differences.
-
-    The other changes are applied after it.
-    """
+    """Separate a topic's change of tiering, a lifecycle transition (KIP-950), from its other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _state_of(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -231,10 +228,7 @@ def is_disabling(before: Observed) -> bool:
 def problems(
     address: Address, before: Observed, changes: tuple[Change, ...], situation: Situation
 ) -> Iterator[tuple[str, str]]:
-    """Yield why the tiering of a topic, or of topics below a namespace, cannot change.
-
-    `changes` of a topic that moves include inherited configs that differ at the new address.
-    """
+    """Yield why the tiering of a topic, or of topics below a namespace, cannot change."""
     switched = [change for change in changes if change.path in SWITCH_PATHS]
     if not switched or before.resource.cluster is None:
         return
@@ -311,7 +305,7 @@ _HINT_UNTOUCHED = "None of them is touched. What only its access rules allowed i
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
-    """Tell whether a namespace exists only as a prefix of topics, without its rules: it is owned from the start."""
+    """Tell whether a namespace exists only as a prefix, without its rules."""
     resource, seen = wanted.resource, before.resource
     if (
         not isinstance(resource, Namespace)
@@ -323,10 +317,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
 
 
 def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
-    """Return the part of an observed resource that a delete removes.
-
-    `last`: the recorded resource. `are_rules`: access rules belong to names, so only recorded ones are removed.
-    """
+    """Return the part of an observed resource to delete; if names have rules, only the recorded ones."""
     if not are_rules:
         return before
     match before:
@@ -495,7 +486,7 @@ def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Valu
 def deletion(
     address: Address, before: Observed, reason: Reason, *, gone: Resource | None = None, source: str | None = None
 ) -> Delete:
-    """Return the delete of an observed resource; `gone`: the part to delete, if not all of it."""
+    """Return the delete of a resource, or of its part `gone`."""
     return Delete(
         address=address,
         before=gone or before.resource,
@@ -620,7 +611,7 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         decision.warn(sides.address, sides.wanted.source, message, "To apply it, take the rule out of ignoreDrift.")
     if _refuse_changes(sides, before, differing.changes, situation, decision):
         return
-    # Changes of the record get their own action, so that they are not overlooked among others.
+    # Changes of the record get an action of their own, not to be overlooked.
     if differing.record_changes or (differing.is_stale and not differing.changes):
         decision.actions.append(adopt(sides, before, differing, Reason.RECORD_ONLY))
     change(sides, before, differing, situation, decision)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Tell whether a Topic manifest is skipped because a mirror or mounting of its name decides."""
+    """Tell whether a mirror or mounting decides about a topic, rather than its manifest."""
     return is_mirror(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
 
 

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 
 def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
-    """Return a function that gives the reason to ignore drift of a field, or `None`.
-
-    Expired rules ignore nothing; they are errors of the plan.
-    """
+    """Return a function that gives the reason to ignore drift of a field, or `None`."""
     rules = [rule for rule in guards.ignore_drift if rule.until >= today]
     if not rules:
         return lambda _address, _path: None
@@ -56,7 +53,7 @@ def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None
 
 
 def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
-    """Yield a warning for each rule that can match no resource or field; one without drift yet is fine."""
+    """Yield rules that can match no resource or field."""
     situation = review.situation
     request = situation.request
     if request.options.is_destroy:
@@ -107,8 +104,7 @@ def _resources_text(addresses: list[Address]) -> str:
 def only_drift(decision: Decision, situation: Situation) -> None:
     """Keep only actions that revert drift: changed fields and missing resources.
 
-    Nothing else is created, deleted, adopted, forgotten or moved through a lifecycle. A mirror that is created again is
-    copied or paused again. Drift that cannot be reverted becomes a warning.
+    A mirror that is created again is copied or paused again. Irreversible drift becomes a warning.
     """
     reverting = list(_reverting_actions(decision, situation))
     made = {action.address for action in reverting if isinstance(action, Create)}

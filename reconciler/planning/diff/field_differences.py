@@ -201,10 +201,7 @@ class _Fields:
 
 
 def drifted(address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None) -> DriftFinding:
-    """Return a drift finding with its fingerprint.
-
-    `meaning` is the observed value in canonical form: the same value written differently is the same drift.
-    """
+    """Return a drift finding; `meaning` is the canonical value that its fingerprint covers."""
     mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 

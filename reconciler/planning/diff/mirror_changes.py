@@ -334,7 +334,7 @@ def is_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
 def transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Return the action of a step; `mirror`: the declared mirror, `seen`: the observed mirror of the step."""
+    """Return the action of a step; `mirror`: the declared mirror, `seen`: the observed one."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -355,7 +355,7 @@ def transition(
 
 
 def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None) -> RunJob:
-    """Return the catch-up before a promotion; `timeout_ms`: how long the lag may not shrink, `None`: link setting."""
+    """Return the catch-up before a promotion; `timeout_ms`: how long the lag may not shrink."""
     patience_ms = _lag_timeout_of(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -415,7 +415,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
 
 
 def leave_to_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Forget a mirror that its link keeps. To delete it, it must be excluded from the filters first."""
+    """Forget a mirror that its link keeps: deleting it requires other filters first."""
     mirror = seen.resource
     link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
     wanted = situation.wanted.get(link)
@@ -445,7 +445,7 @@ def _refuse_auto_created(address: Address, mirror: MirrorTopic, source: str | No
 def decide_automatic(situation: Situation, decision: Decision) -> None:
     """Delete automatic mirrors that links no longer match, if an allowance names their exact address.
 
-    A pattern only lifts blocks. Mirrors that could be deleted are listed in one warning for each link.
+    Other such mirrors are listed in one warning for each link.
     """
     allowed = allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
@@ -520,7 +520,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
 
 
 def is_broken_off(address: Address, situation: Situation) -> bool:
-    """Tell whether a mirror waits for a reversal whose other side was stopped by another verb."""
+    """Tell whether a mirror waits for a reversal that cannot finish."""
     seen = situation.observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
         return False
@@ -569,7 +569,7 @@ def is_freed(topic: Address, situation: Situation) -> bool:
 
 
 def released_topic(sides: AddressView, situation: Situation) -> Observed | None:
-    """Return a topic as it is after its mirroring ends, if it is only observed as a mirror."""
+    """Return a topic as it is after its mirroring ends."""
     seen = situation.observed.get(mirror_at(sides.address))
     if seen is None or sides.before is not None or (is_live(seen) and not is_freed(sides.address, situation)):
         return None

@@ -93,7 +93,7 @@ _MAX_NAMES: Final = 5
 
 
 def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
-    """Yield the addresses to observe for an order, given those in `observed`: a mirror names its source, and so on.
+    """Yield the addresses to observe for an order, given those in `observed`.
 
     `clusters`: all declared ones; a restore searches them for stopped mirrors.
     """

@@ -54,7 +54,7 @@ MOUNTED_AS: Final = "mounted as "
 
 
 def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    """Decide the changes of a topic after its mount; none without a mount or during one."""
+    """Decide the changes of a topic after its mount."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
@@ -87,7 +87,7 @@ def hold_detached(sides: AddressView, situation: Situation, decision: Decision) 
 
 
 def other_topic_texts(sides: AddressView) -> tuple[str, str]:
-    """Return a prefix for messages if another topic has the name, and the effect of forgetting the record."""
+    """Return a prefix for messages about another topic, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
     return "another topic has its name: ", "To keep the topic that has its name now"
@@ -481,7 +481,7 @@ def _warn_of_age(sides: AddressView, configs: Configs, stored: Recoverable, now_
 
 
 def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | None:
-    """Return which records `run` would delete soon because they aged in object storage; `None` if none."""
+    """Return which aged records `run` would delete soon; `None` if none."""
     kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
@@ -504,7 +504,7 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
 
 
 def is_replaced(topic: Topic, before: Observed) -> bool:
-    """Tell whether a topic becomes or ceases to be a replica, or gets another source: it must be replaced."""
+    """Tell whether a topic must be replaced: it becomes or ceases to be a replica, or gets another source."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     return not equal(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
@@ -517,7 +517,7 @@ def follow(sides: AddressView, situation: Situation, decision: Decision) -> None
 
 
 def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation: Situation, decision: Decision) -> None:
-    """Delete the observed topic and create the desired one; a guard blocks the delete until it is allowed."""
+    """Delete the observed topic and create the desired one."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     if sides.last is None or is_another(sides.last, before):
         what = "an ordinary topic" if source is None else f"a read replica of {source}"

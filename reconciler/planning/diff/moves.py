@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# On platforms without renames a moved topic is created, filled, its groups switched, and the old topic deleted. Each
-# step is an action; the delete is blocked until it is allowed. The new topic's record stores the old one, so that an
-# interrupted move continues, and is not mistaken for two topics of these names.
+# On platforms without renames a moved topic is created, filled, its groups switched, and the old one deleted, each by
+# an action. The new topic's record stores the old one, so that an interrupted move continues.
 
 
 MOVE: Final = "move"
@@ -88,7 +87,7 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
 
 
 def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan the rest of a move: its jobs, which continue from copied records, and the delete."""
+    """Plan the rest of a move; its jobs continue from copied records."""
     last = situation.recorded[old]
     if sides.last is not None and sides.before is not None and is_another(sides.last, sides.before):
         decision.refuse(
@@ -407,7 +406,7 @@ def _hint_to_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# A moved namespace is created first and its old one deleted last. Only declared resources move, by their own actions.
+# A moved namespace is created first and its old one deleted last. Only declared resources move.
 
 
 def with_implied_moves(
@@ -437,7 +436,7 @@ def with_implied_moves(
 
 
 def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Refuse to move a namespace whose old name is also declared; warn if it does not exist."""
+    """Refuse to move a namespace whose old name is declared, too."""
     source = sides.wanted.source
     if old == sides.address:
         return False

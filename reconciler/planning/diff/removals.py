@@ -72,10 +72,7 @@ def check_hidden(situation: Situation) -> Iterator[Finding]:
 
 
 def may_be_hidden(address: Address, situation: Situation) -> bool:
-    """Tell whether a missing recorded resource may only be hidden.
-
-    Unmounted resources and those observed under another name are not.
-    """
+    """Tell whether a missing recorded resource may only be hidden."""
     cluster = cluster_of(address)
     if cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
         return False
@@ -201,7 +198,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
         return before is not None and before.state == STOPPED
     if kind == "topic" and (address in situation.mountings or belongs_to_entry(address, situation)):
         return True  # a mounted topic belongs to its Mounting, a mirrored one to its link
-    # A tier that existed before, and was only needed by namespaces below, is not ours to delete.
+    # A tier that existed before is not ours to delete.
     return IMPLIED in last.origins and last.ownership == "adopted"
 
 
@@ -223,10 +220,9 @@ class ContainerGuard:
         self.warnings: list[Finding] = []
 
     def judged(self) -> tuple[Action, ...]:
-        """Return the actions; containers that must stay are blocked, or forgotten if they were only implied.
+        """Return the actions; containers that must stay are blocked, or forgotten if only implied.
 
-        Deletes of links with live mirrors are removed, with `errors`. Deletes of namespaces that a partial destroy or
-        move leaves are removed, with `warnings`.
+        Deletes of links with live mirrors, and of namespaces that are left in part, are replaced by findings.
         """
         if not self._deletes:
             return tuple(self._actions)

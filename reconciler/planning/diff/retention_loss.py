@@ -60,8 +60,8 @@ class RetentionRule:
     ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
-        A tiered topic keeps in total at least its local retention (F-R-027), even after tiering is disabled. Configs do
-        not show that: if neither side is tiered, only `before` is raised.
+        A tiered topic keeps in total at least its local retention (F-R-027), even after tiering is disabled: if neither
+        side is tiered, only `before` is raised.
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
@@ -193,7 +193,7 @@ def loss(before: RetentionRule, after: RetentionRule, measure: Measure | None, p
 
 
 def config_at(path: str) -> str:
-    """Return the config of a field, or the config that a cluster property sets the default of."""
+    """Return the config of a field or cluster property."""
     if path.startswith(PROPERTIES):
         return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
     return path.removeprefix(CONFIGS)

@@ -81,7 +81,7 @@ def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> 
 
 
 def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Change configs of a topic, or unsynced ones of a mirror, and add partitions of a topic."""
+    """Change configs of a topic or mirror, or add partitions."""
     observed = situation.observed
     address = next((at for at in (order.topic, mirror_at(order.topic)) if at in observed), None)
     if address is None:
@@ -119,7 +119,7 @@ def alter(
 ) -> bool:
     """Update a resource unless something refuses it; return whether it is updated.
 
-    The record stays, so the next plan shows the change as drift. `after` is the result for an unrecorded resource.
+    The record stays, so the next plan shows drift. `after` is the result for an unrecorded resource.
     """
     before, last = situation.observed[address], situation.recorded.get(address)
     limits = check_changes(changes, situation.capabilities(cluster_of(address) or ""))

@@ -62,10 +62,7 @@ class ActingConfigs:
         self._properties: dict[str, dict[str, str]] = {}
 
     def of(self, resource: Topic | Namespace) -> Acting:
-        """Return the planned effective configs of a topic, or of topics created in a namespace.
-
-        A new topic takes the planned defaults of its cluster.
-        """
+        """Return the planned effective configs of a topic, or of topics created in a namespace."""
         match resource:
             case Topic():
                 above, seen = resource.metadata.namespace, self._situation.observed.get(resource.address)
@@ -156,10 +153,7 @@ class HiddenValue:
 def hiding(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> tuple[HiddenValue, ...]:
-    """Return the configs of one topic that hide declared values, by key.
-
-    Only for platforms with inheritance; elsewhere the declared value is written to each topic and compared there.
-    """
+    """Return the configs of one topic that hide declared values; only for platforms with inheritance."""
     topic, live = wanted.resource, seen.resource if seen is not None else None
     if not isinstance(topic, Topic) or not isinstance(live, Topic) or live.spec.configs == topic.spec.configs:
         return ()
@@ -221,8 +215,7 @@ NEEDS_TIERING: Final = frozenset(
 def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dict[str, str]:
     """Return the configs that a policy sets.
 
-    On a cluster without tiering, configs that disable it are dropped; the others stay, so that the check of configs
-    rejects them.
+    Without tiering, configs that disable it are dropped; the check of configs rejects the others.
     """
     words = dict(_direction_configs(policy) if capabilities.tiering_words == "directions" else policy_words(policy))
     if capabilities.tiering:
@@ -276,13 +269,13 @@ class Inheritance:
         return of_topic(laid_over(above, own), topic.address, live, can_untier=capabilities.untiering)
 
     def above(self, topic: Topic, capabilities: Capabilities) -> Layer:
-        """Return the configs that a topic takes from its namespaces; empty if the platform inherits by itself."""
+        """Return the configs that a topic takes from its namespaces; empty if the platform inherits."""
         if capabilities.inherits_configs or not topic.metadata.namespace:
             return {}
         place = topic.cluster, topic.metadata.namespace
         known = self._above.get(place)
         if known is None:
-            # `default` of a tier only stops inheritance; on the topic itself it also unsets the value.
+            # `default` of a tier only stops inheritance; the topic's own also unsets the value.
             tiers = self._merge_tiers(*place, capabilities)
             known = self._above[place] = {key: held for key, held in tiers.items() if held[0] != DEFAULT}
         return known
@@ -372,7 +365,7 @@ class SwitchReader:
         return self._merge_switches(address, _switches_of(seen.resource), seen, self.own_now)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
-        """Return the planned switches at an address; `old` is the current address of a topic that moves there."""
+        """Return the planned switches at an address; `old` is its current address."""
         return self._merge_switches(address, self.own_then(address, old), seen, self.own_then)
 
     def moved(self, address: Address, seen: Observed) -> Configs:
@@ -380,7 +373,7 @@ class SwitchReader:
         return self._merge_switches(address, _switches_of(seen.resource), seen, self.own_then)
 
     def own_then(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
-        """Return the planned own switches of a topic or namespace, including observed ones that are not managed."""
+        """Return the planned own switches, including unmanaged ones."""
         place = old or address
         own, wanted = self.own_now(place), self.situation.wanted.get(address)
         if wanted is None or not self.situation.is_decidable(address):
@@ -422,7 +415,7 @@ def configs_once_mounted(
 ) -> dict[str, str]:
     """Return the own configs that a mounted topic needs to keep its effective ones.
 
-    `all_set` are the configs set for it before, by itself and its parents; `above` those of its new parents.
+    `all_set`: those set before, by itself and its parents; `above`: those of its new parents.
     """
     return pinned(above, own, all_set, catalog)
 
@@ -438,7 +431,7 @@ def switches_now(topic: Topic, initial: Mapping[str, str], situation: Situation)
 
 
 def changes_by_move(new: Address, before: Observed, situation: Situation) -> Iterator[Change]:
-    """Yield the effective configs that change when a topic moves to an address, before it is updated there."""
+    """Yield the effective configs that change when a topic moves to an address."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return

@@ -41,8 +41,7 @@ def compiled_cluster(
 ) -> tuple[WantedResource, list[Finding]]:
     """Return a cluster with its tiering as properties, and findings about invalid values.
 
-    Declared object storage enables tiered storage, unless `properties` disable it. `catalog` holds the platform's
-    properties.
+    Declared object storage enables tiered storage, unless `properties` disable it.
     """
     made = _compile_properties(cluster, catalog)
     findings = [
@@ -115,10 +114,7 @@ def _property_text(value: object, unit: int) -> str:
 
 
 def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen_other: Observed | None) -> bool:
-    """Compare storages by id, or by URL and endpoint if an id is unknown.
-
-    A storage has no id until something is tiered into it.
-    """
+    """Compare storages by id, or by URL and endpoint if an id is unknown."""
     storage, other_storage = one.spec.object_storage, other.spec.object_storage
     if storage is None or other_storage is None:
         return False
@@ -131,10 +127,7 @@ def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen
 
 
 def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
-    """Return the source clusters of mirrors that are or will be failed over.
-
-    A failover needs nothing from its source cluster, so the plan works without it.
-    """
+    """Return the source clusters that mirrors fail over from, which the plan can do without."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     return frozenset(
         mirror.source_cluster

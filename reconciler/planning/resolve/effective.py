@@ -35,8 +35,7 @@ def effective(
 ) -> tuple[dict[Address, WantedResource], list[Finding]]:
     """Return the desired resource of each address, and findings about invalid values.
 
-    `observed` shows which topics are tiered: a policy that disables tiering only adds configs to those. Resources on a
-    cluster that was not read stay as declared.
+    `observed` shows which topics are tiered. Resources on unread clusters stay as declared.
     """
     return _Resolver(desired, request, observed).all()
 

@@ -134,7 +134,7 @@ FIXED: Final = frozenset({"mode", "prefix", "source"})
 def check_topic(
     topic: Topic, capabilities: Capabilities, *, is_new: bool, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a topic; configs in `reported` are reported at a namespace."""
+    """Yield what a platform does not support in a topic, except `reported` configs."""
     spec = topic.spec
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
@@ -173,7 +173,7 @@ def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[t
 def check_namespace(
     namespace: Namespace, capabilities: Capabilities, passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a namespace; `passed_on` are configs that only its topics have."""
+    """Yield what a platform does not support in a namespace; `passed_on`: configs of its topics."""
     spec = namespace.spec
     if not capabilities.namespaces:
         yield beyond(capabilities, "have namespaces")
@@ -221,7 +221,7 @@ def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iter
 def beyond_platform(
     link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a link. For a derived half, missing protection is only a warning."""
+    """Yield what a platform does not support in a link; for a derived half, except protection."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
@@ -240,7 +240,7 @@ def beyond_platform(
 
 
 def beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield why a platform cannot keep other writers out of the mirrors of a protected link."""
+    """Yield why a platform cannot protect the mirrors of a link."""
     if link.spec.protect != "acl" or capabilities.mirrors.read_only:
         return
     if not capabilities.acls:

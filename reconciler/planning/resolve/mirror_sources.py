@@ -70,10 +70,7 @@ def without_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def after_command(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror after a command changed its role: the declared role, and a mark for readers.
-
-    No plan reads the mark: clusters report the role.
-    """
+    """Return the record of a mirror after a command changed its role: the declared role, and a mark for readers."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -101,7 +98,7 @@ def is_made_by_command(last: Recorded | None) -> bool:
     return last is not None and last.origins.get(STATE) == mark(NOTHING)
 
 
-# After a reversal the mirror is on the other cluster, under its half of the link, and verbs are sent to that one.
+# After a reversal the mirror is on the other cluster, and verbs are sent to that one.
 
 
 ENDS: Final = {
@@ -190,7 +187,7 @@ def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
-    """Return the live mirror on the other cluster that copies this one because roles are swapped."""
+    """Return the live mirror on the other cluster that copies this one since a role swap."""
     return _find_mirror_back(mirror, situation.observed)
 
 
@@ -209,17 +206,14 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 
 
 def way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return how a mirror gets its desired role; `None` if neither cluster has the mirror.
-
-    A mirror whose role is held gets no verbs.
-    """
+    """Return how a mirror gets its desired role; `None` if neither cluster has it, no verbs if its role is held."""
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
     return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | LeftOut) else way
 
 
 def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
-    """Tell whether the mirror at this address has another source; in a chain each link has a half there."""
+    """Tell whether the mirror at this address has another source, as in chains."""
     observed_mirror = seen.resource if seen is not None else None
     return isinstance(observed_mirror, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
         observed_mirror.link,
@@ -249,7 +243,7 @@ def check_sides(
 
 
 def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether roles are swapped, so that the mirror on the other cluster determines the role."""
+    """Tell whether roles are swapped, so that the other mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
 
 
@@ -333,7 +327,7 @@ def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation
 
 
 def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return a mirror's status after this plan resumes its link; clusters only report that the link is paused.
+    """Return a mirror's status after this plan resumes its link; clusters only report the paused link.
 
     A promotion accepts ACTIVE and PAUSED. Pausing a paused mirror changes nothing.
     """
@@ -357,7 +351,7 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
 def source_mirrors(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
-    """Refuse to reverse a mirror whose source is itself a mirror, unless that is declared to become a topic."""
+    """Refuse to reverse a mirror whose source is itself a mirror and stays one."""
     if not _REVERSALS.intersection(verbs):
         return None
     source = source_of(mirror)
@@ -469,7 +463,7 @@ def _way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situati
 
 
 def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
-    """Return the restore of an original source as `mirror`, unless its source has and gets too few partitions."""
+    """Return the restore of an original source, unless its source has too few partitions."""
     verb = "truncate-and-restore"
     topic, source = topic_of(mirror), source_of(mirror)
     needed, has = partitions_of(topic, situation), partitions_of(source, situation)
@@ -523,7 +517,7 @@ def _steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *,
 
 
 def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
-    """Return the declared mirror whose reversal or restore makes a topic a mirror, and that mirror if it exists."""
+    """Return the declared mirror whose role change makes a topic a mirror, and that mirror if it exists."""
     live = situation.observed.get(mirror_at(topic))
     for entry in situation.entries_of.get(topic, ()):
         back = mirrored_back(entry, situation)
@@ -568,10 +562,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
-    """Return the principals that `protect: acl` denies to write to a mirror; `denied` are those denied now.
-
-    Access rules of this plan's namespaces are included.
-    """
+    """Return the principals that `protect: acl` denies to write to a mirror; `denied` are those denied now."""
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
@@ -806,8 +797,8 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# The record stores the declared role; clusters report the role that a command gave. Older versions recorded that role
-# with a mark of the declared one.
+# The record stores the declared role, clusters report the current one. Older versions recorded that, with a mark of the
+# declared one.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -837,7 +828,7 @@ def with_held_roles(
 
 
 def is_left(address: Address, situation: Situation) -> bool:
-    """Tell whether an undeclared mirror stays: a command created it, and its link is still declared."""
+    """Tell whether an undeclared mirror stays because a command created it."""
     last = situation.recorded[address]
     if situation.request.options.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
@@ -895,7 +886,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
 
 
 def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
-    """Return the role that a command gave to a mirror whose declared role equals the recorded one."""
+    """Return the role that a command gave to a mirror whose declared role is the recorded one."""
     role, was = role_now(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == mark(mirror.state):

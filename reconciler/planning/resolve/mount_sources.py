@@ -53,7 +53,7 @@ class SharedStorage:
 
     @cached_property
     def at(self) -> Mapping[tuple[str, str], tuple[list[Attached], list[Mountable]]]:
-        """Topics by cluster id and revision; an index, because a plan may have a thousand mountings."""
+        """Topics by cluster id and revision, indexed for thousands of mountings."""
         topics: dict[tuple[str, str], tuple[list[Attached], list[Mountable]]] = {}
         for topic in self.attached:
             topics.setdefault(_cluster_and_revision(topic.location), ([], []))[0].append(topic)
@@ -79,7 +79,7 @@ def found_source(
 ) -> MountSource | UserError | None:
     """Return the source of a mounting, or why it has none; `None` if this storage has no such topic.
 
-    `kept` is the location that the mounting itself detached last; its name means that location first.
+    `last_location` is what the mounting detached last, and the first meaning of its name.
     """
     source = mounting.spec.source
     if source is None and last_location is not None and _is_free(last_location, storage):
@@ -90,7 +90,7 @@ def found_source(
 
 
 def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return what a mounting's name would mean if its cluster had no topic of that name."""
+    """Return what a mounting's name would mean on a cluster without that topic."""
     attached, called = storage.called.get(wanted_name(mounting), ((), ()))
     leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
     free = (MountSource(topic.location, None) for topic in called if topic.state == "detached")
@@ -98,7 +98,7 @@ def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | No
 
 
 def detached_here(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the only detached topic that the cluster had under the mounting's name; `None` for none or several."""
+    """Return the only detached topic of the cluster with the mounting's name; `None` for none or several."""
     last = [
         topic.location
         for topic in storage.mountables
@@ -108,10 +108,7 @@ def detached_here(mounting: Mounting, storage: SharedStorage) -> MountSource | N
 
 
 def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return the location of the missing topic of an unmounted mounting; `None` if unknown.
-
-    An error if the topic never existed: there is nothing to unmount.
-    """
+    """Return the location of an unmounted, missing topic; `None` if unknown, an error if it never existed."""
     if (last := detached_here(mounting, storage)) is not None:
         return last
     match found_source(mounting, None, storage):
@@ -133,7 +130,7 @@ def is_same_place(one: str, other: str) -> bool:
 
 
 def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]) -> UserError | None:
-    """Return the error if the topic is in the object storage of other clusters; `others`: (cluster, storage)."""
+    """Return the error if another storage of `others` has the topic."""
     for cluster, storage in others:
         match found_source(mounting, None, storage):
             case None:
@@ -154,10 +151,7 @@ def wanted_name(mounting: Mounting) -> str:
 
 
 def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for an unknown topic.
-
-    `leaves_by` is a mounting that unmounts a topic of that name, whose location is only known after its copy.
-    """
+    """Return the error for an unknown topic; `leaves_by`: a mounting that will detach one of that name."""
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
@@ -175,7 +169,7 @@ def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None
 
 
 def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
-    """Tell whether the topic under a mounting's name is not the one that was mounted, unmounted or applied.
+    """Tell whether the topic under a mounting's name is another than the one mounted, unmounted or applied.
 
     A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered; on
     Kafka, when it is mounted.
@@ -203,13 +197,13 @@ def is_unmounted(last: Recorded | None) -> bool:
 
 
 def is_away(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether the topic of a mounting is in object storage, by the record or its register."""
+    """Tell whether the topic of a mounting is in object storage."""
     is_found = isinstance(situation.request.stored.mounts.get(mounting.address), MountSource)
     return is_unmounted(last_of(mounting, situation)) or is_found
 
 
 def held_place(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the state that a command gave a mounting whose declaration equals its record; `None` if none did."""
+    """Return the state that a command gave a mounting declared as recorded; `None` if none did."""
     last, topic = situation.recorded.get(mounting.address), mounted_by(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
@@ -228,7 +222,7 @@ def held_place(mounting: Mounting, situation: Situation) -> str | None:
 
 
 def meant_location(mounting: Mounting, situation: Situation) -> str:
-    """Return the location that a mounting means, or its topic's original name if no location is known."""
+    """Return the location that a mounting means, or its topic's original name."""
     source = mounting.spec.source
     if source is not None and is_explicit(source):
         return source

@@ -41,17 +41,17 @@ def separator_of(cluster: Cluster) -> str:
 
 
 def physical_name(cluster: Cluster, full_name: str) -> str:
-    """Return the platform's name of a topic: the full name on an embedded cluster, else a flat one."""
+    """Return the platform's name of a topic."""
     return full_name.replace(":", separator_of(cluster)) if is_flat(cluster) else full_name
 
 
 def prefix_of(cluster: Cluster, namespace: str) -> str:
-    """Return the prefix of a namespace's flat names; it ends with the separator, so `team` does not match `team2.x`."""
+    """Return the prefix of a namespace's flat names, with separator: `team` does not match `team2.x`."""
     return physical_name(cluster, namespace) + separator_of(cluster)
 
 
 def folded(name: str) -> str:
-    """Return a flat name as Kafka's metrics fold it: `.` and `_` are equal, and topics must not collide."""
+    """Return a flat name folded as in Kafka's metrics, where `.` and `_` are equal."""
     return name.replace("_", ".")
 
 
@@ -63,8 +63,7 @@ def with_known_addresses(
 ) -> Inventory:
     """Return the observed inventory under known addresses: on flat platforms the physical name is the identity.
 
-    Observed addresses follow the known namespaces, which change: a topic may be declared or recorded outside the
-    namespace that its name suggests. `ours` are declared, then recorded addresses.
+    A topic may be declared or recorded outside the namespace that its name suggests. `ours`: declared, then recorded.
     """
     flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
     if not flat:
