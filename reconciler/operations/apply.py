@@ -31,17 +31,17 @@ from reconciler.operations.steps.approval import (
     RestOfRun,
     check_approvers,
     check_file_digest,
-    limited_to,
+    find_rest,
+    limit_plan,
     read_plan,
-    rest_of,
-    resumable,
+    resume_options,
     select_of,
     to_options,
 )
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of, workspace_folder
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
-from reconciler.operations.steps.transitions import halted_of
+from reconciler.operations.steps.transitions import explain_all_halted
 from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
 from reconciler.planning.allowances import allowances
 from reconciler.planning.checks.guards import lifted_by
@@ -234,7 +234,7 @@ def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks
     """Plan again with the options of the interrupted run, and finish its plan."""
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
-    saved_options = resumable(open_state(invocation, select))
+    saved_options = resume_options(open_state(invocation, select))
     work = _open_again(invocation, select_of(saved_options, workspace_folder(invocation)), saved_options.get("back_to"))
     work.warn_about_local_state()
     return _ApplyRun(work, options, hooks, PlanOptions(**saved_options["wanted"])).run(None)
@@ -289,7 +289,7 @@ class _ApplyRun:
                 return self._build_work(planned, decided)
             check = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
-                rest = rest_of(basis.settled, planned.plan, _rest_of_run(decided))
+                rest = find_rest(basis.settled, planned.plan, _rest_of_run(decided))
                 planned, check = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
             checked_plans.append((planned, check))
             if check is not None:
@@ -311,7 +311,7 @@ class _ApplyRun:
         planned, check = checked_plans[-1]
         verdict = verdict_of(result, self._places.add_place)
         if result is not None and result.is_stopped and verdict is not None:
-            halted_errors = halted_of(self._work.providers, planned.plan.actions, result.not_started)
+            halted_errors = explain_all_halted(self._work.providers, planned.plan.actions, result.not_started)
             verdict.message = "; ".join([verdict.message, *(error.message for error in halted_errors)])
             verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(error.hint for error in halted_errors)]))
         if check is None:
@@ -387,7 +387,7 @@ def _rest_of_run(decided: PlanDecision) -> RestOfRun:
 
 
 def _limit_plan(planned: Planned, agreed: Sequence[Action]) -> Planned:
-    return replace(planned, plan=limited_to(planned.plan, agreed))
+    return replace(planned, plan=limit_plan(planned.plan, agreed))
 
 
 def _check_blocked(planned: Planned) -> None:

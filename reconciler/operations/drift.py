@@ -19,7 +19,7 @@ from reconciler.objectstore.directory import write_whole
 from reconciler.operations.plan import PlanDecision, Planned, decide_unlocked, show_decided
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
-from reconciler.operations.steps.recorded import Remembered, unreadable_notice
+from reconciler.operations.steps.recorded import RecordedState, unreadable_notice
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
@@ -91,7 +91,7 @@ def failing(names: Iterable[str]) -> frozenset[DriftClass]:
 
 
 def find_doubts(
-    store: ObjectStore, remembered: Remembered, is_looked_at: Callable[[Address], bool]
+    store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
     """Return actions of an interrupted run without a known result; empty while that run is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
@@ -111,7 +111,7 @@ def find_doubts(
     )
 
 
-def check_readable(store: ObjectStore, remembered: Remembered) -> UserError | None:
+def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError | None:
     """Return an error if an interrupted run's files cannot be read; `None` while that run is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable

@@ -11,7 +11,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus
 from reconciler.operations.drift import CLASSES, DriftClass, Drifted
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
-from reconciler.operations.steps.observe import stands
+from reconciler.operations.steps.observe import check_exists
 from reconciler.operations.steps.transitions import UNDER_WAY
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -254,7 +254,7 @@ class Instruments:
 
     def _read_cluster(self, name: str, recorded: Mapping[Address, str | None]) -> ClusterReading | None:
         try:
-            if not stands(self._site, name, recorded):
+            if not check_exists(self._site, name, recorded):
                 return None
             provider = self._site.providers[name]
             links = () if provider.links is None else provider.links.links()

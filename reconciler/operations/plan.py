@@ -21,15 +21,15 @@ from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of, located
 from reconciler.operations.steps.observe import (
     ObservedClusters,
-    as_lost,
     burst,
+    find_mountables,
+    find_recoverables,
     followed_groups,
+    mark_lost,
     measure,
-    mountables,
     observe,
-    recoverables,
 )
-from reconciler.operations.steps.recorded import Remembered, copies_of, remember, warn_of_outdated
+from reconciler.operations.steps.recorded import RecordedState, find_copies, read_recorded, warn_of_outdated
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
@@ -59,7 +59,7 @@ class PlanDecision:
     recorded: Record
     """What this workspace last applied and owns."""
     seen: ObservedClusters
-    remembered: Remembered
+    remembered: RecordedState
     mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
     """New names of recorded topics that commands mounted under another name."""
 
@@ -73,7 +73,7 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = N
         RetryableError: A cluster cannot be read.
     """
     with burst():
-        return _decide(work, Remembered(snapshot), wanted or PlanOptions())
+        return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
 def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
@@ -85,7 +85,7 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecisi
         RetryableError: A cluster cannot be read.
     """
     work.invocation.tell("reading the state")
-    remembered = remember(work)
+    remembered = read_recorded(work)
     with burst():
         decided = _decide(work, remembered, wanted or PlanOptions())
         if decided.plan.actions or decided.plan.drift:
@@ -93,7 +93,7 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecisi
     return decided
 
 
-def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> PlanDecision:
+def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanDecision:
     snapshot = remembered.snapshot
 
     def may_lack(inventory: Inventory) -> frozenset[str]:
@@ -104,10 +104,10 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> PlanDeci
     request, inventory = _plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
-        stored, lost = mountables(work.providers, work.loaded.desired, record, seen)
-        recoveries = recoverables(work.providers, work.loaded.desired, seen)
+        stored, lost = find_mountables(work.providers, work.loaded.desired, record, seen)
+        recoveries = find_recoverables(work.providers, work.loaded.desired, seen)
         request = replace(request, stored=replace(stored, recoveries=recoveries))
-        inventory = as_lost(inventory, lost) if lost else inventory
+        inventory = mark_lost(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
     draft = planner.decide(work.loaded.desired, record, inventory, request=request)
     to_measure = planner.to_measure(draft)
@@ -118,11 +118,11 @@ def _decide(work: Work, remembered: Remembered, wanted: PlanOptions) -> PlanDeci
             work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
         )
         if cut:
-            from reconciler.operations.steps.transitions import with_diverged  # noqa: PLC0415 - few plans need it
+            from reconciler.operations.steps.transitions import add_diverged  # noqa: PLC0415 - few plans need it
 
-            measures = with_diverged(work.providers, draft.actions, measures)
+            measures = add_diverged(work.providers, draft.actions, measures)
     judged = planner.judge(draft, measures)
-    copies = copies_of(work, snapshot.lockfile if snapshot else None, inventory)
+    copies = find_copies(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(
         judged,
         errors=located(judged.errors, work.loaded),

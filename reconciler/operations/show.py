@@ -18,14 +18,14 @@ from reconciler.operations.steps.effective import (
     AclRow,
     ConfigRow,
     TieringRow,
-    acting_acls,
-    acting_tiering,
-    afterwards,
+    apply_to_inventory,
     configs_on,
+    effective_acls,
+    effective_tiering,
 )
 from reconciler.operations.steps.invocation import Invocation, Select, load_files
 from reconciler.operations.steps.observe import ObservedClusters, observe
-from reconciler.operations.steps.recorded import remember
+from reconciler.operations.steps.recorded import read_recorded
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
@@ -167,7 +167,7 @@ def _owner_of(
 
 
 def _build_rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
-    remembered = remember(work)
+    remembered = read_recorded(work)
     names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
     seen = observe(work.providers, names, remembered.record)
     recorded = remembered.settled(seen)
@@ -231,7 +231,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
         effective_origins=dict(_config_places(work, acting)),
         tiering=tiering,
         tiering_planned=planned,
-        acls=acting_acls(target, decided.seen.inventory),
+        acls=effective_acls(target, decided.seen.inventory),
         actions=tuple(action for action in plan.actions if action.address == target),
         drift=tuple(finding for finding in plan.drift if finding.address == target),
         held=tuple(held for held in plan.held if held.address == target),
@@ -244,9 +244,9 @@ def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[Tierin
     """Return the effective tiering of a topic now, and the rows that the plan changes."""
     inventory, actions = decided.seen.inventory, decided.plan.actions
     known = {place: recorded.origins for place, recorded in decided.recorded.items() if recorded.origins}
-    now = acting_tiering(address, inventory, known)
+    now = effective_tiering(address, inventory, known)
     named = {action.address: action.origins for action in actions if isinstance(action, Create | Update | Transition)}
-    then = acting_tiering(address, afterwards(inventory, actions), {**known, **named})
+    then = effective_tiering(address, apply_to_inventory(inventory, actions), {**known, **named})
     return now, tuple(row for row in then if row not in now)
 
 

@@ -12,7 +12,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import progress_event
-from reconciler.operations.steps.runner import SiteOptions, Stop, reading
+from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
@@ -129,7 +129,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
             error.hint = "Write it as mirror/east/shop:eu:orders or link/east/from-west; two topics are compared too."
         raise
     mirror = None if right is not None else _find_mirror(site, ours)
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, interruptible(jobs, how.stop):
         return _LogComparer(site, jobs.engine(), how).logs(ours, right, mirror)
 
 
@@ -158,7 +158,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkVe
         NotCompared(address_of("mirror", cluster, mirror_name), error) for mirror_name, error in sorted(hidden.items())
     ]
     lost: dict[str, ReconcilerError] = {}
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, how.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, interruptible(jobs, how.stop):
         verifying = _LogComparer(site, jobs.engine(), how, seen, _read_foreign(links, active))
         for mirror in active:
             error = lost.get(mirror.source_cluster)

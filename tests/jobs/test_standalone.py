@@ -30,7 +30,7 @@ TELLS = """
 from queue import SimpleQueue
 from reconciler.operations.steps import jobs
 from reconciler.resources.workspace import SparkSpec
-jobs._NO_EXECUTOR_S = 1
+jobs._EXECUTOR_WARNING_S = 1
 
 class Here:
     environ, said = os.environ, SimpleQueue()

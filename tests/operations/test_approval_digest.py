@@ -20,7 +20,7 @@ from reconciler.errors import (
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import Applied, ApplyOptions
 from reconciler.operations.state_views import state_history
-from reconciler.operations.steps.approval import ChangedPlanError, checked_digest
+from reconciler.operations.steps.approval import ChangedPlanError, parse_digest
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from tests.embedded.deaths import opened
@@ -107,11 +107,11 @@ def test_a_file_that_holds_another_plan_is_refused(applied: Bench) -> None:
 @pytest.mark.parametrize("text", ["", "7c41d2aa", "g" * 64, "0" * 63, "0" * 65])
 def test_what_is_not_a_whole_digest_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
-        checked_digest(text)
+        parse_digest(text)
 
 
 def test_a_digest_is_read_however_it_was_copied() -> None:
-    assert checked_digest(f" {'AB' * 32}\n") == "ab" * 32
+    assert parse_digest(f" {'AB' * 32}\n") == "ab" * 32
 
 
 def test_an_open_run_has_its_own_approval(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from reconciler.manifests.overlays import Variables
 from reconciler.operations.drift_patch import Accepted, patch_for
 from reconciler.operations.plan import PlanDecision
 from reconciler.operations.steps.observe import ObservedClusters
-from reconciler.operations.steps.recorded import Remembered
+from reconciler.operations.steps.recorded import RecordedState
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import decide, judge
@@ -103,7 +103,7 @@ class Two:
     def accepted(self, pattern: str = "*") -> Accepted:
         """Accept with git what the clusters have, and check that only the record is left to learn it."""
         seen = ObservedClusters(self.observed, self.given.capabilities, self.given.identities, {})
-        found = patch_for(self.loaded, PlanDecision(self.plan, None, self.recorded, seen, Remembered()), [pattern])
+        found = patch_for(self.loaded, PlanDecision(self.plan, None, self.recorded, seen, RecordedState()), [pattern])
         if found.patch:
             subprocess.run(["git", "apply", "-"], input=found.patch.encode(), cwd=self.folder, check=True)
             left = self.plan

@@ -18,7 +18,7 @@ from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, User
 from reconciler.operations.mirrors.mirror_rounds import Rounds, sources_first
 from reconciler.operations.steps.link_pass import LinkPass, sync_links
 from reconciler.operations.steps.mirror_copy import Copier
-from reconciler.operations.steps.transitions import CatchingUp
+from reconciler.operations.steps.transitions import CatchUp
 from reconciler.resources.inventory import Inventory, Observed
 from reconciler.resources.mirror_link import ALWAYS_SYNCED, MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ACL_SYNC, CONSUMER_OFFSET_SYNC, TOPIC_CONFIGS_SYNC, LinkEntry
@@ -469,7 +469,7 @@ def test_a_mirror_whose_link_waits_for_ever_is_caught_up_with_however_long_its_l
     def clock() -> float:
         return next(hours) * 3600.0
 
-    CatchingUp(run.driver().providers, copy, lambda: False, clock).run("east", ORDERS)
+    CatchUp(run.driver().providers, copy, lambda: False, clock).run("east", ORDERS)
     assert next(copies) == 4
 
 

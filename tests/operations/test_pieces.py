@@ -20,7 +20,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.operations.steps.runner import Stop
-from reconciler.operations.steps.workspace import left_out, pair
+from reconciler.operations.steps.workspace import excluded_clusters, split_pair
 from reconciler.planning.actions import Estimate, RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
@@ -84,14 +84,14 @@ def test_waiting_ends_when_somebody_asks_to_stop() -> None:
     ],
 )
 def test_a_cluster_is_left_out_where_nothing_on_it_is_wanted(excludes: tuple[str, ...], left: set[str]) -> None:
-    assert left_out(["east", "west"], excludes) == left
+    assert excluded_clusters(["east", "west"], excludes) == left
 
 
 @pytest.mark.parametrize("text", ["", "team", "=checkout"])
 def test_what_is_no_pair_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="-l"):
-        pair("-l", text)
-    assert pair("-l", "team=a=b") == ("team", "a=b")
+        split_pair("-l", text)
+    assert split_pair("-l", "team=a=b") == ("team", "a=b")
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ def apply_command(
 
     def do(hooks: Hooks, before: Phases) -> Applied:
         from reconciler.operations.apply import ApplyOptions, apply
-        from reconciler.operations.steps.approval import checked_digest
+        from reconciler.operations.steps.approval import parse_digest
 
-        digest = None if expect_digest is None else checked_digest(expect_digest)
+        digest = None if expect_digest is None else parse_digest(expect_digest)
         options = doing.options(
             ApplyOptions,
             file=file,

@@ -19,7 +19,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState
-from reconciler.operations.steps.observe import AT_ONCE, id_in_storage, stands, unreachable
+from reconciler.operations.steps.observe import AT_ONCE, check_exists, id_in_storage, unreachable
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
 from reconciler.operations.steps.workspace import Site, provider_of, settings_of
@@ -178,7 +178,7 @@ def _read_migrations(
     recorded = reach.recorded(site)
 
     def look(name: str) -> list[Underway]:
-        if not stands(site, name, recorded):
+        if not check_exists(site, name, recorded):
             return []
         return [Underway(name, migration) for migration in migrations_of(site.providers[name]).under_way()]
 
@@ -314,7 +314,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
     recorded = reach.recorded(site)
 
     def look(name: str) -> _ClusterAnswer:
-        if not stands(site, name, recorded):
+        if not check_exists(site, name, recorded):
             return _ClusterAnswer(None)
         provider = site.providers[name]
         identity = provider.identify()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import MissingSparkError, NotFoundError, UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import told_unmounted
-from reconciler.operations.steps.effective import AclRow, ConfigRow, acting_acls, configs_on
+from reconciler.operations.steps.effective import AclRow, ConfigRow, configs_on, effective_acls
 from reconciler.operations.steps.observe import look_over, measure
-from reconciler.operations.steps.runner import SiteOptions, Stop, reading
+from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.providers.protocol import Provider, Scope, groups_of, migrations_of
 from reconciler.resources.address import (
@@ -108,7 +108,7 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
         records=standing.records,
         bytes=standing.bytes,
         configs=configs_on(provider, found_address, observed),
-        acls=acting_acls(found_address, observed),
+        acls=effective_acls(found_address, observed),
         storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
         migration=_migration(provider, full_name_of(topic)) if observed[found_address].state == MIGRATING else None,
         following=_following(observed[found_address]),
@@ -302,7 +302,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     from reconciler.jobs.profile import profile  # noqa: PLC0415 - imports pyspark
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, reading(jobs, stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, interruptible(jobs, stop):
         profiled = profile(lambda: jobs.session().session, log, old_before_ms=old_before_ms)
     engine = site.spark.name if profiled.counts.records else None
     return ProfiledTopic(found_address, profiled, retention_ms, engine)

@@ -11,7 +11,7 @@ from reconciler.errors import NotFoundError, ReconcilerError, UsageError, UserEr
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
 from reconciler.operations.mirrors.mirror_selection import link_named, warn_of_absent
-from reconciler.operations.steps.observe import absent_cluster, stands
+from reconciler.operations.steps.observe import absent_cluster, check_exists
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, matches
@@ -76,7 +76,9 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
     for name in names:
         site.providers[name]  # rejects an unknown name
     recorded = reach.recorded(site)
-    rows_by_cluster, lost = ask_each(names, lambda name: _read_rows(site, name) if stands(site, name, recorded) else ())
+    rows_by_cluster, lost = ask_each(
+        names, lambda name: _read_rows(site, name) if check_exists(site, name, recorded) else ()
+    )
     return LinkList(
         tuple(require_row for name in sorted(rows_by_cluster) for require_row in rows_by_cluster[name]), lost
     )
@@ -91,7 +93,7 @@ def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, .
     check_links_typed(texts)
     site = reach.site(is_reader=True)
     recorded = reach.recorded(site)
-    links = _LinkIndex.read(site, texts, lambda name: stands(site, name, recorded))
+    links = _LinkIndex.read(site, texts, lambda name: check_exists(site, name, recorded))
     return tuple(links.require_row(address) for address in links.select(texts))
 
 

@@ -10,7 +10,7 @@ from reconciler.errors import UsageError
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, choose_mirrors
 from reconciler.operations.mirrors.mirror_views import mirrors_named
 from reconciler.operations.steps.orders import OrderResult, OrderRun
-from reconciler.operations.steps.recorded import check_state
+from reconciler.operations.steps.recorded import require_state
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
 
@@ -46,7 +46,7 @@ def order_roles(
     check_typed(choice)
     site = emergency.site()
     if not emergency.no_state:
-        check_state(site)
+        require_state(site)
     selected = choose_mirrors(site, choice, verb, lambda: emergency.recorded(site))
     orders = {
         mirror.address: RoleOrder(

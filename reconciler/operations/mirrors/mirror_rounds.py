@@ -14,7 +14,7 @@ from reconciler.applying.events import NOWHERE, Ran
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
-from reconciler.operations.steps.link_sides import learn_names
+from reconciler.operations.steps.link_sides import teach_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.providers.protocol_links import Marked
@@ -355,7 +355,7 @@ class Rounds:
             with _collect_errors(failed, name):
                 looks[name] = self._read_mirrors(name, is_wanted, others)
         mirrors_to_copy = [mirror for look in looks.values() for mirror in look.mirrors]
-        learn_names(self.copier.providers, mirrors_to_copy)
+        teach_names(self.copier.providers, mirrors_to_copy)
         lost: dict[str, ReconcilerError] = {}
         marks: dict[str, Mapping[str, Marked]] = {}
         results: dict[tuple[str, str], tuple[Sighting, Synced]] = {}
@@ -478,7 +478,7 @@ class Rounds:
             only = None if change is None or not change.is_followed else change.only
             is_followed = change is not None and change.is_followed
             copies.append(MirrorToCopy(sighting.mirror, only, None, is_followed, started(sighting.mirror)))
-        return self.copier.copies(copies)
+        return self.copier.copy_all(copies)
 
     def _finish_mirror(self, sighting: Sighting, outcome: Outcome | None, seconds: float) -> Synced:
         mirror, remembered = sighting.mirror, self._marks_by_cluster[sighting.mirror.cluster]

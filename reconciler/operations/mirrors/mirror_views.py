@@ -15,7 +15,7 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import ask_each, verdict_on
-from reconciler.operations.steps.observe import absent_cluster, stands
+from reconciler.operations.steps.observe import absent_cluster, check_exists
 from reconciler.planning.diff.mirror_orders import legal_verbs
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
@@ -248,7 +248,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
 
     def look(name: str) -> list[MirrorError]:
         links_by_cluster[name] = ()
-        its = site.providers[name].links if stands(site, name, recorded) else None
+        its = site.providers[name].links if check_exists(site, name, recorded) else None
         if its is None:
             return []
         links_by_cluster[name] = its.links()
@@ -323,7 +323,7 @@ def _read_mirrors(
     recorded = reach.recorded(site)
 
     def look(name: str) -> Sequence[MirrorSeen]:
-        links = site.providers[name].links if stands(site, name, recorded) else None
+        links = site.providers[name].links if check_exists(site, name, recorded) else None
         return [] if links is None else links.mirrors()
 
     return ask_each(names, look)
@@ -331,7 +331,7 @@ def _read_mirrors(
 
 def _find(reach: SiteOptions, site: Site, named: Named) -> MirrorSeen:
     site.providers[named.cluster]  # rejects an unknown name
-    is_present, lost = ask_each([named.cluster], lambda name: stands(site, name, reach.recorded(site)))
+    is_present, lost = ask_each([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
     if (verdict := verdict_on(lost)) is not None:
         raise verdict
     if not is_present[named.cluster]:

@@ -1,4 +1,4 @@
-"""Hold an approved plan against the plan made under the lease; resume an open run."""
+"""Compare an approved plan with the plan made under the lease; resume an open run."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Guards
 
 
-_NAMED: Final = 5
-"""How many actions a message names."""
+_SHOWN: Final = 5
+"""Number of actions in a message."""
 _UNDONE: Final = "Nothing was done. "
 _SAVE_AGAIN: Final = f"{_UNDONE}Look at the plan again and save it: reconciler plan --out FILE"
 _APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
@@ -61,53 +61,53 @@ _STOP_FIRST: Final = "Stop the producers first, as each record that they write i
 
 @dataclass(frozen=True, slots=True)
 class ApprovalCheck:
-    """How what is planned now stands to what was approved."""
+    """Comparison of the current plan with the approved one."""
 
     difference: SameOrLess
     advance: StateAdvance | None = None
 
 
 class ChangedPlanError(StalePlanError):
-    """What would happen now is not what was approved, so nothing was done; `held` says in what."""
+    """The current plan exceeds the approved one, so nothing was done; `held` is the comparison."""
 
     def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
-        """Keep the difference for the process that shows it."""
+        """Store the comparison for display."""
         super().__init__(message, hint=hint)
         self.held = held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalUse:
-    """Which runs of an approved plan are a use of this approval, and not of an earlier one of the same plan.
+    """Decides which runs of an approved plan used this approval, not an earlier one of the same plan.
 
-    Each that is known counts. Where only a digest is, a run is a use of it that names the same pull request, or none.
+    Every known criterion counts. With only a digest, a run with the same pull request, or none, used it.
     """
 
     since_ms: int | None = None
-    """When it was approved, as the forge says."""
+    """Time of the approval, from the forge."""
     since_serial: int | None = None
-    """The state on which the plan was made that was saved."""
+    """Serial of the state from which the saved plan was made."""
     pull_request: str | None = None
 
     def is_by(self, run: RunFile) -> bool:
-        """Tell whether a run of the same plan was one."""
+        """Report whether a run of the same plan used this approval."""
         if self.since_ms is None and self.since_serial is None:
             return run.pull_request == self.pull_request
-        is_later = self.since_ms is not None and _ms_of(run.started) >= self.since_ms
+        is_later = self.since_ms is not None and _parse_started(run.started) >= self.since_ms
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
     def is_after(self, run: RunFile) -> bool:
-        """Tell whether a run was begun so long before the approval that no earlier one can be a use of it."""
+        """Report whether a run is so much older than the approval that earlier ones cannot have used it."""
         known = []
         if self.since_ms is not None:
-            known.append(_ms_of(run.started) < self.since_ms - _CLOCKS_MS)
+            known.append(_parse_started(run.started) < self.since_ms - _CLOCK_SKEW_MS)
         if self.since_serial is not None:
             known.append(run.base_serial < self.since_serial)
         return bool(known) and all(known)
 
     @property
     def hint(self) -> str:
-        """Say how the plan is done once more."""
+        """Hint how to run the plan again."""
         if self.since_ms is not None:
             return f"{_UNDONE}If it is wanted once more, have it approved once more."
         return _ONCE_MORE
@@ -115,94 +115,90 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """An approved plan. `is_strict`: not even less may be done, nor on another state or commit."""
+    """An approved plan. `is_strict`: also reject less, or another state or commit."""
 
     plan: Plan
     is_strict: bool = False
     use: ApprovalUse | None = None
-    """`None`: it was approved a moment ago."""
+    """`None`: it was approved just now."""
 
     def check_place(self, work: Work) -> None:
-        """Refuse before anything is locked what was made for somewhere else.
-
-        Raises:
-            UserError: It is of another workspace, environment, version or state, or with `is_strict` another commit.
-        """
-        here = Here(
+        """Reject a plan of another workspace, environment, version or state; if `is_strict` also of another commit."""
+        context = Here(
             workspace=work.loaded.workspace.metadata.name,
             environment=work.select.environment,
             tool=work.invocation.tool,
         )
-        refuse_foreign(self.plan, here)
+        refuse_foreign(self.plan, context)
         if self.is_strict:
             refuse_other_commit(self.plan, work.invocation.git_commit(work.folder))
-        found = read_lockfile(work.state, owner=work.owner)
-        refuse_other_state(self.plan, found.lockfile.lineage if found else None)
+        lockfile_row = read_lockfile(work.state, owner=work.owner)
+        refuse_other_state(self.plan, lockfile_row.lockfile.lineage if lockfile_row else None)
 
     def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
-        """Hold a plan made under the lease against what was approved.
+        """Compare the plan under the lease with the approved one.
 
         Raises:
-            ChangedPlanError: It is more; with `is_strict` also where it is less, or the state went on.
+            ChangedPlanError: It exceeds the approval; with `is_strict` also if it is less, or the state
+            changed.
             UserError: The state was replaced by another one.
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
-        held = ApprovalCheck(compare(self.plan, now), advance_since(_base(self.plan), basis.snapshot, store))
-        found = held.difference
+        held = ApprovalCheck(compare(self.plan, now), advance_since(_base_of(self.plan), basis.snapshot, store))
+        comparison = held.difference
         hint = _SAVE_AGAIN if self.use else _ASK_AGAIN
-        if not found.is_allowed:
-            if any(Why.LOSS in each.whys for each in found.more):
+        if not comparison.is_allowed:
+            if any(Why.LOSS in change.whys for change in comparison.more):
                 hint = hint.replace(_UNDONE, f"{_UNDONE}{_STOP_FIRST}")
-            named = "; ".join(f"{each.id}: {each.message}" for each in found.more[:_NAMED])
-            count = counted(len(found.more), "action differs", "actions differ", grouping="")
+            named = "; ".join(f"{change.id}: {change.message}" for change in comparison.more[:_SHOWN])
+            count = counted(len(comparison.more), "action differs", "actions differ", grouping="")
             message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
             raise ChangedPlanError(message, held, hint=hint)
         if not self.is_strict:
             return held
         if held.advance is not None:
             raise ChangedPlanError(f"{held.advance} (--strict)", held, hint=hint)
-        if found.not_needed:
-            named = ", ".join(found.not_needed[:_NAMED])
+        if comparison.not_needed:
+            named = ", ".join(comparison.not_needed[:_SHOWN])
             raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
         return held
 
     def check_unused(self, now: Plan, basis: Basis, store: ObjectStore) -> None:
-        """Refuse what was done already and changed by later runs. Raises StalePlanError.
+        """Reject a plan that was applied already and changed by later runs. An unchanged state proves that it was not.
 
-        Where the state is as it was when the plan was made, no run can have been one.
+        Raises:
+            StalePlanError: It was applied already.
         """
         is_of_file = self.use is not None and self.use.since_ms is None
-        if is_of_file and _base(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
+        if is_of_file and _base_of(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
         if self.use is not None and not now.is_empty:
-            _check_unused(self.use, _runs_of(store, self.plan.digest, self.use), now, basis, store)
+            _check_unused(self.use, _find_runs(store, self.plan.digest, self.use), now, basis, store)
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovedDigest:
-    """An approved plan, of which only the digest is known here."""
+    """An approved plan known only by its digest."""
 
     digest: str
     use: ApprovalUse = ApprovalUse()
 
     def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
-        """Hold a plan made under the lease against what was approved.
-
-        What is less can be told where a run of the approved plan left something: the run says what it had planned.
+        """Compare the plan under the lease with the approved digest, or with the plan of a run that it began.
 
         Raises:
-            StalePlanError: It is another plan, or was done already, and changed by later runs.
-            ChangedPlanError: It is more than what a run of the approved plan left.
+            StalePlanError: It is another plan, or was applied already and changed since.
+            ChangedPlanError: It exceeds what a run of the approved plan left.
         """
         if now.is_empty:
             return ApprovalCheck(SameOrLess())
-        runs = _runs_of(store, self.digest, self.use)
+        runs = _find_runs(store, self.digest, self.use)
         if now.digest == self.digest:
             _check_unused(self.use, runs, now, basis, store)
             return ApprovalCheck(SameOrLess())
         if not runs:
-            named = first_few([action.id for action in now.actions], _NAMED)
+            named = first_few([action.id for action in now.actions], _SHOWN)
             message = f"the plan is not the one that was approved: {self.digest[:8]} was, and this is {now.digest[:8]}"
             raise StalePlanError(f"{message}: {named}", hint=_APPROVE_AGAIN)
         held = ApprovalCheck(compare_actions([read_action(stored) for stored in runs[0].actions], now))
@@ -215,33 +211,35 @@ class ApprovedDigest:
         return held
 
 
-def _runs_of(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[RunFile, ...]:
-    """Return the runs that began what was approved with a digest, or a rest of it; the newest first."""
-    runs = read_runs(store, at_most=_RUNS_BACK, is_too_old=use.is_after)
+def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[RunFile, ...]:
+    """Return the runs of an approved digest, or of a rest of it, newest first."""
+    runs = read_runs(store, at_most=_MAX_RUNS, is_too_old=use.is_after)
     return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 
 def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: Basis, store: ObjectStore) -> None:
-    """Refuse an action that a run under this approval did already, where a later run changed what came of it.
+    """Reject actions that a run under this approval did and later runs changed.
 
     Raises:
-        StalePlanError: An old job was run again, and would undo what was applied since.
+        StalePlanError: A repeated old job would revert newer changes.
     """
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.is_by, runs):
         ids = wanted & done_of(store, file.run)
-        done = (read_action(each) for each in file.actions if each["id"] in ids)
-        address = next((found for each in done if (found := _changed_since(each, basis.snapshot.record, ours))), None)
+        done = (read_action(stored) for stored in file.actions if stored["id"] in ids)
+        address = next(
+            (changed for action in done if (changed := _changed_since(action, basis.snapshot.record, ours))), None
+        )
         if address is not None:
             last = basis.snapshot.record.get(address)
             by = f"run {last.run} changed {address} since" if last is not None else f"{address} is recorded no more"
-            message = f"run {file.run} did this plan already ({', '.join(_whose(file))}), and {by}"
+            message = f"run {file.run} did this plan already ({', '.join(_describe_run(file))}), and {by}"
             raise StalePlanError(message, hint=use.hint)
 
 
 def _changed_since(action: Action, record: Record, ours: AbstractSet[str]) -> Address | None:
-    """Return an address at which the record is not as a run of ours left it with an action."""
+    """Return an address that was changed since our runs applied an action."""
     for address, left in after_action(action, None, record, "").items():
         last = record.get(address)
         if (last is None) is not (left is None) or (last is not None and last.run not in ours):
@@ -249,48 +247,49 @@ def _changed_since(action: Action, record: Record, ours: AbstractSet[str]) -> Ad
     return None
 
 
-def _whose(file: RunFile) -> Iterator[str]:
+def _describe_run(file: RunFile) -> Iterator[str]:
     yield f"begun on state #{file.base_serial}"
     if file.started:
         yield file.started
 
 
-def _ms_of(started: str) -> int:
-    """Return the milliseconds since 1970 of the time in a run's file; 0 where there is none."""
+def _parse_started(started: str) -> int:
+    """Return the start of a run in milliseconds since 1970; 0 if unknown."""
     try:
         return round(datetime.fromisoformat(started).timestamp() * 1000)
     except ValueError:
         return 0
 
 
-_CLOCKS_MS: Final = 3_600_000
-"""By so much the clock of a runner may be behind that of the forge."""
-_RUNS_BACK: Final = 200
-"""So many runs are looked through for those of an approved plan."""
+_CLOCK_SKEW_MS: Final = 3_600_000
+"""Tolerated difference of the clocks of runner and forge."""
+_MAX_RUNS: Final = 200
+"""Limit of runs searched for an approved plan."""
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def checked_digest(text: str) -> str:
-    """Return a digest as plans have it.
+def parse_digest(text: str) -> str:
+    """Return a normalized digest.
 
     Raises:
-        UsageError: It is none, or only the beginning of one, which somebody else's plan may have as well.
+        UsageError: It is not a whole digest; a prefix could match another plan.
     """
-    found = text.strip().lower()
-    if not _WHOLE.fullmatch(found):
+    cleaned = text.strip().lower()
+    if not _WHOLE.fullmatch(cleaned):
         message = (
-            f"--expect-digest takes the whole digest of a plan, 64 hexadecimal digits, and got {len(found)} characters"
+            "--expect-digest takes the whole digest of a plan, 64 hexadecimal digits, "
+            f"and got {len(cleaned)} characters"
         )
         hint = "The first line of what `plan --format markdown` prints has it, and so has its JSON."
         raise UsageError(message, hint=hint)
-    return found
+    return cleaned
 
 
 def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
-    """Refuse a saved plan that is not the one that was approved.
+    """Reject a saved plan with another digest than the approved one.
 
     Raises:
-        StalePlanError: Its digest is another one.
+        StalePlanError: The digest differs.
     """
     if plan.digest != expected:
         message = f"{shown} holds the plan {plan.digest[:8]}, and {expected[:8]} was approved"
@@ -300,71 +299,64 @@ def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
 def check_approvers(
     plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None, at_least: int = 0
 ) -> None:
-    """Refuse a plan that fewer people approved than the workspace asks for. Nobody counts twice, however he is written.
+    """Reject a plan with too few distinct approvers.
 
-    `request`: the pull request whose approvals count, where no others do. `at_least`: what the plan in it asked for.
+    `request`: the pull request whose approvals count. `at_least`: the number that its plan required.
 
     Raises:
         BlockedError: There are too few.
     """
-    asked, because = approvers_asked(plan.actions, guards)
-    if at_least > asked and not plan.is_empty:
-        asked, because = at_least, ("this plan, as its comment says",)
-    given = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
-    if len(given) < asked:
-        who = f"{first_few(given)} did" if given else "no approver is named"
-        message = f"{counted(asked, 'person', 'people')} must have approved {first_few(because, _NAMED)}, and {who}"
+    required, because = approvers_asked(plan.actions, guards)
+    if at_least > required and not plan.is_empty:
+        required, because = at_least, ("this plan, as its comment says",)
+    approvers = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
+    if len(approvers) < required:
+        who = f"{first_few(approvers)} did" if approvers else "no approver is named"
+        message = f"{counted(required, 'person', 'people')} must have approved {first_few(because, _SHOWN)}, and {who}"
         how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
         raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace asks for it. {how}")
 
 
-def _base(plan: Plan) -> tuple[int, str]:
-    """Return serial and sha256 of the state a plan was made on."""
+def _base_of(plan: Plan) -> tuple[int, str]:
+    """Return serial and sha256 of the plan's state."""
     return (plan.base.serial, plan.base.sha256) if plan.base else (0, "")
-
-
-# What an open run had left, and whether its result is there all the same: another process may have done it.
 
 
 @dataclass(frozen=True, slots=True)
 class RestOfRun:
-    """What is there when the rest of a run is planned; of clusters that were not read nothing is known."""
+    """Observations for planning the rest of a run; only of clusters that were read."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
     record: Record
 
 
-def left_of(settled: Settled) -> list[Action]:
-    """Return what never ended: not begun, or begun and found not to have happened. In plan order."""
-    stands = settled.run.folded()
+def unfinished_actions(settled: Settled) -> list[Action]:
+    """Return the actions that did not happen, in plan order."""
+    outcome = settled.run.folded()
     absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
-    left = {action.id for action in stands.left} | absent
+    left = {action.id for action in outcome.left} | absent
     return [action for action in settled.run.actions if action.id in left]
 
 
-def has_result(action: Action, found: RestOfRun) -> bool:
-    """Tell whether what an action was to lead to is so already."""
+def has_result(action: Action, observed: RestOfRun) -> bool:
+    """Report whether the result of an action exists already."""
     match action:
         case Adopt():
-            known = found.record.get(action.address)
+            known = observed.record.get(action.address)
             return known is not None and known.resource == action.after
         case Forget():
-            return action.address not in found.record
+            return action.address not in observed.record
         case RunJob():
-            there = found.inventory.get(action.address)
-            return there is not None and there.mirror.first_copy_done
+            mirror = observed.inventory.get(action.address)
+            return mirror is not None and mirror.mirror.first_copy_done
         case Create() | Update() | Delete() | Transition():
-            read = found.capabilities.get(action.cluster or "")
-            return read is not None and settle(action, found.inventory, read.configs).verdict == "done"
+            read = observed.capabilities.get(action.cluster or "")
+            return read is not None and settle(action, observed.inventory, read.configs).verdict == "done"
         case _:
             assert_never(action)
 
 
-# `apply --resume`: what is left of the open run's own plan, and nothing else.
-
-
-"""How many actions a message names."""
 _HINT: Final = "Nothing was done, and the run stays open. "
 _CHANGED: Final = f"{_HINT}`reconciler apply` plans the files as they are and closes the run."
 _MISSING: Final = (
@@ -374,28 +366,28 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is still to do of an open run's plan, and the ids of what was left and has its result already."""
+    """The rest of an open run's plan, and ids of actions that are no longer needed."""
 
     plan: Plan
     not_needed: tuple[str, ...] = ()
 
 
 def find_open_run(site: Site) -> RunFile | None:
-    """Return the run that has begun and not closed; `None` where there is none. Takes no lock.
+    """Return the open run, or `None`. Takes no lock.
 
     Raises:
         UserError: Its file cannot be read.
     """
-    found = read_lockfile(site.state, owner=site.owner)
-    opened = found.lockfile.open_run if found else None
+    lockfile_row = read_lockfile(site.state, owner=site.owner)
+    opened = lockfile_row.lockfile.open_run if lockfile_row else None
     return require_run(site.state, opened.run) if opened else None
 
 
-def resumable(site: Site) -> Mapping[str, Any]:
-    """Return the options with which the open run made its plan.
+def resume_options(site: Site) -> Mapping[str, Any]:
+    """Return the planning options of the open run.
 
     Raises:
-        UserError: There is none, or it made no plan of files.
+        UserError: No run is open, or it did not plan files.
     """
     run = find_open_run(site)
     if run is None:
@@ -408,38 +400,35 @@ def resumable(site: Site) -> Mapping[str, Any]:
     return run.options
 
 
-def rest_of(settled: Settled, now: Plan, found: RestOfRun) -> Rest:
-    """Return of a plan made now what the open run had planned too, and what would still do the same.
+def find_rest(settled: Settled, now: Plan, observed: RestOfRun) -> Rest:
+    """Return the rest of the open run's plan that the current plan still contains.
 
     Raises:
-        ChangedPlanError: Something of it would do something else now, or is planned no more and has not happened.
+        ChangedPlanError: An action changed, or is neither planned any more nor done.
     """
     before = {action.id: action for action in settled.run.actions}
-    rest = limited_to(now, before.values())
+    rest = limit_plan(now, before.values())
     mine = rest.actions
     planned = {action.id for action in mine}
-    left = [action for action in left_of(settled) if action.id not in planned]
-    not_needed = tuple(action.id for action in left if has_result(action, found))
+    left = [action for action in unfinished_actions(settled) if action.id not in planned]
+    not_needed = tuple(action.id for action in left if has_result(action, observed))
     settled_ids = frozenset(not_needed)
     lost = [action for action in left if action.id not in settled_ids]
-    more = (*_changed(mine, before, settled), *_lost(lost, now))
+    more = (*_find_changes(mine, before, settled), *_find_missing(lost, now))
     if more:
-        raise _error(settled.run.file.run, more, not_needed)
+        raise _changed_error(settled.run.file.run, more, not_needed)
     return Rest(rest, not_needed)
 
 
-def limited_to(now: Plan, agreed: Iterable[Action]) -> Plan:
-    """Return of a plan made now what was agreed before: a second look does no more than that."""
+def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
+    """Limit a plan to actions that were agreed before."""
     ids = {action.id for action in agreed}
     actions = tuple(action for action in now.actions if action.id in ids)
     return replace(now, actions=actions, digest=digest(actions))
 
 
-def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Settled) -> Iterator[Difference]:
-    """Yield what is not as it was. What a run has changed itself, its next action rests on; anything else must be so.
-
-    What a guard refuses now is told as blocked.
-    """
+def _find_changes(mine: Iterable[Action], before: Mapping[str, Action], settled: Settled) -> Iterator[Difference]:
+    """Yield actions that changed. Changes by the run itself are expected; blocks are reported separately."""
     for action in mine:
         agreed = before[action.id]
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
@@ -448,7 +437,7 @@ def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Sett
             yield difference(whys, agreed, action, instead_of=())
 
 
-def _lost(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
+def _find_missing(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
     at: dict[str, list[str]] = {}
     for action in now.actions:
         at.setdefault(action.address, []).append(action.id)
@@ -456,10 +445,10 @@ def _lost(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
         yield missing(action, planned=tuple(at.get(action.address, ())))
 
 
-def _error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) -> ChangedPlanError:
-    is_missing = any(Why.MISSING in each.whys for each in more)
-    named = "\n".join(f"{each.id}: {each.message}" for each in more[:_NAMED])
-    further = f"\nand {len(more) - _NAMED:,} more" if more[_NAMED:] else ""
+def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) -> ChangedPlanError:
+    is_missing = any(Why.MISSING in change.whys for change in more)
+    named = "\n".join(f"{change.id}: {change.message}" for change in more[:_SHOWN])
+    further = f"\nand {len(more) - _SHOWN:,} more" if more[_SHOWN:] else ""
     count = counted(len(more), "action is", "actions are", grouping="")
     message = f"{count} not what the open run {run} had planned:\n{named}{further}"
     return ChangedPlanError(
@@ -467,21 +456,18 @@ def _error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) ->
     )
 
 
-# What a saved plan keeps of how it was made, so that `apply FILE` can make it again.
-
-
-_LARGEST_BYTES: Final = 1 << 30
-"""A plan of half a million topics; what is larger is something else."""
-_FIRST_BYTES: Final = 4096
+_MAX_BYTES: Final = 1 << 30
+"""Enough for a plan of half a million topics."""
+_HEAD_BYTES: Final = 4096
 
 
 def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> SavedPlan:
-    """Return a plan as `read` has it from a file; what is wrong with it is said with the name it was given by.
+    """Read a plan file; errors begin with its name.
 
     Raises:
-        UserError: It cannot be read, is no plan, of another format, or was changed after it was written.
+        UserError: It cannot be read, is not a plan, has another format, or was modified.
     """
-    body = _plan_file(path)
+    body = _read_plan_bytes(path)
     try:
         with burst():
             return read(body)
@@ -490,25 +476,21 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
         raise
 
 
-def _plan_file(path: Path) -> bytes:
-    """Return the bytes of what may be a saved plan; of what begins otherwise no more than its first ones.
-
-    Raises:
-        UserError: It cannot be read, or is too large to be one.
-    """
+def _read_plan_bytes(path: Path) -> bytes:
+    """Return the bytes of a plan file, or only the first ones if it is not JSON."""
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > _LARGEST_BYTES:
+            if os.fstat(file.fileno()).st_size > _MAX_BYTES:
                 raise UserError(f"not a saved plan: {path} is larger than one can be", hint=AGAIN)
-            first = file.read(_FIRST_BYTES)
-            return first + file.read(_LARGEST_BYTES) if first.lstrip()[:1] == b"{" else first
+            first = file.read(_HEAD_BYTES)
+            return first + file.read(_MAX_BYTES) if first.lstrip()[:1] == b"{" else first
     except OSError as error:
         raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=AGAIN) from error
 
 
 def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
-    """Return what was typed, as JSON; files relative to the workspace, so that it means the same elsewhere."""
-    kept = {
+    """Return the selection as JSON, with files relative to the workspace."""
+    options = {
         "environment": select.environment,
         "var": list(select.variables),
         "var_file": [_relative(cwd / path, folder) for path in select.var_files],
@@ -518,20 +500,20 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
         "changed_since": select.changed_since,
         "allow": list(select.allow),
     }
-    return {name: value for name, value in kept.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
-def select_of(kept: Mapping[str, Any], folder: Path) -> Select:
-    """Return what was typed, from what was kept of it."""
+def select_of(options: Mapping[str, Any], folder: Path) -> Select:
+    """Return the selection from its JSON."""
     return Select(
-        environment=kept.get("environment"),
-        variables=tuple(kept.get("var", ())),
-        var_files=tuple(folder / path for path in kept.get("var_file", ())),
-        targets=tuple(kept.get("target", ())),
-        excludes=tuple(kept.get("exclude", ())),
-        labels=tuple(kept.get("label", ())),
-        changed_since=kept.get("changed_since"),
-        allow=tuple(kept.get("allow", ())),
+        environment=options.get("environment"),
+        variables=tuple(options.get("var", ())),
+        var_files=tuple(folder / path for path in options.get("var_file", ())),
+        targets=tuple(options.get("target", ())),
+        excludes=tuple(options.get("exclude", ())),
+        labels=tuple(options.get("label", ())),
+        changed_since=options.get("changed_since"),
+        allow=tuple(options.get("allow", ())),
     )
 
 

@@ -1,4 +1,4 @@
-"""Configs, access rules and tiering as they act on a topic."""
+"""Effective configs, access rules and tiering of a topic."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AclRow:
-    """A rule that is asked. `path` names it as plans do, `origin` is the address of what it lies on."""
+    """An access rule that applies. `path` is its name in plans, `origin` the address that sets it."""
 
     path: str
     rule: NamespaceAcl
     origin: Address
 
 
-def acting_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
-    """Return every rule that is asked about an address, in the order in which they are."""
+def effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
+    """Return all rules that apply to an address, in order of evaluation."""
     rows: list[AclRow] = []
-    for place in _levels(address):
-        found = observed.get(place)
-        if found is None or found.hidden is not None:
+    for place in _acl_levels(address):
+        observed_level = observed.get(place)
+        if observed_level is None or observed_level.hidden is not None:
             continue
-        fields = rules_of(found.resource)
+        fields = rules_of(observed_level.resource)
         rows += (AclRow(path, rule_at(path, fields[path]), place) for path in sorted(fields))
-        rows += (AclRow(rule_path(rule), rule, place) for rule in found.undeclarable)
+        rows += (AclRow(rule_path(rule), rule, place) for rule in observed_level.undeclarable)
     return tuple(rows)
 
 
 def rules_of(resource: Resource) -> Mapping[str, tuple[str, ...]]:
-    """Return the access rules a resource has as its own: path → operations."""
+    """Return operations by path for a resource's own rules."""
     return rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
 
-def _levels(address: Address) -> Iterator[Address]:
+def _acl_levels(address: Address) -> Iterator[Address]:
     cluster, name = cluster_of(address) or "", full_name_of(address)
     is_namespace = kind_of(address) == "namespace"
     for tier in tiers_of(name if is_namespace else split_name(name)[0]):
@@ -80,23 +80,23 @@ def _levels(address: Address) -> Iterator[Address]:
         yield address
 
 
-# Configs as they act on a topic: its own, else the nearest tier's, else the cluster's, else the platform's default.
+# Configs of a topic come from itself, the nearest namespace, the cluster, or the platform's default.
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
-    """A value that holds. `origin` is an address, `brokers`, or `default`."""
+    """An effective value."""
 
     key: str
     value: str
     origin: str
-    """Where it comes from: the topic, a namespace, `brokers` (what they do by themselves), or `default`."""
+    """The topic, a namespace, `brokers` (their own default), or `default`."""
 
 
-def acting_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
-    """Return every config that acts on a topic, mirror or namespace as it is observed, sorted by key."""
+def effective_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
+    """Return the effective configs of an observed topic, mirror or namespace, sorted by key."""
     if is_replica(observed.get(address)):
-        return ()  # What it holds, and how long, its source says.
+        return ()  # its source decides what it holds
     rows = {
         key: ConfigRow(key, known.default, DEFAULT)
         for key, known in capabilities.configs.items()
@@ -104,41 +104,44 @@ def acting_configs(address: Address, observed: Inventory, capabilities: Capabili
     }
     rows |= {key: ConfigRow(key, value, BROKERS) for key, value in capabilities.defaults.items()}
     acting: dict[str, tuple[str, str]] = {}
-    for layer, configs in _layers(address, observed, capabilities):
+    for layer, configs in _config_layers(address, observed, capabilities):
         lay_over(acting, configs, layer)
     rows |= {key: ConfigRow(key, value, origin) for key, (value, origin) in acting.items()}
     return tuple(rows[key] for key in sorted(rows))
 
 
 def configs_on(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
-    """Return what acts on an address, and of a mirror also what its link took over from its source."""
-    rows = acting_configs(address, observed, provider.capabilities)
-    found = observed.get(address)
-    if found is None or not isinstance(found.resource, MirrorTopic):
+    """Return effective configs of an address; for a mirror including those copied from its source."""
+    rows = effective_configs(address, observed, provider.capabilities)
+    mirror = observed.get(address)
+    if mirror is None or not isinstance(mirror.resource, MirrorTopic):
         return rows
-    link = address_of("link", found.resource.cluster, found.resource.link)
-    held = provider.source_topic(address).configs
+    link = address_of("link", mirror.resource.cluster, mirror.resource.link)
+    source_configs = provider.source_topic(address).configs
     return tuple(
-        ConfigRow(row.key, held[row.key], link) if held.get(row.key, row.value) != row.value else row for row in rows
+        ConfigRow(row.key, source_configs[row.key], link)
+        if source_configs.get(row.key, row.value) != row.value
+        else row
+        for row in rows
     )
 
 
-def _layers(
+def _config_layers(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> Iterator[tuple[Address, Mapping[str, str]]]:
-    """Yield who sets which configs for an address, the farthest first."""
+    """Yield configs that apply to an address by the address that sets them, farthest first."""
     of_all, seen = cluster_address(cluster_of(address) or ""), observed.get(address)
-    found = observed.get(of_all)
-    if found is not None and isinstance(found.resource, Cluster):
-        said = found.resource.spec.properties
-        yield of_all, {config: said[name] for name, config in CONFIG_DEFAULTS.items() if name in said}
+    cluster = observed.get(of_all)
+    if cluster is not None and isinstance(cluster.resource, Cluster):
+        properties = cluster.resource.spec.properties
+        yield of_all, {config: properties[name] for name, config in CONFIG_DEFAULTS.items() if name in properties}
     yield of_all, seen.topic.initial if seen is not None else {}
-    for place in _tiers(address, capabilities):
-        there = observed.get(place)
-        yield place, configs_of(there.resource) if there is not None else {}
+    for place in _config_tiers(address, capabilities):
+        observed_tier = observed.get(place)
+        yield place, configs_of(observed_tier.resource) if observed_tier is not None else {}
 
 
-def _tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
+def _config_tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
     cluster, name = cluster_of(address) or "", full_name_of(address)
     is_namespace = kind_of(address) == "namespace"
     namespace = name if is_namespace else split_name(name)[0]
@@ -148,9 +151,6 @@ def _tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
         yield address
 
 
-# What tiering makes of a topic: whether it uploads and fetches, how much it keeps where, and by which rule each.
-
-
 _TRUE: Final = "true"
 _UNLIMITED: Final = "-1"
 _POLICY: Final = "remote.log.disable.policy"
@@ -158,40 +158,40 @@ _POLICY: Final = "remote.log.disable.policy"
 
 @dataclass(frozen=True, slots=True)
 class TieringRow:
-    """One number or switch that holds, as platforms store it, and the rule by which it came about."""
+    """An effective tiering value in stored form, and the rule that sets it."""
 
     key: str
     value: str
     rule: str
 
 
-def acting_tiering(
+def effective_tiering(
     address: Address, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> tuple[TieringRow, ...]:
-    """Return what holds for a topic as the inventory has it; nothing where nobody ever spoke of tiering it.
+    """Return the effective tiering of a topic; empty if tiering was never configured.
 
-    `origins` of what was recorded name the policies that values came from.
+    `origins` of recorded configs name the policies that set them.
     """
-    found = inventory.get(address)
-    if found is None or not isinstance(found.resource, Topic):
+    topic = inventory.get(address)
+    if topic is None or not isinstance(topic.resource, Topic):
         return ()
-    configs = _configs(address, found, inventory, origins)
-    is_tiered = any(state == found.state for state in TieringState)
+    configs = _tiering_configs(address, topic, inventory, origins)
+    is_tiered = any(state == topic.state for state in TieringState)
     if not is_tiered and SWITCHES.isdisjoint(configs):
         return ()
-    return tuple(_rows(found, configs, inventory))
+    return tuple(_tiering_rows(topic, configs, inventory))
 
 
-def _rows(found: Observed, configs: Configs, inventory: Inventory) -> Iterator[TieringRow]:
+def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> Iterator[TieringRow]:
     targets, rules = targets_in(configs), switch_rules_in(configs)
-    switches, off = switches_in(configs), _why_off(found, configs, inventory)
+    switches, off = switches_in(configs), _explain_off(topic, configs, inventory)
     for key, is_on in (("remote.write", switches.write), ("remote.read", switches.read)):
-        is_kept = key == "remote.read" and _is_kept(found, switches, configs)
+        is_kept = key == "remote.read" and _is_kept(topic, switches, configs)
         if is_kept:
             yield TieringRow(key, _TRUE, "tiering was switched off and retains what is uploaded: it stays readable")
         else:
-            yield TieringRow(key, _text(is_on and off is None), off if is_on and off is not None else rules[key])
-    yield TieringRow("remote.delete", _value("remote.delete", configs, _TRUE), _rule("remote.delete", configs))
+            yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
+    yield TieringRow("remote.delete", _value_of("remote.delete", configs, _TRUE), _rule("remote.delete", configs))
     yield TieringRow(_POLICY, disable_policy_in(configs), _policy_rule(configs))
     numbers = {
         "retention.ms": targets.total_ms,
@@ -201,12 +201,12 @@ def _rows(found: Observed, configs: Configs, inventory: Inventory) -> Iterator[T
     }
     for key, number in numbers.items():
         yield TieringRow(key, _UNLIMITED if number is None else str(number), targets.rules[key])
-    yield TieringRow("retention.local.strict", _text(targets.is_strict), targets.rules["retention.local.strict"])
+    yield TieringRow("retention.local.strict", _bool_text(targets.is_strict), targets.rules["retention.local.strict"])
 
 
-def _why_off(found: Observed, configs: Configs, inventory: Inventory) -> str | None:
-    """Return what keeps a topic from being tiered whatever its own switches say (F-R-001)."""
-    name = found.resource.cluster or ""
+def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
+    """Return why a topic is not tiered regardless of its own switches (F-R-001)."""
+    name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
     if cluster is None or not isinstance(cluster.resource, Cluster):
         return None
@@ -215,28 +215,28 @@ def _why_off(found: Observed, configs: Configs, inventory: Inventory) -> str | N
         return f"{cluster.resource.address} has no object storage"
     if spec.properties.get(ENABLED) != _TRUE:
         return f"{ENABLED} of {cluster.resource.address} is not true"
-    if found.state == TieringState.DISABLING:
+    if topic.state == TieringState.DISABLING:
         return f"it is being switched off ({disable_policy_in(configs)})"
     return None
 
 
-def _is_kept(found: Observed, switches: Switches, configs: Configs) -> bool:
-    is_off = found.state in {TieringState.DISABLING, TieringState.DISABLED}
+def _is_kept(topic: Observed, switches: Switches, configs: Configs) -> bool:
+    is_off = topic.state in {TieringState.DISABLING, TieringState.DISABLED}
     return is_off and switches.is_off and disable_policy_in(configs) == "retain"
 
 
-def _configs(
-    address: Address, found: Observed, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
+def _tiering_configs(
+    address: Address, seen_topic: Observed, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> Configs:
-    topic = found.resource
+    topic = seen_topic.resource
     if not isinstance(topic, Topic):
         return {}
     acting: dict[str, tuple[str, str]] = {}
     cluster = inventory.get(cluster_address(topic.cluster))
     if cluster is not None and isinstance(cluster.resource, Cluster):
-        said = cluster.resource.spec.properties
-        acting = {config: (said[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in said}
-    lay_over(acting, found.topic.initial, CLUSTER)
+        properties = cluster.resource.spec.properties
+        acting = {config: (properties[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in properties}
+    lay_over(acting, seen_topic.topic.initial, CLUSTER)
     for place in (
         *(address_of("namespace", topic.cluster, tier) for tier in tiers_of(topic.metadata.namespace)),
         address,
@@ -259,47 +259,46 @@ def _rule(key: str, configs: Configs) -> str:
     return f"set by {configs[key][1]}" if key in configs else "nothing says otherwise: the default"
 
 
-def _value(key: str, configs: Configs, default: str) -> str:
+def _value_of(key: str, configs: Configs, default: str) -> str:
     return configs[key][0] if key in configs else default
 
 
-def _text(value: bool) -> str:  # noqa: FBT001 - one value, and its text
+def _bool_text(value: bool) -> str:  # noqa: FBT001 - the value is the only argument
     return "true" if value else "false"
 
 
-# An inventory as it will be once a plan is applied, as far as configs and properties go.
-
-
-def afterwards(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
-    """Return an inventory with what a plan makes and changes; what it deletes and moves stays as it is."""
+def apply_to_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
+    """Return an inventory after a plan's creations and changes, without its deletes and moves."""
     after = dict(inventory)
     for action in actions:
         seen = after.get(action.address)
         match action:
             case Create():
-                after[action.address] = Observed(action.after, topic=LiveTopic(_creation(action.after, after)))
+                after[action.address] = Observed(action.after, topic=LiveTopic(_creation_configs(action.after, after)))
             case Update() | Transition() if seen is not None:
-                after[action.address] = replace(seen, resource=_changed(seen.resource, action.after, action.changes))
+                after[action.address] = replace(
+                    seen, resource=_apply_changes(seen.resource, action.after, action.changes)
+                )
             case _:
                 pass
     return after
 
 
-def _changed(seen: Resource, wanted: Resource, changes: Sequence[Change]) -> Resource:
-    """Return what is there with its changes: what nobody here ever set stays."""
+def _apply_changes(seen: Resource, wanted: Resource, changes: Sequence[Change]) -> Resource:
+    """Apply changes to an observed resource; other fields stay."""
     match seen:
         case Topic() | Namespace():
-            spec = seen.spec.model_copy(update={"configs": _moved(seen.spec.configs, CONFIGS, changes)})
+            spec = seen.spec.model_copy(update={"configs": _apply_to_configs(seen.spec.configs, CONFIGS, changes)})
             return seen.model_copy(update={"spec": spec})
         case Cluster() if isinstance(wanted, Cluster):
-            properties = _moved(seen.spec.properties, PROPERTIES, changes)
+            properties = _apply_to_configs(seen.spec.properties, PROPERTIES, changes)
             spec_of_all = wanted.spec.model_copy(update={"properties": properties})
             return wanted.model_copy(update={"spec": spec_of_all})
         case _:
             return seen
 
 
-def _moved(before: Mapping[str, str], group: str, changes: Sequence[Change]) -> dict[str, str]:
+def _apply_to_configs(before: Mapping[str, str], group: str, changes: Sequence[Change]) -> dict[str, str]:
     after = dict(before)
     for change in changes:
         if change.path.startswith(group):
@@ -311,10 +310,10 @@ def _moved(before: Mapping[str, str], group: str, changes: Sequence[Change]) -> 
     return after
 
 
-def _creation(made: Resource, inventory: Mapping[Address, Observed]) -> dict[str, str]:
-    """Return what the cluster's defaults will give a new topic."""
-    found = inventory.get(cluster_address(made.cluster or ""))
-    if not isinstance(made, Topic) or found is None or not isinstance(found.resource, Cluster):
+def _creation_configs(made: Resource, inventory: Mapping[Address, Observed]) -> dict[str, str]:
+    """Return the configs that the cluster's defaults give a new topic."""
+    cluster = inventory.get(cluster_address(made.cluster or ""))
+    if not isinstance(made, Topic) or cluster is None or not isinstance(cluster.resource, Cluster):
         return {}
-    said = found.resource.spec.properties
-    return {config: "true" for name, config in CREATION_DEFAULTS.items() if said.get(name) == "true"}
+    properties = cluster.resource.spec.properties
+    return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}

@@ -1,4 +1,4 @@
-"""What was typed, the files of a workspace, and findings as one error."""
+"""Input of a command, its workspace files, and errors from findings."""
 
 from __future__ import annotations
 
@@ -19,99 +19,99 @@ if TYPE_CHECKING:
 
 
 class Base(NamedTuple):
-    """What the base of a pull request has, beside what the pull request has."""
+    """The base of a pull request, next to the pull request itself."""
 
     root: Path
-    """The repository."""
+    """Root of the repository."""
     files: Path
-    """A folder that stands for it, with the files of the base."""
+    """Folder with the base's version of the files."""
 
     def of(self, path: Path) -> Path:
-        """Return where the base's file is that stands at a path of the repository."""
+        """Return the base's version of a path in the repository."""
         return self.files / path.relative_to(self.root)
 
 
 def no_commit(_folder: Path) -> str | None:
-    """Return no commit: the folder is in no repository."""
+    """Return `None`: the folder is in no repository."""
     return None
 
 
 def no_fork(_folder: Path, revision: str) -> str:
-    """Return the revision: nothing is known of branches."""
+    """Return the revision unchanged, without a repository."""
     return revision
 
 
 def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
-    """Return `None`: there is no repository in which commits could be compared."""
+    """Return `None`: without a repository, commits cannot be compared."""
     return None
 
 
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
-    """Return no files: nothing changed since that revision."""
+    """Return no files: nothing changed."""
     return ()
 
 
 def no_base(_folder: Path) -> Base | None:
-    """Return no files: this is no pull request."""
+    """Return `None`: not a pull request."""
     return None
 
 
 def no_limit(_folder: Path) -> Path | None:
-    """Return no folder: this is no pull request, and its files may be anywhere."""
+    """Return `None`: outside pull requests, files may be anywhere."""
     return None
 
 
 def quiet(_line: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Clocks, ids, the environment and the working folder: nothing below reads any of them by itself."""
+    """Clocks, ids, environment and working folder of a command; no other code reads them directly."""
 
     cwd: Path
     environ: Mapping[str, str]
     now_ms: Callable[[], int]
-    """Wall clock, for people and for timestamps of records."""
+    """Wall clock, for display and for timestamps of records."""
     new_id: Callable[[], str]
-    """Makes UUID4: lineages, clusters, topics."""
+    """Returns a UUID4 for lineages, clusters and topics."""
     new_run: Callable[[], str]
-    """Makes UUIDv7: runs, sorted by time."""
+    """Returns a UUIDv7 for runs, which sorts by time."""
     tool: str
-    """Our version."""
+    """Version of reconciler."""
     who: str
-    """Who acts, as others read it in the lease: `anna@build-7`."""
+    """The user in the lease: `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
     """Returns the commit at which a folder's branch left a revision."""
     is_ancestor: Callable[[Path, str, str], bool | None] = no_history
-    """Tells whether a commit of a folder's repository is an ancestor of another; `None`: git cannot compare them."""
+    """Whether a commit of a folder's repository is an ancestor of another; `None`: git cannot compare them."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
-    """Files below a folder, relative to it, and others beside it that changed since a revision."""
+    """Files below a folder, relative to it, and files next to it that changed since a revision."""
     base_files: Callable[[Path], Base | None] = no_base
-    """Of a pull request: what its base has of a folder and around it; `None`: this is none."""
+    """The base of a pull request for a folder; `None`: not a pull request."""
     read_limit: Callable[[Path], Path | None] = no_limit
-    """Of a pull request: the folder outside of which no file is read because a file of it says so."""
+    """In a pull request, the folder that files may not refer out of."""
     workspace: Path | None = None
-    """The folder of `reconciler.yaml`; `None`: the nearest one upwards from `cwd`."""
+    """The folder of `reconciler.yaml`; `None`: the nearest one above `cwd`."""
     principal: str | None = None
-    """Who acts on embedded clusters; `None` is the super user."""
+    """Principal on embedded clusters; `None`: the super user."""
     host: str = "*"
-    """Where that principal acts from; `*`: nobody knows."""
+    """Host of that principal; `*`: unknown."""
     warn: Callable[[str], None] = quiet
-    """Takes one line for people, at once."""
+    """Prints one line."""
     tell: Callable[[str], None] = quiet
-    """Takes what is being done, until the next; from any thread."""
+    """Shows the current step until the next one; callable from any thread."""
 
     def today(self) -> date:
-        """Return the day in UTC: when reviewed allowances end."""
+        """Return the day in UTC, on which allowances end."""
         return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """SELECT of the command line, as it was typed."""
+    """Selection options as typed."""
 
     environment: str | None = None
     variables: tuple[str, ...] = ()
@@ -123,14 +123,11 @@ class Select:
     allow: tuple[str, ...] = ()
 
 
-# A workspace's files: found and loaded. All that `validate` and `fmt` need; no store, no cluster, no plan.
-
-
 def load_files(invocation: Invocation, select: Select) -> Loaded:
     """Find the workspace and load its manifests.
 
     Raises:
-        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+        UserError: There is no workspace, or its files are invalid (`ManifestError` lists all problems).
     """
     folder = workspace_folder(invocation)
     variables, within = variables_of(invocation, select), invocation.read_limit(folder)
@@ -138,18 +135,14 @@ def load_files(invocation: Invocation, select: Select) -> Loaded:
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
-    """Find the workspace and load `reconciler.yaml` alone: the state can be asked while manifests are broken.
-
-    Raises:
-        UserError: There is no workspace here, or that file has problems.
-    """
+    """Find the workspace and load `reconciler.yaml` only, so that broken manifests do not hide the state."""
     folder = workspace_folder(invocation)
     variables, within = variables_of(invocation, select), invocation.read_limit(folder)
     return load_workspace(folder, environment=select.environment, variables=variables, within=within)
 
 
 def workspace_folder(invocation: Invocation) -> Path:
-    """Return the folder of `reconciler.yaml`: the one named, or the nearest upwards."""
+    """Return the folder of `reconciler.yaml`: the named one, or the nearest above."""
     if invocation.workspace is None:
         return find_workspace(invocation.cwd)
     named = invocation.cwd / invocation.workspace
@@ -163,26 +156,23 @@ def workspace_folder(invocation: Invocation) -> Path:
 
 
 def variables_of(invocation: Invocation, select: Select) -> Variables:
-    """Return the variables of a command line and the environment."""
+    """Return the variables of the command line and environment."""
     files = tuple(invocation.cwd / path for path in select.var_files)
     return Variables.of(select.variables, files=files, environ=invocation.environ)
 
 
-# Findings of a plan or of the files, as lines and as one error.
-
-
-_SHOWN: Final = 3
+_SHOWN_PATTERNS: Final = 3
 
 
 def located(findings: Sequence[Finding], loaded: Loaded) -> tuple[Finding, ...]:
-    """Say of each finding on which line of which file the fields are that it is about."""
+    """Add the files and lines of the affected fields to findings."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
     files = Findings(loaded.folder)
-    return tuple(_located(finding, loaded, files) for finding in findings)
+    return tuple(_add_location(finding, loaded, files) for finding in findings)
 
 
-def _located(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
+def _add_location(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
     lines: dict[str, None] = {}
     own: dict[str, None] = {}
     for address, path in finding.marks:
@@ -197,38 +187,38 @@ def _located(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
 
 
 def finding_line(finding: Finding) -> str:
-    """Return a finding as one line that begins with where it is, and what it is about."""
+    """Format a finding as one line: place, subject, message and hint."""
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return f"{finding.source or finding.address or 'plan'}: {about}{finding.message}. {finding.hint}"
 
 
 def errors_of(findings: Sequence[Finding], *, can_exclude: bool = False) -> UserError:
-    """Return all errors of a plan as one; `can_exclude`: the command can be typed again without what they are about."""
-    return UserError(_listed("the plan has", findings), hint=_hint(findings, can_exclude=can_exclude))
+    """Combine the errors of a plan; `can_exclude`: the command has `--exclude`."""
+    return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
 
 
 def errors_in_files(findings: Sequence[Finding]) -> UserError:
-    """Return all that is wrong with files as one, without having looked at a cluster."""
-    return UserError(_listed("the files have", findings), hint="Correct them and run `reconciler validate`")
+    """Combine findings about files."""
+    return UserError(_join_findings("the files have", findings), hint="Correct them and run `reconciler validate`")
 
 
-def _listed(has: str, findings: Sequence[Finding]) -> str:
+def _join_findings(has: str, findings: Sequence[Finding]) -> str:
     count = f"{len(findings)} errors" if len(findings) > 1 else "1 error"
     return "\n  ".join([f"{has} {count}:", *map(finding_line, findings)])
 
 
-def _hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
-    # A hint that has an --allow of another command in it is not to be taken for one of these.
+def _exclude_hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
+    # A hint with an --allow of another command must not be mistaken for an option of this one.
     lifts = "No --allow given here lifts these." if _names_one(findings) else "No --allow lifts these."
-    patterns = sorted({_pattern(finding) for finding in findings})
+    patterns = sorted({_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):
         return lifts
-    shown = [f"--exclude '{pattern}'" for pattern in patterns[:_SHOWN]]
-    return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(patterns) > _SHOWN else ''}"
+    shown = [f"--exclude '{pattern}'" for pattern in patterns[:_SHOWN_PATTERNS]]
+    return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(patterns) > _SHOWN_PATTERNS else ''}"
 
 
-def _pattern(finding: Finding) -> str:
-    """Return what leaves a finding out of the plan; empty where nothing does."""
+def _exclude_pattern(finding: Finding) -> str:
+    """Return the pattern that excludes a finding; empty: none."""
     return finding.address or "" if finding.excluded_by is None else finding.excluded_by
 
 

@@ -1,4 +1,4 @@
-"""Data actions: bring source and sink together in one Spark session."""
+"""Run data actions with one Spark session for source and sink."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconciler.operations.steps.mount_jobs import (
     check_renumbered,
     migrate_by_hand,
 )
-from reconciler.operations.steps.transitions import SAME_AGAIN, CatchingUp, Driver, drive
+from reconciler.operations.steps.transitions import SAME_AGAIN, CatchUp, Driver, drive
 from reconciler.planning.actions import Action, Estimate, RunJob, Transition
 from reconciler.providers.protocol import Costly, Provider, links_by_jobs
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import MirrorSeen
 
 
-_HURRIED_S: Final = 0.3
-"""Whoever was asked to stop waits this long for Spark to end; its JVM ends with this process, when its input does."""
+_STOP_WAIT_S: Final = 0.3
+"""How long a stopped command waits for Spark; its JVM ends with this process's stdin."""
 
-_NO_EXECUTOR_S: Final = 15
-"""So long is waited for an executor before a warning."""
+_EXECUTOR_WARNING_S: Final = 15
+"""Time without an executor before a warning."""
 
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
 
-# Spark and Arrow are heavy: a command without data actions never imports them.
+# Spark and Arrow are heavy: commands without data actions must not import them.
 # ruff: noqa: PLC0415
 
 
 class SparkJobs:
-    """The jobs of one command. Spark starts with the first of them and ends with the block."""
+    """The jobs of one command. Spark starts with the first job and ends with the block."""
 
     def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers
@@ -69,10 +69,10 @@ class SparkJobs:
         self._spark: RunningSpark | None = None
         self._starting = threading.Lock()
         self._is_stopped = False
-        self._news: SimpleQueue[RunningSpark | Exception | None] = SimpleQueue()
-        """What became of a start: Spark, why not, or `None` where it was stopped first."""
-        self._asked: SimpleQueue[RunningSpark | None] = SimpleQueue()
-        """What is to cancel all it does; `None` ends the thread that lets it."""
+        self._start_results: SimpleQueue[RunningSpark | Exception | None] = SimpleQueue()
+        """Result of a start: Spark, an error, or `None` if stopped before."""
+        self._to_cancel: SimpleQueue[RunningSpark | None] = SimpleQueue()
+        """Sessions to cancel; `None` ends the thread."""
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
@@ -81,11 +81,11 @@ class SparkJobs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End Spark, if it was started."""
+        """Stop Spark if it was started."""
         spark, self._spark = self._spark, None
         self._is_over.set()
         if spark is not None:
-            self._asked.put(None)
+            self._to_cancel.put(None)
             self._end(spark)
 
     def _end(self, spark: RunningSpark) -> None:
@@ -94,14 +94,14 @@ class SparkJobs:
             return
         ending = threading.Thread(target=spark.stop, name="spark-end", daemon=True)
         ending.start()
-        ending.join(_HURRIED_S)
+        ending.join(_STOP_WAIT_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Return if the jobs among `actions` find what they need here, so that nothing is begun in vain.
+        """Check that jobs among `actions` can run here, before anything is begun.
 
         Raises:
-            MissingSparkError: A job will start Spark, and Java or Spark are not there.
-            MissingRecordsError: The libraries that read and write records are not there.
+            MissingSparkError: A job will start Spark, but Java or Spark is missing.
+            MissingRecordsError: Libraries for records are missing.
         """
         actions = tuple(actions)
         if any(is_job(lane_of(action)) for action in actions):
@@ -109,7 +109,7 @@ class SparkJobs:
                 self.engine()
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
-        # What is expected to be little and turns out to be much fails by itself, and says so (`Engine.spark`).
+        # A job estimated as small that turns out large fails by itself (`Engine.spark`).
         copying = (action for action in actions if isinstance(action, RunJob) and not action.is_migration)
         if any(self._is_for_spark(action.estimate) for action in copying):
             from reconciler.jobs.session import check_ready
@@ -117,44 +117,45 @@ class SparkJobs:
             check_ready(self._spec, environ=self._environ)
 
     def _is_for_spark(self, estimate: Estimate) -> bool:
-        """Tell whether a job will start Spark; one that was measured and has nothing to copy does not."""
+        """Report whether a job will start Spark; a measured empty job does not."""
         is_empty = estimate.bytes == 0 and estimate.engine != ""
         return estimate.bytes >= self._spec.below and not is_empty
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
     ) -> Moved:
-        """Do a job, or drive a transition over two clusters to its end, and return what was moved.
+        """Run a job, or drive a transition between two clusters; return what was moved.
 
         Raises:
-            UserError: Java or Spark are not there, the copy differs from its source, or the transition is not legal.
-            RetryableError: A mirror does not catch up, or one of the clusters does not answer.
-            IncompleteError: It was stopped, or a transition is under way and cannot go on now.
+            UserError: Java or Spark is missing, the copy differs from its source, or the transition is not
+            allowed.
+            RetryableError: A mirror does not catch up, or a cluster does not answer.
+            IncompleteError: It was stopped, or the transition cannot continue now.
         """
         engine = self.engine()
 
-        def told(found: Progress) -> None:
-            progress(replace(found, ran=self.ran(engine)))
+        def report(current: Progress) -> None:
+            progress(replace(current, ran=self.ran(engine)))
 
-        moved = self._moved(engine, action, told, may_go_on)
+        moved = self._run_action(engine, action, report, may_go_on)
         return replace(moved, ran=self.ran(engine))
 
-    def _moved(
+    def _run_action(
         self, engine: Engine, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> Moved:
         match action:
             case Transition(after=Mounting() as mounting):
-                return self._mounting(engine, action, mounting, progress, may_go_on)
+                return self._run_mounting(engine, action, mounting, progress, may_go_on)
             case Transition():
-                return self._transition(engine, action, progress, may_go_on)
+                return self._run_transition(engine, action, progress, may_go_on)
             case RunJob(job="mirror"):
-                return self._mirror(engine, action, progress)
+                return self._run_mirror(engine, action, progress)
             case RunJob(job="catch-up"):
                 return self._catch_up(engine, action, progress)
             case RunJob(job="move"):
-                return self._relocation(engine, action, progress, may_go_on).fill()
+                return self._build_relocation(engine, action, progress, may_go_on).fill()
             case RunJob(job="switch-groups"):
-                return self._relocation(engine, action, progress, may_go_on).switch_groups()
+                return self._build_relocation(engine, action, progress, may_go_on).switch_groups()
             case RunJob(job="mount" | "unmount"):
                 means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
                 return migrate_by_hand(means, action)
@@ -164,19 +165,19 @@ class SparkJobs:
                 assert_never(action)
 
     def engine(self) -> Engine:
-        """Return where one job of this command runs."""
+        """Return an engine for one job of this command."""
         from reconciler.jobs.stage import Engine
 
         return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
 
     def ran(self, engine: Engine) -> Ran:
-        """Return where the tasks of a job ran so far."""
+        """Return where tasks of a job ran so far."""
         used = engine.used
         if used.spark_tasks:
             return Ran(self._spec.name, used.spark_tasks, used.starting_s)
         return Ran(IN_PROCESS if used.in_process else "")
 
-    def _transition(
+    def _run_transition(
         self,
         engine: Engine,
         action: Transition,
@@ -184,10 +185,10 @@ class SparkJobs:
         may_go_on: Callable[[], None],
     ) -> Moved:
         copying = CopyTotals(self.copier(engine), action.id, progress)
-        found = drive(self.driver(copying.copy, may_go_on), action)
-        return Moved(copying.records, copying.bytes, found.topic_id)
+        driven = drive(self.driver(copying.copy, may_go_on), action)
+        return Moved(copying.records, copying.bytes, driven.topic_id)
 
-    def _mounting(
+    def _run_mounting(
         self,
         engine: Engine,
         action: Transition,
@@ -195,12 +196,12 @@ class SparkJobs:
         progress: Callable[[Progress], None],
         may_go_on: Callable[[], None],
     ) -> Moved:
-        """Mount or unmount a topic of a platform that cannot do it itself."""
+        """Mount or unmount a topic on a platform that cannot do it itself."""
         means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
         kind = Unmount if action.machine == UNMOUNT.name else Mount
         return kind(means, action, mounting).run()
 
-    def _relocation(
+    def _build_relocation(
         self, engine: Engine, job: RunJob, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> Relocation:
         return Relocation(self._provider(job.sink), job, engine, progress, may_go_on)
@@ -208,7 +209,7 @@ class SparkJobs:
     def _catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
         copying = CopyTotals(self.copier(engine), job.id, progress)
         timeout_ms = job.parameters.get("timeout_ms")
-        CatchingUp(self._providers, copying.copy, lambda: self._is_stopped).run(
+        CatchUp(self._providers, copying.copy, lambda: self._is_stopped).run(
             cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
         )
         return Moved(copying.records, copying.bytes)
@@ -218,7 +219,7 @@ class SparkJobs:
         copy: Callable[[MirrorSeen, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = go_on,
     ) -> Driver:
-        """Return what drives the transitions of mirrors that need both clusters."""
+        """Return the driver of mirror transitions that need both clusters."""
 
         def go() -> None:
             if self._is_stopped:
@@ -227,8 +228,8 @@ class SparkJobs:
 
         return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
-    def _mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
-        """Bring a mirror to the end that its source has now; what was copied is verified."""
+    def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        """Copy a mirror up to its source's current end, and verify the copied records."""
         name, source, sink = job.id, job.source, job.sink
         above, below = self._provider(source), self._provider(sink)
         from reconciler.records.log import TransactionalSink
@@ -237,11 +238,11 @@ class SparkJobs:
         before = {number: reached.end for number, reached in into.reached().items()}
         copying = CopyTotals(self.copier(engine), name, progress)
         links = links_by_jobs(below)
-        found = links.mirror(full_name_of(sink))
+        mirror = links.mirror(full_name_of(sink))
         try:
-            copying.copy(found)
+            copying.copy(mirror)
         except UserError as error:
-            note_refused(links, found, error)
+            note_refused(links, mirror, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
             check_renumbered(name, (above.log(source), below.log(sink)), into, engine)
@@ -251,35 +252,35 @@ class SparkJobs:
 
     @cached_property
     def shared(self) -> Engine:
-        """Where upkeep runs: all of it is one job."""
+        """Engine of all upkeep, which counts as one job."""
         return self.engine()
 
     def tasks(self) -> tuple[int, int]:
-        """Return how many tasks of upkeep ran so far: in Spark, and in this process."""
+        """Return the number of upkeep tasks so far, in Spark and in this process."""
         return self.shared.used.spark_tasks, self.shared.used.in_process
 
     def ran_since(self, before: tuple[int, int]) -> Ran:
-        """Return where upkeep ran since `tasks` said so many."""
-        spark, here = (now - then for now, then in zip(self.tasks(), before, strict=True))
-        return Ran(self._spec.name, spark) if spark else Ran(IN_PROCESS if here else "")
+        """Return where upkeep ran since `before`, a result of `tasks`."""
+        spark, local = (now - then for now, then in zip(self.tasks(), before, strict=True))
+        return Ran(self._spec.name, spark) if spark else Ran(IN_PROCESS if local else "")
 
     def copier(self, engine: Engine | None = None) -> Copier:
-        """Return what copies mirrors."""
+        """Return the copier of mirrors."""
         return Copier(self._providers, engine or self.shared)
 
     def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Do pieces of upkeep and yield what came of them in rounds.
+        """Run pieces of upkeep and yield their results in rounds.
 
         Raises:
-            MissingSparkError: Java or Spark are not there.
+            MissingSparkError: Java or Spark is missing.
             IncompleteError: It was stopped.
         """
         from reconciler.embedded.maintenance.chores import do_here
 
         engine = self.shared
-        stored_bytes = sum(each.bytes for each in work)
+        stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
-            engine.spark(stored_bytes)  # first: without PySpark, the import would fail
+            engine.spark(stored_bytes)  # first: without PySpark the import would fail
             from reconciler.jobs.compaction import spread
 
             yield from spread(engine, work, do)
@@ -288,65 +289,67 @@ class SparkJobs:
             yield from do_here(work, do)
 
     def stop(self) -> None:
-        """Let the running job end soon. Safe from any thread and from a signal handler."""
-        # Only what a handler may do while whom it interrupts does the same: no lock, no event, no new thread.
+        """Stop the running job soon. Callable from any thread and from signal handlers."""
+        # A handler may interrupt the same code, so it must not use locks or events, or start threads.
         self._is_stopped = True
-        self._news.put(None)
+        self._start_results.put(None)
         spark = self._spark
         if spark is not None:
-            self._asked.put(spark)
+            self._to_cancel.put(spark)
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether somebody asked them to end."""
+        """Report whether a stop was requested."""
         return self._is_stopped
 
     def session(self) -> RunningSpark:
-        """Return Spark, started by the first who asks.
+        """Return Spark, starting it on first use.
 
         Raises:
-            UserError: Java or Spark are not there.
+            UserError: Java or Spark is missing.
             IncompleteError: It was stopped.
         """
         with self._starting:
             if self._spark is None:
-                self._spark = self._started()
-                # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
+                self._spark = self._start_spark()
+                # cancelling is a socket call, too slow for a signal handler
                 threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
                 if not self._spark.has_executors:
-                    threading.Thread(target=self._watch, args=(self._spark,), name="executors", daemon=True).start()
+                    threading.Thread(
+                        target=self._warn_without_executors, args=(self._spark,), name="executors", daemon=True
+                    ).start()
             return self._spark
 
     def _cancel(self) -> None:
-        while (spark := self._asked.get()) is not None:
+        while (spark := self._to_cancel.get()) is not None:
             spark.cancel()
 
-    def _watch(self, spark: RunningSpark) -> None:
-        """Say it where Spark runs nothing: it waits for executors as long as it takes, without a word."""
-        if self._is_over.wait(_NO_EXECUTOR_S):
+    def _warn_without_executors(self, spark: RunningSpark) -> None:
+        """Warn if Spark has no executors, for which it would wait silently."""
+        if self._is_over.wait(_EXECUTOR_WARNING_S):
             return
-        with suppress(Exception):  # It may end while it is asked: then nobody waits for it.
+        with suppress(Exception):  # Spark may stop during the check
             if not spark.has_executors:
                 self._warn(
-                    f"Spark at {self._spec.master} has given no executor for {_NO_EXECUTOR_S} s, and the job waits "
-                    "for one. Its workers may be gone, busy, or smaller than spec.spark.conf asks for"
+                    f"Spark at {self._spec.master} has given no executor for {_EXECUTOR_WARNING_S} s, and the job "
+                    "waits for one. Its workers may be gone, busy, or smaller than spec.spark.conf asks for"
                 )
 
-    def _started(self) -> RunningSpark:
+    def _start_spark(self) -> RunningSpark:
         from reconciler.jobs.session import start_session
 
         def start() -> None:
             try:
-                self._news.put(start_session(self._spec, environ=self._environ))
+                self._start_results.put(start_session(self._spec, environ=self._environ))
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
-                self._news.put(error)
+                self._start_results.put(error)
 
-        # A start takes seconds and cannot be called off; whoever stops does not wait for it. A JVM that comes up after
-        # that ends with this process, when its standard input does.
+        # A start takes seconds and cannot be cancelled, so a stop does not wait for it. A late JVM ends with this
+        # process's stdin.
         news: RunningSpark | Exception | None = None
-        if not self._is_stopped:  # Of several that wait for Spark, only the first hears that it was stopped.
+        if not self._is_stopped:  # of several waiting threads only the first receives the stop
             threading.Thread(target=start, name="spark", daemon=True).start()
-            news = self._news.get()
+            news = self._start_results.get()
         match news:
             case None:
                 raise IncompleteError("stopped before Spark had started", hint=SAME_AGAIN)

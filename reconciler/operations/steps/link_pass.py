@@ -1,8 +1,7 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-Records are not copied here: who does passes copies them after `sync_links` and before `bring_groups`, for no group is
-brought to where its mirror has not come yet. Any process may do a pass, and any number of them at once: each step is
-whole.
+The caller copies records between `sync_links` and `bring_groups`, because group offsets must not pass their mirrors.
+Passes may run concurrently in several processes: each step is atomic.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from reconciler.operations.steps.link_sides import (
     LinkView,
     Pace,
     TaskDone,
-    failed,
-    judged,
-    learn_names,
+    explain_left,
+    judge_trouble,
     link_status_of,
     note_task,
     principal_of,
+    probe_source,
     provider_named,
-    reached,
-    why_left,
+    task_result,
+    teach_names,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.providers.protocol import links_by_jobs, links_of
@@ -61,38 +60,39 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# Groups that follow their topics: where they go on reading at the source is where they would go on reading mirrors.
-
-
 IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
-def bring(sides: LinkView, pace: Pace) -> TaskDone:
-    """Bring the groups that a link takes, of all its mirrors: one listing, and those that committed since the last."""
+def sync_groups(sides: LinkView, pace: Pace) -> TaskDone:
+    """Sync the groups of all mirrors of a link: those with commits since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
-    versions, refused = _versions(above, spec)
-    rests_on = (spec.prefix, spec.consumer_offset_sync, tuple((one.source, one.name, one.topic_id) for one in mirrors))
+    versions, refused = _read_versions(above, spec)
+    rests_on = (
+        spec.prefix,
+        spec.consumer_offset_sync,
+        tuple((mirror.source, mirror.name, mirror.topic_id) for mirror in mirrors),
+    )
     settled = pace.groups(sides.link.id, rests_on)
     news = [name for name, version in sorted(versions.items()) if settled.get(name) != version]
     offsets = above.group_offsets(news) if news else {}
-    return brought(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
+    return write_offsets(spec, mirrors, (offsets, below), refused, settled=(settled, versions))
 
 
-def _versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
-    """Return the versions of the groups that a link takes, and why some may not be read."""
-    found = above.group_versions(lambda name: is_taken(spec, name))
-    refused = {name: version for name, version in found.items() if isinstance(version, ReconcilerError)}
-    return {name: version for name, version in found.items() if not isinstance(version, ReconcilerError)}, refused
+def _read_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
+    """Return the versions of a link's groups, and errors by group."""
+    versions = above.group_versions(lambda name: is_taken(spec, name))
+    refused = {name: version for name, version in versions.items() if isinstance(version, ReconcilerError)}
+    return {name: version for name, version in versions.items() if not isinstance(version, ReconcilerError)}, refused
 
 
 def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
-    """Tell whether a link brings the offsets of a group."""
-    asked = spec.consumer_offset_sync
-    return asked is not None and asked.enabled and takes_name(asked.filters, group)
+    """Report whether a link syncs the offsets of a group."""
+    sync = spec.consumer_offset_sync
+    return sync is not None and sync.enabled and takes_name(sync.filters, group)
 
 
-def brought(
+def write_offsets(
     spec: MirrorLinkSpec,
     mirrors: Iterable[MirrorSeen],
     ends: tuple[Mapping[str, GroupOffsets], SyncsByJobs],
@@ -100,56 +100,56 @@ def brought(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskDone:
-    """Bring offsets of groups to the cluster of some mirrors, and note which are settled by that.
+    """Write group offsets to the cluster of some mirrors, and record the settled groups.
 
-    `refused` says why other groups could not be read.
+    `refused`: errors of groups that could not be read.
     """
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
-    of_mirrors = {name: _renamed(found, names) for name, found in offsets.items()}
-    asked = {_called(spec, name): found for name, found in of_mirrors.items() if found}
-    outcomes = below.bring_offsets(asked) if asked else {}
+    of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
+    wanted = {_destination_group(spec, name): renamed for name, renamed in of_mirrors.items() if renamed}
+    outcomes = below.bring_offsets(wanted) if wanted else {}
     errors = {f"group {name}": error for name, error in refused.items()}
     in_use: dict[str, ReconcilerError] = {}
     count = 0
     for name in offsets:
-        outcome = outcomes.get(_called(spec, name), GroupOffsetsResult())
+        outcome = outcomes.get(_destination_group(spec, name), GroupOffsetsResult())
         if isinstance(outcome, ReconcilerError):
             errors[f"group {name}"] = outcome
             continue
         if outcome.reading:
-            in_use[f"group {name}"] = _in_use(outcome.reading)
+            in_use[f"group {name}"] = _in_use_error(outcome.reading)
             continue
         count += outcome.is_changed
         if outcome.own:
-            in_use[f"group {name}"] = _has_its_own(outcome.own)
-            continue  # Until that is gone it is looked at again.
+            in_use[f"group {name}"] = _own_offsets_error(outcome.own)
+            continue  # check again until the topic is gone
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
     if errors or not in_use:
-        return failed(count, errors)
-    return replace(failed(count, in_use), code=IN_USE)
+        return task_result(count, errors)
+    return replace(task_result(count, in_use), code=IN_USE)
 
 
-def _renamed(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffsets:
-    return {(names[topic], part): each for (topic, part), each in offsets.items() if topic in names}
+def _rename_topics(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffsets:
+    return {(names[topic], part): offset for (topic, part), offset in offsets.items() if topic in names}
 
 
-def _called(spec: MirrorLinkSpec, group: str) -> str:
-    """Return what a group is called at the destination: the same, unless the link's prefix is for groups, too."""
-    asked = spec.consumer_offset_sync
-    if asked is None or not asked.prefix_groups:
+def _destination_group(spec: MirrorLinkSpec, group: str) -> str:
+    """Return the name of a group at the destination, with the link's prefix if that applies to groups."""
+    sync = spec.consumer_offset_sync
+    if sync is None or not sync.prefix_groups:
         return group
     namespace, own = split_name(group)
     return join_name(namespace, spec.prefix + own)
 
 
-def _in_use(topics: Collection[str]) -> UserError:
+def _in_use_error(topics: Collection[str]) -> UserError:
     message = f"it reads {', '.join(sorted(topics)[:3])} on the destination itself: it committed within 24 hours"
     return UserError(message, hint="Exclude it from consumerOffsetSync.filters, or stop it there.")
 
 
-def _has_its_own(topics: Collection[str]) -> UserError:
+def _own_offsets_error(topics: Collection[str]) -> UserError:
     message = f"it committed offsets of {', '.join(sorted(topics)[:3])} on the destination itself, or was reset there"
     hint = "Exclude it from consumerOffsetSync.filters, or let the link go on: reconciler group delete, with --topic."
     return UserError(message, hint=hint)
@@ -157,49 +157,51 @@ def _has_its_own(topics: Collection[str]) -> UserError:
 
 @dataclass
 class GroupsRead:
-    """Offsets of the groups of clusters, each read once for each of its versions."""
+    """Offsets of groups by cluster, read once for each version."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
-    def taken(
+    def of_link(
         self, cluster: str, spec: MirrorLinkSpec, above: SyncsByJobs
     ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
-        """Return the offsets of all groups that a link takes, and why some may not be read."""
-        versions, refused = _versions(above, spec)
+        """Return the offsets of a link's groups, and errors by group."""
+        versions, refused = _read_versions(above, spec)
         news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
         if news:
             for name, offsets in above.group_offsets(sorted(news)).items():
                 self._known[cluster, name] = versions[name], offsets
-        there = (name for name in sorted(versions) if (cluster, name) in self._known)
-        return {name: self._known[cluster, name][1] for name in there}, refused
+        known_groups = (name for name in sorted(versions) if (cluster, name) in self._known)
+        return {name: self._known[cluster, name][1] for name in known_groups}, refused
 
 
-# Mirrors that a link makes by itself: of topics that its filters take, that it may read, and whose name is free here.
-#
-# With a prefix none is made of a topic that is a mirror itself: links in both directions would make mirrors for ever.
+# Auto-create skips topics that are mirrors if the link has a prefix: opposite links would create mirrors forever.
 
 
 TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
-def make(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
-    """Make the mirrors that are missing, and tell of those whose names other topics have."""
-    asked = sides.spec.auto_create
-    filters = () if asked is None or not asked.enabled else asked.filters
-    there = {mirror.source for mirror in sides.mirrors}
+def auto_create_mirrors(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
+    """Create missing mirrors, and report names that other topics have."""
+    auto_create = sides.spec.auto_create
+    filters = () if auto_create is None or not auto_create.enabled else auto_create.filters
+    mirrored = {mirror.source for mirror in sides.mirrors}
     wanted = {
         name: seen.topic
         for name, seen in offered.items()
-        if name not in there and is_auto_created(filters, name)
+        if name not in mirrored and is_auto_created(filters, name)
         if seen.is_readable and not (sides.spec.prefix and seen.is_mirror)
     }
     if not wanted:
         return TaskDone()
-    found = links_by_jobs(sides.destination).syncs.make_mirrors(sides.link.name, wanted)
-    errors = {name: error for name, error in found.items() if error is not None}
-    done = failed(len(found) - len(errors), errors)
-    taken = {} if errors else _taken(sides, [source for source in wanted if _mirror_name(sides, source) not in found])
-    return _in_the_way(sides, taken, done) if taken else done
+    outcomes = links_by_jobs(sides.destination).syncs.make_mirrors(sides.link.name, wanted)
+    errors = {name: error for name, error in outcomes.items() if error is not None}
+    done = task_result(len(outcomes) - len(errors), errors)
+    of_link = (
+        {}
+        if errors
+        else _find_blocking(sides, [source for source in wanted if _mirror_name(sides, source) not in outcomes])
+    )
+    return _report_blocking(sides, of_link, done) if of_link else done
 
 
 def _mirror_name(sides: LinkView, source: str) -> str:
@@ -207,89 +209,84 @@ def _mirror_name(sides: LinkView, source: str) -> str:
     return join_name(namespace, sides.spec.prefix + own)
 
 
-def _taken(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
-    """Return the topics that are in the way of mirrors, by the sources of these.
+def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
+    """Return topics that block mirrors, by source of the mirror.
 
-    None is a mirror of the same source, nor what that source itself mirrors, or did before roles were swapped.
+    A mirror of the same source does not block, nor does the other side of a swapped pair.
     """
     if not sources:
         return {}
     below, above = sides.link.declared.metadata.cluster, sides.spec.source
-    here = {mirror.name: mirror for mirror in links_of(sides.destination).mirrors()}
-    there = {mirror.name: mirror for mirror in links_of(sides.source).mirrors()}
-    taken: dict[str, str] = {}
+    own_mirrors = {mirror.name: mirror for mirror in links_of(sides.destination).mirrors()}
+    source_mirrors = {mirror.name: mirror for mirror in links_of(sides.source).mirrors()}
+    of_link: dict[str, str] = {}
     for source in sources:
         name = _mirror_name(sides, source)
-        own, back = here.get(name), there.get(source)
+        own, back = own_mirrors.get(name), source_mirrors.get(source)
         is_own = own is not None and own.link == sides.link.name
         is_same = own is not None and own.status in LIVE and (own.source_cluster, own.source) == (above, source)
         is_back = back is not None and (back.source_cluster, back.source) == (below, name)
         if not (is_own or is_same or is_back):
-            taken[source] = name
-    return taken
+            of_link[source] = name
+    return of_link
 
 
-def _in_the_way(sides: LinkView, taken: Mapping[str, str], done: TaskDone) -> TaskDone:
-    sources, cluster = sorted(taken), sides.link.declared.metadata.cluster
-    topics, of = first_few([taken[source] for source in sources]), first_few(sources)
-    is_one = len(taken) == 1
-    said = f"topic {topics} of cluster {cluster} is" if is_one else f"topics {topics} of cluster {cluster} are"
+def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskDone) -> TaskDone:
+    sources, cluster = sorted(of_link), sides.link.declared.metadata.cluster
+    topics, of = first_few([of_link[source] for source in sources]), first_few(sources)
+    is_one = len(of_link) == 1
+    subject = f"topic {topics} of cluster {cluster} is" if is_one else f"topics {topics} of cluster {cluster} are"
     error = UserError(
-        f"{said} in the way of {'a mirror' if is_one else 'mirrors'} of {of}",
+        f"{subject} in the way of {'a mirror' if is_one else 'mirrors'} of {of}",
         hint=f"Exclude {of} by autoCreate.filters, move what is there, or make the link with another prefix.",
     )
     return replace(done, error=error, code=TAKEN, note=f"{error.message}. {error.hint}")
 
 
-# Access rules that follow their topics: what a link's filters take of them, and nothing else.
-
-
-def rule(sides: LinkView) -> TaskDone:
-    """Bring the access rules of a source to the mirrors and namespaces of a destination."""
-    asked, name = sides.spec.acl_sync, sides.link.name
+def sync_rules(sides: LinkView) -> TaskDone:
+    """Sync the source's access rules to mirrors and namespaces of the destination."""
+    sync, name = sides.spec.acl_sync, sides.link.name
     below = links_by_jobs(sides.destination).syncs
-    if asked is None or not asked.enabled or sides.spec.prefix:  # With a prefix they would be about other topics.
+    if sync is None or not sync.enabled or sides.spec.prefix:  # with a prefix, rules would apply to other topics
         return TaskDone(below.protect(name))
-    if not asked.filters:
+    if not sync.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="Say in aclSync.filters which rules it brings.")
         return TaskDone(below.protect(name), error, MISCONFIGURATION)
-    rules = taken_rules(asked.filters, links_by_jobs(sides.source).syncs.rules())
+    rules = taken_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
     return TaskDone(below.bring_rules(name, rules) + below.protect(name))
 
 
-# Mirrors and their sources, all of a link at once: partitions and configs follow, and a source that is lost is told.
-#
-# What may come back (a topic, the right to read it) is waited for as long as the link says; a topic that is another one
-# by its id, or has fewer partitions, never is what was mirrored again.
+# Missing or unreadable sources are awaited as long as the link specifies. A source with another id or fewer partitions
+# is never the mirrored one again.
 
 
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
 def follow(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
-    """Bring the mirrors of a link to the shape of their sources."""
+    """Update partitions and configs of mirrors to those of their sources."""
     healthy = {
         mirror.name: offered[mirror.source].topic
         for mirror in sides.live
-        if mirror.status is not MirrorStatus.PAUSED and _wrong(sides, mirror, offered.get(mirror.source)) is None
+        if mirror.status is not MirrorStatus.PAUSED and _find_trouble(sides, mirror, offered.get(mirror.source)) is None
     }
-    return failed(0, links_by_jobs(sides.destination).syncs.follow(healthy))
+    return task_result(0, links_by_jobs(sides.destination).syncs.follow(healthy))
 
 
 def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> dict[str, ReconcilerError]:
-    """Note which mirrors have lost their sources, and which have them again; return why some are FAILED from now on."""
+    """Record lost and recovered sources; return errors of mirrors that are FAILED now."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
-        trouble, known = _wrong(sides, mirror, offered.get(mirror.source)), mirror.trouble
+        trouble, known = _find_trouble(sides, mirror, offered.get(mirror.source)), mirror.trouble
         if trouble is None:
             if known is not None and known.code in WAITED_FOR:
                 news[mirror.name] = None
             continue
-        found = judged(known, trouble, retry_ms=sides.spec.retry_timeout, now_ms=sides.now_ms)
-        if found.is_news:
+        judgement = judge_trouble(known, trouble, retry_ms=sides.spec.retry_timeout, now_ms=sides.now_ms)
+        if judgement.is_news:
             news[mirror.name] = trouble
-        if found.fails:
+        if judgement.fails:
             ended[mirror.name] = UserError(trouble.message, hint=FAILED_HINT)
     if news:
         links_by_jobs(sides.destination).syncs.note(news, list(ended))
@@ -302,8 +299,8 @@ FAILED_HINT: Final = (
 )
 
 
-def _wrong(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
-    """Return what is wrong with the source of a mirror; `None`: nothing."""
+def _find_trouble(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
+    """Return the trouble of a mirror's source, or `None`."""
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
         return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
@@ -319,22 +316,22 @@ def _wrong(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble
 
 
 LINK = "link"
-"""What an outcome calls what is wrong with the link itself."""
+"""Key of an error of the link itself in an outcome."""
 
 
 @dataclass(frozen=True)
 class LinkPass:
-    """A pass over the links of a destination: what all of it needs."""
+    """A pass over the links of a destination."""
 
     cluster: str
     providers: Mapping[str, Provider]
     pace: Pace
     now_ms: Callable[[], int]
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """The other workspaces that own some of the links, by name: what only these can know, or mend, is left to them."""
+    """Other workspaces that own links, by name; work that needs their view is left to them."""
 
     def view(self, link: LinkSeen, mirrors: Iterable[MirrorSeen]) -> LinkView | None:
-        """Return a link with both its clusters and its own mirrors; `None`: its source is not known."""
+        """Return a link with both clusters and its mirrors; `None` if its source is unknown."""
         source = link.declared.spec.source
         if source not in self.providers:
             return None
@@ -343,84 +340,87 @@ class LinkPass:
 
 
 def sync_links(
-    over: LinkPass, driver: Driver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
+    link_pass: LinkPass, driver: Driver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkSynced]:
-    """Do a pass over the links of a destination, those that are wanted by name, and yield what it did for each.
+    """Sync the wanted links of a destination except their groups, and yield the results.
 
-    What is left to do are groups, of those links whose groups are due: `bring_groups`, once records are copied.
+    Links with due groups need `bring_groups` after records are copied.
 
     Raises:
         RetryableError: The destination does not answer.
     """
-    links = links_by_jobs(over.providers[over.cluster])
-    every, here = links.links(), ""
+    links = links_by_jobs(link_pass.providers[link_pass.cluster])
+    every, version = links.links(), ""
     mirrors: Sequence[MirrorSeen] | None = None
     for link in every:
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # Before its mirrors: what is changed while links are gone over is met by the next pass.
-            here = links.syncs.version() if any(each.status is not LinkStatus.PAUSED for each in every) else ""
+            # read before the mirrors, so that the next pass notices concurrent changes
+            version = (
+                links.syncs.version() if any(every_link.status is not LinkStatus.PAUSED for every_link in every) else ""
+            )
             mirrors = links.mirrors()
-            learn_names(over.providers, mirrors)
-        sides = over.view(link, mirrors)
+            teach_names(link_pass.providers, mirrors)
+        sides = link_pass.view(link, mirrors)
         if sides is None:
-            yield _unknown(over.cluster, link, over.owners.get(link.name))
-        elif left := why_left(sides):
-            yield LinkSynced(over.cluster, link.name, link.status, left=left, is_left=True)
+            yield _unknown_source(link_pass.cluster, link, link_pass.owners.get(link.name))
+        elif left := explain_left(sides):
+            yield LinkSynced(link_pass.cluster, link.name, link.status, left=left, is_left=True)
         else:
-            yield sync_link(sides, here, over.pace, driver)
+            yield sync_link(sides, version, link_pass.pace, driver)
 
 
-def bring_groups(over: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]:
-    """Bring groups over some links of a destination, as its mirrors are by now, and yield what came of each link.
+def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]:
+    """Sync the groups of some links to their mirrors' current offsets, and yield the results.
 
     Raises:
         RetryableError: The destination does not answer.
     """
     if not names:
         return
-    links, pace = links_of(over.providers[over.cluster]), over.pace
+    links, pace = links_of(link_pass.providers[link_pass.cluster]), link_pass.pace
     mirrors = links.mirrors()
     for link in links.links():
-        sides = over.view(link, mirrors) if link.name in names else None
+        sides = link_pass.view(link, mirrors) if link.name in names else None
         if sides is None:
             continue
-        if link.status is not LinkStatus.ACTIVE:  # Since its other tasks were done: it is not too late next time.
-            pace.again(link.id, CONSUMER_OFFSET_SYNC)
+        if link.status is not LinkStatus.ACTIVE:  # the link stopped being ACTIVE since: retry in the next pass
+            pace.make_due(link.id, CONSUMER_OFFSET_SYNC)
             continue
-        found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
-        errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
-        yield LinkSynced(over.cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
+        task_done = _run_task(sides, pace, CONSUMER_OFFSET_SYNC, partial(sync_groups, sides, pace))
+        errors = {} if task_done.error is None else {CONSUMER_OFFSET_SYNC: task_done.error}
+        yield LinkSynced(
+            link_pass.cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: task_done.count}, errors=errors
+        )
 
 
-def sync_link(sides: LinkView, here: str, pace: Pace, driver: Driver | None = None) -> LinkSynced:
-    """Do a pass over one link, but for its groups; what fails in one task does not stop the others.
+def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None = None) -> LinkSynced:
+    """Sync one link except its groups; a failed task does not stop the others.
 
-    `here` is the version of its destination before that was looked at. A paused link does nothing by itself;
-    transitions that were asked for are gone on with.
+    `version`: that of the destination before reading it. Transitions continue even if the link is paused.
 
     Raises:
         RetryableError: The destination does not answer.
     """
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:
-        drove, errors = _driven(sides, driver)
+        drove, errors = _drive_transitions(sides, driver)
         return LinkSynced(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
-    if sides.spec.paused:  # And broken: it may have been mended.
-        tried = reached(sides, lambda _version: False)
+    if sides.spec.paused:  # a broken link may have been repaired
+        tried = probe_source(sides, lambda _version: False)
         if isinstance(tried, ReconcilerError):
             return LinkSynced(cluster, name, link_status_of(tried), errors={LINK: tried})
         return LinkSynced(cluster, name, LinkStatus.PAUSED)
-    tasks = _Tasks(sides, pace, here)
-    found = reached(sides, tasks.needs_offers)
-    if isinstance(found, ReconcilerError):
-        tasks.put_off()
-        return LinkSynced(cluster, name, link_status_of(found), errors={LINK: found})
-    failed, done = tasks.done(found)
-    drove, errors = _driven(sides, driver)
-    errors |= {**failed, **{task: each.error for task, each in done.items() if each.error is not None}}
-    counts = {task: each.count for task, each in done.items()}
+    tasks = _Tasks(sides, pace, version)
+    source = probe_source(sides, tasks.needs_offers)
+    if isinstance(source, ReconcilerError):
+        tasks.postpone()
+        return LinkSynced(cluster, name, link_status_of(source), errors={LINK: source})
+    failed, done = tasks.done(source)
+    drove, errors = _drive_transitions(sides, driver)
+    errors |= {**failed, **{task: outcome.error for task, outcome in done.items() if outcome.error is not None}}
+    counts = {task: outcome.count for task, outcome in done.items()}
     return LinkSynced(
         *(cluster, name, LinkStatus.ACTIVE, counts, tuple(failed), drove, errors),
         are_groups_due=tasks.brings,
@@ -430,19 +430,19 @@ def sync_link(sides: LinkView, here: str, pace: Pace, driver: Driver | None = No
 
 @dataclass
 class _Tasks:
-    """The tasks of a link in one pass; `here` is the version of its destination before that was looked at.
+    """The tasks of a link in one pass; `destination_version` was read before the destination.
 
-    What rests on the versions of both clusters alone is done once for each pair of them: ten thousand mirrors that are
-    well are not looked at every few seconds.
+    Work that depends only on the versions of both clusters is done once for each pair, so that thousands of healthy
+    mirrors are not checked every few seconds.
     """
 
     sides: LinkView
     pace: Pace
-    here: str
+    destination_version: str
     _due: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """See what is due."""
+        """Determine the due tasks."""
         spec = self.sides.spec
         auto, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
         self.makes = self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
@@ -462,78 +462,83 @@ class _Tasks:
         self.rules = has_rules and are_due
         self.is_all_due = self.follows and (are_due or not has_rules)
 
-    def put_off(self) -> None:
-        """Let what is due be due at once again: the source does not answer, so nothing of it was done."""
+    def postpone(self) -> None:
+        """Make due tasks due again, because the source does not answer."""
         for task in self._due:
-            self.pace.again(self.sides.link.id, task)
+            self.pace.make_due(self.sides.link.id, task)
 
     def needs_offers(self, version: str) -> bool:
-        """Tell whether anything is to be done about topics, where the source has this version."""
-        return self._makes(version) or self._shapes(version)
+        """Report whether tasks need the offered topics at this source version."""
+        return self._must_make(version) or self._must_follow(version)
 
-    def done(self, found: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
-        """Do what is due, in the order in which one rests on the other; return what failed for good, and the rest."""
+    def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
+        """Run due tasks in order of dependency; return errors of mirrors FAILED for good, and results by task."""
         failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskDone] = {}
-        offered, version = found.offered or {}, found.version
-        shapes = self._shapes(version)
+        offered, version = source.offered or {}, source.version
+        shapes = self._must_follow(version)
         if shapes and self.sides.owner is None:
             failed = note_sources(self.sides, offered)
-        if self._makes(version):
-            done[AUTO_CREATE_MIRROR] = self._made(offered, version)
-            if done[AUTO_CREATE_MIRROR].count:  # Rules are of those that were just made, too.
+        if self._must_make(version):
+            done[AUTO_CREATE_MIRROR] = self._make_mirrors(offered, version)
+            if done[AUTO_CREATE_MIRROR].count:  # rules also apply to new mirrors
                 mirrors = links_of(self.sides.destination).mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
             if self.follows:
-                done[TOPIC_CONFIGS_SYNC] = self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
-            if self.rules and self._knows_names():
-                done[ACL_SYNC] = self._done(ACL_SYNC, lambda: rule(self.sides))
+                done[TOPIC_CONFIGS_SYNC] = self._do(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
+            if self.rules and self._shares_names():
+                done[ACL_SYNC] = self._do(ACL_SYNC, lambda: sync_rules(self.sides))
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
             self._settle(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
         return failed, done
 
-    def _made(self, offered: Mapping[str, Offered], version: str) -> TaskDone:
-        """Make mirrors; that names are taken is no reason to look again, and is said once."""
-        found, link = self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, offered)), self.sides.link.id
-        is_taken = found.code == TAKEN
-        self._settle(AUTO_CREATE_MIRROR, version, is_done=found.error is None or is_taken)
-        is_news = self.pace.is_news(link, AUTO_CREATE_MIRROR, "" if found.error is None else found.error.message)
-        return replace(found, error=None) if is_taken and not is_news else found
+    def _make_mirrors(self, offered: Mapping[str, Offered], version: str) -> TaskDone:
+        """Create mirrors. Taken names do not cause a repetition, and are reported once."""
+        task_done, link = (
+            self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
+            self.sides.link.id,
+        )
+        is_taken = task_done.code == TAKEN
+        self._settle(AUTO_CREATE_MIRROR, version, is_done=task_done.error is None or is_taken)
+        is_news = self.pace.is_news(
+            link, AUTO_CREATE_MIRROR, "" if task_done.error is None else task_done.error.message
+        )
+        return replace(task_done, error=None) if is_taken and not is_news else task_done
 
-    def _makes(self, version: str) -> bool:
-        is_settled = self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.here))
-        return self.makes and not is_settled and self._knows_names()
+    def _must_make(self, version: str) -> bool:
+        is_settled = self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.destination_version))
+        return self.makes and not is_settled and self._shares_names()
 
     @property
     def left(self) -> str:
-        """What of the link is left to its owner, by the words of its manifest."""
+        """Fields of the link whose work is left to its owner."""
         spec = self.sides.spec
-        said = {
+        switches = {
             "autoCreate": spec.auto_create is not None and spec.auto_create.enabled,
             "aclSync": spec.acl_sync is not None and spec.acl_sync.enabled,
             "protect": spec.protect == "acl",
         }
-        return "" if self._knows_names() else " and ".join(name for name, is_on in said.items() if is_on)
+        return "" if self._shares_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
-    def _knows_names(self) -> bool:
-        """Tell whether filters and rules take here what the owner of the link means.
+    def _shares_names(self) -> bool:
+        """Report whether filters and rules mean the same here as for the owner.
 
-        Where a platform has no namespaces, a workspace reads its flat names by the namespaces that it declares.
+        Flat names depend on the declared namespaces.
         """
         ends = (self.sides.source, self.sides.destination)
-        return self.sides.owner is None or not any(each.capabilities.namespaces_are_rules for each in ends)
+        return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
-    def _shapes(self, version: str) -> bool:
-        return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.here))
+    def _must_follow(self, version: str) -> bool:
+        return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.destination_version))
 
     def _settle(self, task: str, version: str, *, is_done: bool) -> None:
-        if is_done:  # Where this pass itself has committed something, the next one looks once more.
-            self.pace.settle(self.sides.link.id, task, (version, self.here))
+        if is_done:  # if this pass committed something, the next one checks again
+            self.pace.settle(self.sides.link.id, task, (version, self.destination_version))
 
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
-        """Tell whether the link does it at all; what was wrong with it when it did is over."""
+        """Report whether the link uses a task; clear its trouble otherwise."""
         if not is_enabled:
             note_task(self.sides, task, TaskDone())
         return is_enabled
@@ -543,23 +548,23 @@ class _Tasks:
         self._due += [task] if is_due else []
         return is_due
 
-    def _done(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
-        return _attempted(self.sides, self.pace, task, do)
+    def _do(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+        return _run_task(self.sides, self.pace, task, do)
 
 
-def _attempted(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
-    """Do a task and note what came of it; what could not be done is due again at once."""
+def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+    """Run a task and record the result; a failed one becomes due again."""
     try:
-        found = do()
+        task_done = do()
     except ReconcilerError as error:
-        pace.again(sides.link.id, task)
-        found = TaskDone(0, error)
-    note_task(sides, task, found)
-    return found
+        pace.make_due(sides.link.id, task)
+        task_done = TaskDone(0, error)
+    note_task(sides, task, task_done)
+    return task_done
 
 
-def _driven(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
-    """Go on with transitions that are under way, whoever began them."""
+def _drive_transitions(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
+    """Continue transitions in progress."""
     ended: list[str] = []
     errors: dict[str, ReconcilerError] = {}
     for mirror in sides.mirrors if driver is not None else ():
@@ -573,7 +578,7 @@ def _driven(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], di
     return tuple(ended), errors
 
 
-def _unknown(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkSynced:
+def _unknown_source(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkSynced:
     source = link.declared.spec.source
     if owner is not None:
         return LinkSynced(cluster, link.name, link.status, left=f"cluster {source} is not declared here", is_left=True)
@@ -582,31 +587,29 @@ def _unknown(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkS
     return LinkSynced(cluster, link.name, link.status, errors={LINK: error})
 
 
-# The last sync of a mirror that is promoted, reversed or restored: configs and groups, all of them, whatever is due.
-#
-# It is what `Driver.sync` is. What it cannot bring keeps the transition from ending, and is told as its error; only a
-# group that reads the mirror itself is left alone: what it committed here wins anyway.
+# The last sync before a promotion, reversal or restore ends. An error keeps the transition open, except for a group
+# that reads the mirror itself: its own commits win.
 
 
 @dataclass(frozen=True)
 class FinalSync:
-    """Syncs one mirror after another; groups that many have in common are read once."""
+    """Syncs mirrors for the last time; groups of several mirrors are read once."""
 
     providers: Mapping[str, Provider]
     _groups: GroupsRead = field(default_factory=GroupsRead)
 
     def __call__(self, mirror: MirrorSeen) -> None:
-        """Bring configs and groups of a mirror to what its source has, for the last time.
+        """Sync configs and groups of a mirror to its source.
 
         Raises:
             NotAuthorizedError: The link may not read the source.
-            SourceChangedError: The source was deleted and created again.
-            UserError: The source is gone, or something cannot be brought: says what.
-            RetryableError: One of the two clusters does not answer.
+            SourceChangedError: The source was recreated.
+            UserError: The source does not exist, or something cannot be synced.
+            RetryableError: A cluster does not answer.
         """
         links = links_by_jobs(provider_named(self.providers, mirror.cluster))
         source = provider_named(self.providers, mirror.source_cluster)
-        learn_names(self.providers, [mirror])
+        teach_names(self.providers, [mirror])
         above, where = links_by_jobs(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
         seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
@@ -621,7 +624,7 @@ class FinalSync:
         if link is None:
             return
         spec = link.declared.spec
-        offsets, refused = self._groups.taken(mirror.source_cluster, spec, above)
-        done = brought(spec, [mirror], (offsets, links.syncs), refused)
+        offsets, refused = self._groups.of_link(mirror.source_cluster, spec, above)
+        done = write_offsets(spec, [mirror], (offsets, links.syncs), refused)
         if done.error is not None and done.code != IN_USE:
             raise done.error

@@ -1,4 +1,4 @@
-"""Copy mirrors between two platforms, and keep what is wrong with them."""
+"""Copy mirrors between platforms, and record their troubles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judged, provider_named
+from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judge_trouble, provider_named
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, LinkSeen, MirrorSeen, Trouble
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 _M = MirrorStatus
 
 FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHRONIZE, _M.PENDING_STOPPED})
-"""States in which a mirror takes what its source has."""
+"""States in which a mirror copies from its source."""
 
-# Arrow is heavy: a command without data actions never imports it.
+# Arrow is heavy: commands without data actions must not import it.
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorToCopy:
-    """A mirror that is to be copied, and how much of it."""
+    """A mirror to copy, and how much of it."""
 
     mirror: MirrorSeen
     only: Collection[int] | None = None
-    """The partitions that are looked at; `None`: all."""
+    """Partitions to read; `None`: all."""
     until: Mapping[int, int] | None = None
-    """Ends beyond which nothing is copied; `None`: those of the source."""
+    """End offsets; `None`: those of the source."""
     is_followed: bool = False
-    """Whether partitions and configs are known to be its source's."""
+    """Whether partitions and configs are known to equal the source's."""
     progress: Callable[[JobProgress], None] | None = None
 
 
 @dataclass(frozen=True)
 class Copier:
-    """Copies mirrors of the clusters it knows. Safe to share between threads."""
+    """Copies mirrors of known clusters. Thread-safe."""
 
     providers: Mapping[str, Provider]
     engine: Engine
@@ -60,52 +60,49 @@ class Copier:
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
     ) -> Copy:
-        """Bring one mirror to its source's ends as they are now, or to given ones at most.
+        """Copy one mirror up to its source's current ends, or up to `until`.
 
         Raises:
-            SourceChangedError: The source is not the log that was copied; nothing was copied.
-            IncompleteError: It was stopped; what is published stays.
+            SourceChangedError: The source is another log; nothing was copied.
+            IncompleteError: It was stopped; published records stay.
         """
-        (outcome,) = self.copies([MirrorToCopy(mirror, None, until, progress=progress)])
+        (outcome,) = self.copy_all([MirrorToCopy(mirror, None, until, progress=progress)])
         if outcome.error is not None:
             raise outcome.error
         return outcome.copy
 
-    def copies(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
-        """Copy many side by side and return what came of each; what fails for one does not stop the others.
-
-        What their sources have deleted is deleted from them then (F-C-054).
-        """
+    def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
+        """Copy mirrors in parallel and return their outcomes, then delete what their sources deleted (F-C-054)."""
         from reconciler.jobs.copy import Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
 
-        flows = list(side_by_side(self._flow, wanted, name="open"))
+        flows = list(side_by_side(self._try_open_flow, wanted, name="open"))
         ready = [flow for flow in flows if isinstance(flow, Flow)]
         copied = iter(mirrors(ready, self.engine))
-        found = [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
-        return list(side_by_side(self._shortened, list(zip(wanted, found, strict=True)), name="starts"))
+        outcomes = [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
+        return list(side_by_side(self._delete_starts, list(zip(wanted, outcomes, strict=True)), name="starts"))
 
-    def _shortened(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
-        """Delete from a mirror what its source has deleted, and return the outcome with what kept it from that."""
+    def _delete_starts(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
+        """Delete from a mirror what its source deleted; add an error to the outcome."""
         mirror, outcome = done[0].mirror, done[1]
-        starts = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
-        if outcome.error is not None or not any(starts.values()):
+        start_offsets = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
+        if outcome.error is not None or not any(start_offsets.values()):
             return outcome
         try:
-            links_by_jobs(provider_named(self.providers, mirror.cluster)).follow_starts(mirror.name, starts)
-        except NotAuthorizedError as error:  # It is no trouble of the source, and copying goes on.
+            links_by_jobs(provider_named(self.providers, mirror.cluster)).follow_starts(mirror.name, start_offsets)
+        except NotAuthorizedError as error:  # not a trouble of the source: copying continues
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
             return replace(outcome, error=error)
         return outcome
 
-    def _flow(self, wanted: MirrorToCopy) -> Flow | ReconcilerError:
+    def _try_open_flow(self, wanted: MirrorToCopy) -> Flow | ReconcilerError:
         try:
-            return self._opened(wanted)
+            return self._open_flow(wanted)
         except ReconcilerError as error:
             return error
 
-    def _opened(self, wanted: MirrorToCopy) -> Flow:
+    def _open_flow(self, wanted: MirrorToCopy) -> Flow:
         from reconciler.jobs.flows import Flow
         from reconciler.jobs.progress import unseen
 
@@ -131,17 +128,17 @@ class Copier:
         )
 
     def _begin(self, provider: Provider, mirror: MirrorSeen, log: TopicLog) -> None:
-        """Let a new mirror begin where its link says; what was begun before stays."""
+        """Start a new mirror where its link specifies; a started one stays."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
-            links_by_jobs(provider).begin(mirror.name, starts(log, start))
+            links_by_jobs(provider).begin(mirror.name, start_offsets(log, start))
 
 
 def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
-    """Tell whether a mirror is to be copied as it was when that began: not where it was paused or stopped meanwhile.
+    """Report whether a mirror is still to be copied, not paused or stopped since the copy began.
 
-    One that was paused before is copied by who asks for that by name: it is to be promoted.
+    A mirror paused earlier is copied on explicit request, for a promotion.
     """
     now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
@@ -153,22 +150,22 @@ def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
     )
 
 
-def starts(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return where the partitions of a new mirror begin that does not begin where its source does."""
+def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
+    """Return the start offsets of a new mirror that does not start with its source."""
     from reconciler.records.schema import ms_of
 
     bounds = log.bounds()
     if start_offset == "latest":
-        return {number: found.stable for number, found in bounds.items()}
+        return {number: partition_bounds.stable for number, partition_bounds in bounds.items()}
     since = {number: log.offset_for_time(number, ms_of(start_offset)) for number in bounds}
     return {number: bounds[number].stable if offset is None else offset for number, offset in since.items()}
 
 
-# What a round found wrong with mirrors and links, kept where `mirror errors` shows it; and that it is over.
+# Rounds record troubles of mirrors and links, and their end, for `mirror errors`.
 
 
 def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
-    """Return what an error says of a mirror; `None`: nothing that would stay. `is_gone`: there is no source."""
+    """Return the trouble of a mirror for an error; `None` if it may pass. `is_gone`: the source does not exist."""
     match error:
         case SourceChangedError():
             return Trouble(error.code, error.message, now_ms)
@@ -177,7 +174,7 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
         case _ if is_gone:
             return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, error.message, now_ms)
         case ProducerFencedError():
-            return None  # Somebody else copies it.
+            return None  # another process copies it
         case UserError():
             return Trouble(RECORDS_REFUSED, error.message, now_ms)
         case _:
@@ -185,32 +182,32 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
 
 
 def note_refused(links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
-    """Keep that a copy is refused, whoever copied; all else is judged by rounds, which know how long it was waited."""
+    """Record a refused copy. Other errors are judge_trouble by rounds, which know how long they last."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.trouble(mirror.name, trouble)
 
 
 def is_denied(mirror: MirrorSeen) -> bool:
-    """Tell whether its link may not read its source: nothing is copied until the pass over its link finds it may."""
+    """Report whether the link may not read the source: nothing is copied until a pass finds that it may."""
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
 def note_mirror(links: LinksByJobs, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int) -> None:
-    """Keep what is wrong with a mirror; it is FAILED at once where nothing can mend it, else after the time-out."""
+    """Record or clear the trouble of a mirror; it FAILS at once if not recoverable, else after the time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
             links.trouble(mirror.name, None)
         return
-    found = judged(mirror.trouble, trouble, retry_ms=retry_ms, now_ms=now_ms)
-    if found.is_news:
-        links.trouble(mirror.name, trouble, fails=found.fails)
+    judgement = judge_trouble(mirror.trouble, trouble, retry_ms=retry_ms, now_ms=now_ms)
+    if judgement.is_news:
+        links.trouble(mirror.name, trouble, fails=judgement.fails)
 
 
 def note_links(
     links: LinksByJobs, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
-    """Keep which links reach their sources: `lost` are clusters that do not answer. A link that is broken stays so."""
+    """Record which links reach their sources; `lost` are unreachable clusters. A FAILED link stays so."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:

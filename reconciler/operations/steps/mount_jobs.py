@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CopyTotals:
-    """Copies for one action, and what they have moved."""
+    """Copies of one action, and their totals."""
 
     copier: Copier
     name: str
@@ -59,57 +59,52 @@ class CopyTotals:
     records: int = 0
     bytes: int = 0
     offsets: int = 0
-    """Those without records counted too."""
+    """Includes offsets without records."""
 
     def copy(self, mirror: MirrorSeen, ends: Mapping[int, int] | None = None) -> None:
-        """Bring a mirror to these ends, or to those its source has now.
+        """Copy a mirror up to these ends, or its source's current ones.
 
         Raises:
-            IncompleteError: It was stopped; what is published stays.
+            IncompleteError: It was stopped; published records stay.
         """
-        done = self.copier.copy(mirror, ends, lambda found: self.progress(progress_event(self.name, found)))
+        done = self.copier.copy(
+            mirror, ends, lambda job_progress: self.progress(progress_event(self.name, job_progress))
+        )
         self.records += done.records
         self.bytes += done.bytes
         self.offsets += done.offsets
 
 
-def progress_event(name: str, found: JobProgress) -> Progress:
-    """Return how far a job is as an event."""
+def progress_event(name: str, progress: JobProgress) -> Progress:
+    """Return the progress of a job as an event."""
     return Progress(
         name,
-        found.records,
-        found.records_total,
-        found.bytes,
-        found.bytes_total,
-        found.seconds,
-        found.seconds_left,
-        partitions_done=found.partitions_done,
-        partitions=found.partitions,
+        progress.records,
+        progress.records_total,
+        progress.bytes,
+        progress.bytes_total,
+        progress.seconds,
+        progress.seconds_left,
+        partitions_done=progress.partitions_done,
+        partitions=progress.partitions,
     )
-
-
-# What a job copied, compared with what it copied from: before anything else is done with it.
 
 
 def check_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
-    """Refuse a copy that differs from its source where it has offsets; that the source went on is no difference.
-
-    Of partitions that were compacted only what was copied is compared, from the offsets `since` on.
+    """Reject a copy that differs from its source in common offsets. Compacted partitions are compared from `since` on.
 
     Raises:
         UserError: It differs.
     """
     from reconciler.jobs.verify import verify
 
-    _check(name, verify(engine, source, copy, since=since))
+    _check_differences(name, verify(engine, source, copy, since=since))
 
 
 def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
-    """Refuse a copy (the second log) whose records differ from those of its source (the first), in their order.
-
-    The sink says by its map what of both is the same. All of it is read.
+    """Reject a copy (the second log) whose records differ in order from its source's. Reads everything.
 
     Raises:
         UserError: It differs.
@@ -117,11 +112,11 @@ def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: Transacti
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
-    _check(name, verify_renumbered(engine, copy, source, into.spans(source.bounds())))
+    _check_differences(name, verify_renumbered(engine, copy, source, into.spans(source.bounds())))
 
 
-def _check(name: str, found: Comparison) -> None:
-    wrong = [part for part in found.partitions if {"records", "digest"} & set(part.differences)]
+def _check_differences(name: str, comparison: Comparison) -> None:
+    wrong = [part for part in comparison.partitions if {"records", "digest"} & set(part.differences)]
     if wrong:
         named = ", ".join(str(part.partition) for part in wrong)
         raise UserError(
@@ -131,14 +126,10 @@ def _check(name: str, found: Comparison) -> None:
         )
 
 
-# Unmounting by jobs: a topic is archived, compared, deleted, and let go of.
-#
-# Most is archived while producers go on. Then they are shut out, the rest is archived, and the topic is deleted. Where
-# that fails they are let in again, unless the lease is lost: whoever has it goes on.
-#
-# Each step is kept by its cluster before it begins. The next process, after a crash at any point, finds how far it
-# is: what is named in object storage stays, a topic that is there still is looked at anew, and one that is gone was
-# deleted by us, after all of it had been compared.
+# To unmount, a job archives most records, shuts producers out, archives and compares the rest, then deletes the topic.
+# On an error producers are let in again, unless the lease is lost: its new holder continues. Each step is stored on the
+# cluster before it begins, so that any process can continue: archived records stay, an existing topic is checked again,
+# and a missing one was deleted by us after the comparison.
 
 
 _S: Final = MigrationState
@@ -146,98 +137,98 @@ _S: Final = MigrationState
 
 @dataclass(frozen=True)
 class MountPorts:
-    """What a mount or unmount by jobs is done with."""
+    """Access of mounts and unmounts to their cluster."""
 
     provider: Provider
     engine: Engine
     progress: Callable[[Progress], None]
     may_go_on: Callable[[], None]
-    """Asked before each step; may raise."""
+    """Called before each step; raises to stop."""
 
     @property
     def by_jobs(self) -> MountsByJobs:
-        """What the cluster does for jobs."""
+        """Mounts by jobs of the cluster."""
         return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts that jobs make")
 
     def log(self, cluster: str, topic: str) -> TopicLog:
-        """Return the records of a topic."""
+        """Return the log of a topic."""
         return self.provider.log(address_of("topic", cluster, topic))
 
     def archive(self, location: str) -> Archive:
-        """Return a place in the object storage of the cluster."""
+        """Return a location in the cluster's object storage."""
         from reconciler.archives.archive import Archive
         from reconciler.archives.location import TopicLocation
         from reconciler.archives.storage import read_storage_id
 
-        storage, here = self.by_jobs.storage, self.by_jobs.cluster_id
-        return Archive(storage, TopicLocation.parse(location), here, read_storage_id(storage))
+        storage, own_id = self.by_jobs.storage, self.by_jobs.cluster_id
+        return Archive(storage, TopicLocation.parse(location), own_id, read_storage_id(storage))
 
 
 @dataclass(frozen=True)
-class _ByJobs:
-    """One topic that is mounted or unmounted by jobs."""
+class _MountRun:
+    """A topic that jobs mount or unmount."""
 
     means: MountPorts
     action: Transition | RunJob
     mounting: Mounting
     phase: Phase = "whole"
-    """How far a command asks for."""
+    """Last phase to run."""
     by_hand: bool = False
-    """Whether a command asks for it, and no Mounting."""
+    """Whether a command requests it, instead of a Mounting."""
 
     def _begin(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
-        """Keep a new move, before anything is written."""
-        here, mounting = self.means.by_jobs, self.mounting
+        """Store a new move before anything is written."""
+        mounts, mounting = self.means.by_jobs, self.mounting
         move = MountJob(
             direction=direction,
             mounting=mounting.full_name,
             topic=mounting.topic_name,
             location=location,
             claim=nonce()[:16],
-            at_ms=here.now_ms(),
+            at_ms=mounts.now_ms(),
             topic_id=topic_id,
             by_hand=self.by_hand,
         )
         self.means.may_go_on()
-        return self._kept(move)
+        return self._store(move)
 
-    def _kept(self, move: MountJob) -> MountJob:
+    def _store(self, move: MountJob) -> MountJob:
         self.means.by_jobs.keep(move)
         return move
 
 
 @dataclass(frozen=True)
-class Unmount(_ByJobs):
+class Unmount(_MountRun):
     """One unmount."""
 
     def run(self) -> Moved:
-        """Bring it to its end, from wherever it is.
+        """Run or continue the unmount.
 
         Raises:
-            UserError: It cannot be done as things are; says what it needs. Nothing was deleted.
-            StalePlanError: The topic is another one than when it was begun.
-            RetryableError: Somebody cannot be shut out, or a store or broker does not answer.
-            IncompleteError: It was stopped; the next apply goes on.
+            UserError: It is not possible now. Nothing was deleted.
+            StalePlanError: The topic was recreated since the beginning.
+            RetryableError: A producer cannot be shut out, or a store or broker does not answer.
+            IncompleteError: It was stopped; the next apply continues.
         """
         from reconciler.archives.archive import detach, tidy
 
-        here, move = self.means.by_jobs, self._begun()
+        mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.archive(move.location)
-        topic, done = here.topic(move.topic), None
+        topic, done = mounts.topic(move.topic), None
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
-            topic = None  # Ours is gone; a producer that went on may have made that one.
+            topic = None  # ours is gone; a running producer may have created this one
         if topic is None and move.state is not _S.CUT_OVER:
-            raise self._gone(move)
+            raise self._missing_error(move)
         if topic is not None:
             if topic.id != move.topic_id:
-                raise self._another(move)
+                raise self._recreated_error(move)
             if self.phase == "prepare":
-                return self._prepared(move, archive, topic)
+                return self._prepare(move, archive, topic)
             try:
-                move, done = self._archived(move, archive, topic)
+                move, done = self._archive_all(move, archive, topic)
             except LeaseError:
                 raise
-            except Exception as error:  # Whatever it was: producers wait.
+            except Exception as error:  # any error: producers are waiting
                 self._let_in(move, error)
                 raise
             self._remove(move)
@@ -245,78 +236,78 @@ class Unmount(_ByJobs):
         tidy(archive)
         self.means.may_go_on()
         detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
-        here.end(move)
+        mounts.end(move)
         return Moved(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
-    def _begun(self) -> MountJob:
-        """Return the move as it is kept; a new one is kept before anything is written."""
-        here, mounting = self.means.by_jobs, self.mounting
-        known = here.kept(mounting.full_name)
+    def _load_or_begin(self) -> MountJob:
+        """Return the stored move, or store a new one."""
+        mounts, mounting = self.means.by_jobs, self.mounting
+        known = mounts.kept(mounting.full_name)
         if known is not None:
             if known.direction != "outbound":
                 message = f"{mounting.address} is being mounted: it cannot be unmounted until that is done"
                 raise UserError(message, hint="See where it is: reconciler mount status")
             return known
         check_begun(mounting, self.phase)
-        topic = here.topic(mounting.topic_name)
+        topic = mounts.topic(mounting.topic_name)
         if topic is None:
             raise StalePlanError(f"topic {mounting.topic_name} is gone since it was looked at", hint="Plan again.")
         if self.action.parameters.get("incarnation") not in {None, topic.id}:
             message = f"topic {mounting.topic_name} was deleted and created again since it was looked at"
             raise StalePlanError(message, hint="Nothing was archived. Plan again.")
-        return self._begin("outbound", here.place(mounting.topic_name), topic.id)
+        return self._begin("outbound", mounts.place(mounting.topic_name), topic.id)
 
-    def _prepared(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
-        """Archive what is there while producers go on, and leave the rest to whoever finishes it."""
+    def _prepare(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
+        """Archive existing records while producers continue."""
         from reconciler.jobs.archive import archive_ahead
 
         log = self.means.log(self.mounting.cluster, move.topic)
-        move = self._opened(move, archive, topic, log)
+        move = self._open_archive(move, archive, topic, log)
         records, stored, _ = archive_ahead(self._job(move, archive, topic, log))
         self.means.may_go_on()
-        self._kept(replace(move, state=_S.PREPARED))
+        self._store(replace(move, state=_S.PREPARED))
         return Moved(records, stored, physical_name=move.location)
 
-    def _opened(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
-        """Begin the archive, once, and return the move as it is kept then."""
+    def _open_archive(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
+        """Begin the archive unless begun; return the stored move."""
         from reconciler.archives.archive import begin
         from reconciler.archives.storage import create_storage
 
         if move.state is _S.PREPARED:
-            return self._kept(replace(move, state=_S.EXECUTING))
+            return self._store(replace(move, state=_S.EXECUTING))
         if move.state is not _S.PREPARING:
             return move
         self.means.may_go_on()
         create_storage(archive.storage, nonce)
         starts = {number: bounds.start for number, bounds in log.bounds().items()}
         begin(archive, topic.archived, starts, move.claim)
-        return self._kept(replace(move, state=_S.EXECUTING))
+        return self._store(replace(move, state=_S.EXECUTING))
 
-    def _archived(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, Archived]:
-        """Archive a topic whole; when it returns nobody can write to it, and it may be deleted."""
+    def _archive_all(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, Archived]:
+        """Archive a topic completely; afterwards it is closed and may be deleted."""
         from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
         from reconciler.records.log import came_since
 
-        here, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
-        move = self._opened(move, archive, topic, log)
+        mounts, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
+        move = self._open_archive(move, archive, topic, log)
         done = archived(self._job(move, archive, topic, log))
-        there = here.topic(move.topic)
-        if there is None or there.id != move.topic_id:
-            raise self._another(move)
+        live_topic = mounts.topic(move.topic)
+        if live_topic is None or live_topic.id != move.topic_id:
+            raise self._recreated_error(move)
         self.means.may_go_on()
-        describe(archive, there.archived, done.bounds)
+        describe(archive, live_topic.archived, done.bounds)
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
-        move = self._kept(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
+        move = self._store(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
         self.means.may_go_on()
-        if came_since(log, ends) or not here.is_shut_out(move):
+        if came_since(log, ends) or not mounts.is_shut_out(move):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it goes on from here."
             raise RetryableError(message, hint=hint)
         return move, done
 
     def _remove(self, move: MountJob) -> None:
-        """Delete a topic; only where that is refused producers are let in again, else nobody knows whether it goes."""
+        """Delete a topic. Only a refusal lets producers in again: after other errors it may still be deleted."""
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
         except UserError as error:
@@ -324,14 +315,14 @@ class Unmount(_ByJobs):
             raise
 
     def _let_in(self, move: MountJob, error: Exception) -> None:
-        """Let producers in again; where that fails too, say so.
+        """Let producers in again, and report if that fails.
 
-        What they write from then on is not archived: a topic that is gone later counts no more as deleted by us.
+        Their new records are not archived, so a later disappearance no longer counts as our deletion.
         """
         try:
-            kept = self.means.by_jobs.kept(move.mounting)
-            if kept is not None and kept.state is _S.CUT_OVER:
-                self._kept(replace(kept, state=_S.EXECUTING, ends={}))
+            stored_move = self.means.by_jobs.kept(move.mounting)
+            if stored_move is not None and stored_move.state is _S.CUT_OVER:
+                self._store(replace(stored_move, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.let_in(move)
         except ReconcilerError as also:
             tell_still_sealed(error, also)
@@ -340,7 +331,7 @@ class Unmount(_ByJobs):
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
         from reconciler.jobs.archive import Archiving
 
-        check = self._in_time()
+        check = self._timeout_check()
         compression = topic.archived.effective.get("compression.type", "producer")
         return Archiving(
             f"topic {move.topic}",
@@ -349,12 +340,12 @@ class Unmount(_ByJobs):
             ArchiveLog(archive),
             self.means.engine,
             lambda: self.means.by_jobs.shut_out(move, check),
-            lambda found: self.means.progress(progress_event(self.action.id, found)),
+            lambda job_progress: self.means.progress(progress_event(self.action.id, job_progress)),
             check,
         )
 
-    def _in_time(self) -> Callable[[], None]:
-        """Return what raises once the mounting's timeout has passed, or whoever asks may not go on."""
+    def _timeout_check(self) -> Callable[[], None]:
+        """Return a check that raises after the mounting's timeout, or on a stop."""
         began, timeout_ms = monotonic(), self.mounting.spec.timeout
 
         def check() -> None:
@@ -367,7 +358,7 @@ class Unmount(_ByJobs):
 
         return check
 
-    def _gone(self, move: MountJob) -> UserError:
+    def _missing_error(self, move: MountJob) -> UserError:
         message = (
             f"topic {move.topic} is gone, and was not deleted by us: what lies at {move.location} was never compared"
         )
@@ -378,7 +369,7 @@ class Unmount(_ByJobs):
         )
         return UserError(message, hint=hint)
 
-    def _another(self, move: MountJob) -> StalePlanError:
+    def _recreated_error(self, move: MountJob) -> StalePlanError:
         message = f"topic {move.topic} was deleted and created again since its archive was begun (its topic id changed)"
         hint = (
             f"Nothing was deleted. Cancel it (reconciler mount cancel {move.at_ms} --cluster "
@@ -387,89 +378,88 @@ class Unmount(_ByJobs):
         return StalePlanError(message, hint=hint)
 
 
-# Mounting by jobs: a topic is claimed, made empty, filled from object storage, compared, and then its cluster's own.
-#
-# The claim is one swap of a register that all platforms share, and comes before the first record: no topic is mounted
-# twice. Until it is compared nothing of it expires; only then it has the configs it had, and its groups go on.
+# To mount, a job claims the topic, creates it empty, fills and compares it. The claim swaps a register shared by all
+# platforms before the first record, so no topic is mounted twice. Nothing expires before the comparison; then configs
+# and group offsets are set.
 
 
 @dataclass(frozen=True)
-class Mount(_ByJobs):
+class Mount(_MountRun):
     """One mount."""
 
     def run(self) -> Moved:
-        """Bring it to its end, from wherever it is.
+        """Run or continue the mount.
 
         Raises:
-            OwnershipLostError: Another cluster has the topic.
-            UserError: It cannot be done as things are; says what it needs.
+            OwnershipLostError: Another cluster owns the topic.
+            UserError: It is not possible now.
             RetryableError: A store or broker does not answer.
-            IncompleteError: It was stopped; the next apply goes on.
+            IncompleteError: It was stopped; the next apply continues.
         """
         from reconciler.archives.archive import check_claimed, claim, settle
 
-        here, move = self.means.by_jobs, self._begun()
+        mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.archive(move.location)
         self.means.may_go_on()
-        found = claim(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
-        archive = replace(archive, location=found.location)
-        move = self._made(move, found)
-        moved = Moved(incarnation=move.topic_id, physical_name=str(found.location))
+        manifest = claim(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
+        archive = replace(archive, location=manifest.location)
+        move = self._create_topic(move, manifest)
+        moved = Moved(incarnation=move.topic_id, physical_name=str(manifest.location))
         if move.state is _S.EXECUTING:
-            records, stored = self._filled(move, archive)
+            records, stored = self._fill(move, archive)
             moved = replace(moved, records=records, bytes=stored)
-            move = self._kept(replace(move, state=_S.EXECUTED))
+            move = self._store(replace(move, state=_S.EXECUTED))
         if self.phase == "prepare":
             return moved
         self.means.may_go_on()
         check_claimed(archive, move.claim)
         if move.state is _S.EXECUTED:
-            self._check_made(move)
-            self._bring_groups(move, found)
-            move = self._kept(replace(move, state=_S.CUT_OVER))
+            self._check_same(move)
+            self._set_group_offsets(move, manifest)
+            move = self._store(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
-        self._check_made(move)
-        here.finish(move.topic, found, self._retention())
+        self._check_same(move)
+        mounts.finish(move.topic, manifest, self._retention())
         settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
-        here.end(replace(move, location=str(found.location)))
+        mounts.end(replace(move, location=str(manifest.location)))
         return moved
 
-    def _begun(self) -> MountJob:
-        """Return the move as it is kept; a new one is kept before anything is written."""
-        here, mounting = self.means.by_jobs, self.mounting
-        known = here.kept(mounting.full_name)
+    def _load_or_begin(self) -> MountJob:
+        """Return the stored move, or store a new one."""
+        mounts, mounting = self.means.by_jobs, self.mounting
+        known = mounts.kept(mounting.full_name)
         if known is not None:
             if known.direction != "inbound":
                 message = f"{mounting.address} is being unmounted: it cannot be mounted until that is done"
                 raise UserError(message, hint="See where it is: reconciler mount status")
             return known
         check_begun(mounting, self.phase)
-        if here.topic(mounting.topic_name) is not None:
+        if mounts.topic(mounting.topic_name) is not None:
             message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} since it was looked at"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
         return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
-    def _made(self, move: MountJob, found: TopicManifest) -> MountJob:
-        """Make the topic, once: one that has its name and another id is not the one that was made."""
+    def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
+        """Create the topic once; reject a topic of the same name with another id."""
         if move.state is _S.PREPARING:
             self.means.may_go_on()
-            made = self.means.by_jobs.make(move.topic, found)
-            return self._kept(replace(move, state=_S.EXECUTING, topic_id=made))
-        self._check_made(move)
+            made = self.means.by_jobs.make(move.topic, manifest)
+            return self._store(replace(move, state=_S.EXECUTING, topic_id=made))
+        self._check_same(move)
         return move
 
-    def _check_made(self, move: MountJob) -> None:
-        there = self.means.by_jobs.topic(move.topic)
-        if there is None or there.id != move.topic_id:
-            if move.state is _S.CUT_OVER:  # From there nothing can be cancelled.
-                self._kept(replace(move, state=_S.EXECUTING))
-            what = "was deleted" if there is None else "was deleted and created again"
+    def _check_same(self, move: MountJob) -> None:
+        live_topic = self.means.by_jobs.topic(move.topic)
+        if live_topic is None or live_topic.id != move.topic_id:
+            if move.state is _S.CUT_OVER:  # from this state on it could not be cancelled
+                self._store(replace(move, state=_S.EXECUTING))
+            what = "was deleted" if live_topic is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while it was filled"
             cancel = f"reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}"
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")
 
-    def _filled(self, move: MountJob, archive: Archive) -> tuple[int, int]:
-        """Fill the topic and compare it; return records and stored bytes that were moved."""
+    def _fill(self, move: MountJob, archive: Archive) -> tuple[int, int]:
+        """Fill the topic and compare it; return copied records and stored bytes."""
         from reconciler.embedded.mounts.archive_log import ArchiveLog
         from reconciler.jobs.archive import Restoring, restore
 
@@ -481,79 +471,69 @@ class Mount(_ByJobs):
             means.by_jobs.filler(move, begins),
             means.log(self.mounting.cluster, move.topic),
             means.engine,
-            lambda told: means.progress(progress_event(self.action.id, told)),
+            lambda job_progress: means.progress(progress_event(self.action.id, job_progress)),
         )
         copied = restore(job)
         return copied.records, copied.bytes
 
     def _retention(self) -> dict[str, str]:
-        said = self.action.parameters.get("retention", {})
-        return {key: str(value) for key, value in said.items()} if isinstance(said, Mapping) else {}
+        retention = self.action.parameters.get("retention", {})
+        return {key: str(value) for key, value in retention.items()} if isinstance(retention, Mapping) else {}
 
-    def _bring_groups(self, move: MountJob, found: TopicManifest) -> None:
-        """Let groups go on at the record they wanted next, by the map of what went where."""
+    def _set_group_offsets(self, move: MountJob, manifest: TopicManifest) -> None:
+        """Set group offsets to the next records, translated by the offset map."""
         from reconciler.jobs.archive import translated
 
         maps, groups = self.means.by_jobs.maps(move), groups_of(self.means.provider)
-        said = {
-            group: {number: each.offset for number, each in offsets.items()} for group, offsets in found.groups.items()
+        offsets_by_group = {
+            group: {number: committed.offset for number, committed in offsets.items()}
+            for group, offsets in manifest.groups.items()
         }
-        wanted = translated(said, lambda number, offset: maps[number].target_of(offset) if number in maps else None)
+        wanted = translated(
+            offsets_by_group, lambda number, offset: maps[number].target_of(offset) if number in maps else None
+        )
         for group, offsets in wanted.items():
             if offsets:
                 self.means.may_go_on()
                 groups.commit(group, {(move.topic, number): offset for number, offset in offsets.items()})
 
 
-# Migrations that a command asks for: of several topics at once where the platform does it, else one after the other.
-
-
 def check_begun(mounting: Mounting, phase: Phase) -> None:
-    """Refuse to finish what nobody began, or what is at its end by now.
-
-    Raises:
-        UserError: It is to be finished.
-    """
+    """Reject finishing a migration that was not begun, or has ended."""
     if phase == "finish":
         message = f"topic {mounting.topic_name}: no migration of it is under way"
         raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
 
 
 def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
-    """Do a migration that a command asks for, as far as its phase says.
-
-    Raises:
-        As `Unmount.run`, `Mount.run` and `MountsByPlatform.carry_out`.
-    """
+    """Run a migration of a command up to its phase."""
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
     if not isinstance(topics, Mapping) or phase not in get_args(Phase):
         raise BrokenInvariantError(f"{job.id} does not say of what it is", hint="Please report this.")
     is_mount = job.job == MOUNT.name
-    asked = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # it was looked at
+    migration = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # checked above
     by_platform = migrations_of(means.provider).by_platform
     if by_platform is not None:
-        by_platform.carry_out(asked, may_go_on=means.may_go_on)
+        by_platform.carry_out(migration, may_go_on=means.may_go_on)
         return Moved()
     moved = Moved()
     kind = Mount if is_mount else Unmount
-    for full_name, location in asked.topics.items():
+    for full_name, location in migration.topics.items():
         namespace, name = split_name(full_name)
         spec = {"state": "mounted" if is_mount else "unmounted", "source": location}
         mounting = Mounting(
             metadata=InNamespace(name=name, namespace=namespace, cluster=cluster_of(job.address) or ""),
             spec=MountingSpec.model_validate(spec),
         )
-        done = kind(means, job, mounting, asked.phase, by_hand=True).run()
+        done = kind(means, job, mounting, migration.phase, by_hand=True).run()
         moved = replace(done, records=moved.records + done.records, bytes=moved.bytes + done.bytes)
     return moved
 
 
-# Moving a topic where none can be renamed: filled under its new name, compared, and its groups given their place.
-#
-# Two jobs of a plan do it, one after the other; the delete of the old topic comes after both, and its cluster refuses
-# it where somebody has written to it since. Each job finds what an earlier one copied. Where only the delete is left,
-# the new topic is in use: nothing of it is touched, and no group that has read on there is set back.
+# A move within a cluster that cannot rename topics fills a new topic, compares it and sets its group offsets. Two jobs
+# do this; the deletion of the old topic follows, and is refused if it received records since. If only the deletion is
+# left, the new topic is in use and stays unchanged.
 
 
 @dataclass(frozen=True)
@@ -565,15 +545,15 @@ class Relocation:
     engine: Engine
     progress: Callable[[Progress], None]
     may_go_on: Callable[[], None]
-    """Asked before each step; may raise."""
+    """Called before each step; raises to stop."""
 
     def fill(self) -> Moved:
-        """Bring the new topic to the end of the old one, and compare.
+        """Copy the old topic to its current end, and compare.
 
         Raises:
-            UserError: The copy differs, or somebody else writes to the new topic.
-            StalePlanError: One of the topics is another than when it was looked at.
-            IncompleteError: It was stopped; what is committed stays.
+            UserError: The copy differs, or another process writes to the new topic.
+            StalePlanError: A topic was recreated.
+            IncompleteError: It was stopped; committed records stay.
         """
         from reconciler.jobs.copy import fill
 
@@ -582,16 +562,16 @@ class Relocation:
             return Moved()
         self.may_go_on()
         self._copies.begin(move)
-        copied = fill(self._moving(move))
+        copied = fill(self._copy_job(move))
         return Moved(copied.records, copied.bytes)
 
     def switch_groups(self) -> Moved:
-        """Shut everybody out of the old topic, bring what came since, and give each group its place.
+        """Close the old topic, copy the rest, and set each group's offsets.
 
-        Where that fails producers are let in again; who lost the lease leaves that to the process that has it.
+        On an error producers are let in again, unless the lease is lost.
 
         Raises:
-            RetryableError: Somebody cannot be shut out, or a transaction stays open. Also as of `fill`.
+            RetryableError: A producer cannot be shut out, or a transaction stays open. Also as of `fill`.
             UserError: A group is reading.
         """
         move = self._move()
@@ -602,21 +582,21 @@ class Relocation:
             return Moved()
         self._copies.begin(move)
         try:
-            return self._switched(move)
+            return self._switch(move)
         except LeaseError:
             raise
-        except Exception as error:  # Whatever it was: producers wait.
+        except Exception as error:  # any error: producers are waiting
             try:
                 self._copies.let_in(move)
             except ReconcilerError as also:
                 tell_still_sealed(error, also)
             raise
 
-    def _switched(self, move: CopyMove) -> Moved:
+    def _switch(self, move: CopyMove) -> Moved:
         from reconciler.jobs.copy import settle
 
         ends = self._copies.shut_out(move, self.may_go_on)
-        copied = settle(self._moving(move), ends)
+        copied = settle(self._copy_job(move), ends)
         self.may_go_on()
         self._copies.switch_groups(move, ends)
         self.may_go_on()
@@ -636,7 +616,7 @@ class Relocation:
             is_keyed=self.job.parameters.get("partitioning") == "by-key",
         )
 
-    def _moving(self, move: CopyMove) -> TopicCopyJob:
+    def _copy_job(self, move: CopyMove) -> TopicCopyJob:
         from reconciler.jobs.copy import TopicCopyJob
 
         return TopicCopyJob(
@@ -645,5 +625,5 @@ class Relocation:
             self._copies.sink(move),
             self.provider.log(self.job.sink),
             self.engine,
-            lambda found: self.progress(progress_event(self.job.id, found)),
+            lambda job_progress: self.progress(progress_event(self.job.id, job_progress)),
         )

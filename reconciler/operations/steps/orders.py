@@ -21,12 +21,12 @@ from reconciler.operations.steps.observe import (
     absent_cluster,
     ask_clusters,
     measure,
-    measured_on,
+    measure_on,
     refuse_another_cluster,
     why_lost,
 )
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
-from reconciler.operations.steps.transitions import check_restorable, halted, with_diverged
+from reconciler.operations.steps.transitions import add_diverged, check_restorable, explain_halted
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
@@ -83,12 +83,14 @@ if TYPE_CHECKING:
 
 
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
-    """Plan orders that change the record alone.
+    """Plan orders that only change the record.
 
     Raises:
         UserError: An order is refused.
     """
-    return require_executable(planner.judge(planner.decide({}, record, {}, request=_given(invocation, orders, {})), {}))
+    return require_executable(
+        planner.judge(planner.decide({}, record, {}, request=_plan_input(invocation, orders, {})), {})
+    )
 
 
 def plan_orders(
@@ -100,14 +102,14 @@ def plan_orders(
     *,
     is_measured: bool = True,
 ) -> Plan:
-    """Plan orders over what was observed of their clusters; an order that is refused is an error of the plan.
+    """Plan orders over their observed clusters; a refused order is an error of the plan.
 
-    `snapshot` is `None` for a command that acts without a state. `allow` lifts guards, as `VERB:ADDR`.
+    `snapshot` is `None` without a state. `allow` lifts guards, as `VERB:ADDR`.
     """
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
-    given = replace(
-        _given(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
+    request = replace(
+        _plan_input(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
         selection=Selection(allow=tuple(allow)),
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
@@ -118,23 +120,23 @@ def plan_orders(
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
     desired: dict[Address, Declared] = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
-    if isinstance(site, Work):  # The files say what is protected, also if the state is not read.
+    if isinstance(site, Work):  # files declare protection even if the state is not read
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
-    draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, request=given)
+    draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, request=request)
     cuts = planner.to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
-        return planner.judge(*_measured_roles(site, draft, cuts, read.optional))
+        return planner.judge(*_measure_roles(site, draft, cuts, read.optional))
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
     return planner.judge(draft, measures)
 
 
 def _is_for_links(orders: Sequence[Order]) -> bool:
-    """Tell whether links are created: whether a link may lead from one cluster to another depends on who these are."""
+    """Report whether links are created, which requires the ids of both clusters."""
     return any(isinstance(order, CreateLinkOrder) for order in orders)
 
 
-def _measured_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[str]) -> tuple[Draft, Measures]:
-    """Measure both sides of mirrors, however many partitions; a source that does not answer in time counts as lost."""
+def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[str]) -> tuple[Draft, Measures]:
+    """Measure both sides of mirrors; a source that does not answer in time counts as lost."""
     situation, cut = draft.situation, topics_cut(draft.actions)
     by_cluster: dict[str, list[Address]] = {}
     for address in cuts:
@@ -143,30 +145,30 @@ def _measured_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[s
     unreadable: dict[Address, UserError] = {}
 
     def look(cluster: str) -> Measures:
-        return _measured_side(site.providers[cluster], by_cluster[cluster], cut, unreadable)
+        return _measure_side(site.providers[cluster], by_cluster[cluster], cut, unreadable)
 
     answers, late = ask_clusters(look, by_cluster, optional)
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
     _refuse_unreadable(draft, unreadable)
     if late:
         lost = {**situation.request.lost, **{cluster: why_lost(cluster, error) for cluster, error in late.items()}}
-        given = replace(situation.request, lost=lost)
-        draft = replace(draft, situation=replace(situation, request=given, trusted=situation.trusted - late.keys()))
-    return draft, with_diverged(site.providers, draft.actions, measures) if cut else measures
+        request = replace(situation.request, lost=lost)
+        draft = replace(draft, situation=replace(situation, request=request, trusted=situation.trusted - late.keys()))
+    return draft, add_diverged(site.providers, draft.actions, measures) if cut else measures
 
 
-def _measured_side(
+def _measure_side(
     provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
 ) -> Measures:
     """Measure topics of one cluster together, or each alone if one cannot be read; these go to `unreadable`."""
 
-    def measured(wanted: Sequence[Address]) -> Measures:
-        return measured_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
+    def measure_topics(wanted: Sequence[Address]) -> Measures:
+        return measure_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
 
     sizes: dict[Address, Measure] = {}
     try:
         while missing := [address for address in topics if address not in sizes]:
-            more = measured(missing)
+            more = measure_topics(missing)
             if not more:
                 break
             sizes |= more
@@ -175,14 +177,14 @@ def _measured_side(
     except UserError:
         for topic in missing:
             try:
-                sizes |= measured([topic])
+                sizes |= measure_topics([topic])
             except UserError as error:
                 unreadable[topic] = error
     return sizes
 
 
 def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) -> None:
-    """Refuse to change the roles of mirrors whose own partitions cannot be read."""
+    """Refuse role changes of mirrors whose partitions cannot be read."""
     for topic, error in unreadable.items():
         mirror = mirror_at(topic)
         if any(action.address == mirror for action in draft.actions):
@@ -191,7 +193,7 @@ def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) ->
 
 
 def require_executable(plan: Plan) -> Plan:
-    """Return the plan unchanged if all of it can be carried out.
+    """Return a plan that can be carried out completely.
 
     Raises:
         UserError: An order is refused.
@@ -205,7 +207,7 @@ def require_executable(plan: Plan) -> Plan:
     return plan
 
 
-def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]) -> PlanInput:
+def _plan_input(invocation: Invocation, orders: Sequence[Order], capabilities: Mapping[str, Capabilities]) -> PlanInput:
     return PlanInput(
         workspace="",
         capabilities=capabilities,
@@ -217,86 +219,80 @@ def _given(invocation: Invocation, orders: Sequence[Order], capabilities: Mappin
     )
 
 
-# Carry out orders: check the clusters, plan, confirm, plan again under the lease, apply.
-
-
-_WAYS_ON: Final[Mapping[str, str]] = {
+_GUARD_HINTS: Final[Mapping[str, str]] = {
     "protected": "Apply once with protect: false.",
     "nested": "Delete those first, or all of it: --recursive",
     "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
 }
-"""Hints for guards that no `--allow` lifts, by their names; `{}`: the address."""
+"""Hints for guards that no `--allow` lifts; `{}`: the address."""
 
 _WITH_STATES: Final = frozenset({"mirror", "link"})
-"""The kinds whose state after an order is shown."""
+"""Kinds whose state after an order is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult:
-    """The plan of orders, and what became of each named resource."""
+    """Plan and outcome of orders."""
 
     command: str
     noun: str
     plan: Plan
     addresses: tuple[Address, ...]
-    """The resources, in the order in which they were named."""
+    """Resources in the order in which they were named."""
     failed: Mapping[Address, ReconcilerError]
-    """Why orders were refused or not carried out."""
+    """Why orders were refused or failed."""
     states: Mapping[Address, str] = field(default_factory=dict)
-    """Afterwards, as far as known: the states of mirrors and links, the locations of mounted and unmounted topics."""
+    """Final states of mirrors and links, or locations of (un)mounted topics, if known."""
     is_dry_run: bool = False
     """Nothing was changed."""
     is_shown: bool = False
-    """The plan was shown before it was carried out."""
+    """Whether the plan was shown before it was carried out."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """The error to end with, where an order was not carried out."""
+        """Error to end with if an order failed."""
         errors = [self.failed.get(address) for address in self.addresses]
         return verdict_on_each(self.command, errors, self.noun, is_rehearsal=self.is_dry_run)
 
     @property
     def unchanged(self) -> frozenset[Address]:
-        """The resources that are already as their orders want them."""
+        """Resources that needed no change."""
         changed = {address for action in self.plan.actions for address in addresses_of(action)}
         return frozenset(self.addresses) - changed - self.failed.keys()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRun:
-    """Orders of one command, each about one resource, and how they are carried out.
-
-    Each order stands alone: one that is refused, or whose cluster does not answer, stops no other.
-    """
+    """The orders of one command, each about one resource; a failed one does not stop the others."""
 
     emergency: Emergency
     site: Site
     noun: str
-    """What the orders are about, in the plural."""
+    """Plural noun of the ordered resources."""
     orders: Mapping[Address, Order]
     refused: Mapping[Address, ReconcilerError] = field(default_factory=dict)
-    """Resources that are named and need no plan to be refused."""
+    """Resources refused without a plan."""
     allow: Sequence[str] = ()
     """Guards to lift, as `VERB:ADDR`."""
     confirm: Callable[[Plan], bool] | None = None
-    """Asked once, with the plan, before anything is changed; `None`: the command asks nothing."""
+    """Called once with the plan before anything is changed; `None`: no confirmation."""
     is_dry_run: bool = False
     names_parts: bool = False
-    """Whether the result names the resources that change, instead of the one that was named."""
+    """Whether the result names changed resources, instead of the named one."""
 
     def carry_out(self) -> OrderResult:
-        """Return the result of all orders.
+        """Carry out all orders.
 
         Raises:
-            UserError: It was not confirmed, or the state cannot be used.
-            LeaseError: Someone else is applying.
+            UserError: Not confirmed, or the state is unusable.
+            LeaseError: Another process is applying.
         """
-        failed = {**self.refused, **self._without_cluster()}
+        failed = {**self.refused, **self._unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
         plan = self._plan(self.emergency.snapshot(self.site), failed, unread)
-        failed.update(_unrestorable(self.site, plan))
-        plan = self._with_failed(plan, failed)
-        ready = {action.id: action for action in self._executable(plan, failed)}
+        failed.update(_find_unrestorable(self.site, plan))
+        plan = self._add_errors(plan, failed)
+        ready = {action.id: action for action in self._executable_actions(plan, failed)}
         if self.is_dry_run or not ready:
             return self._result(plan, failed)
         require_confirmation(self.confirm is None or self.confirm(plan))
@@ -307,78 +303,78 @@ class OrderRun:
                 try:
                     refuse_another_cluster(self.site, cluster, snapshot)
                 except ReconcilerError as error:
-                    failed.update(dict.fromkeys(self._named_on(cluster), error))
+                    failed.update(dict.fromkeys(self._ordered_on(cluster), error))
             again = self._plan(snapshot, failed, unread, is_again=True)
-            failed.update((self._named(address), error) for address, error in _losing_more(again, ready))
-            ready.update((action.id, _as_shown(action, ready)) for action in again.actions)
-            return [ready[action.id] for action in self._executable(again, failed)]
+            failed.update((self._ordered_resource(address), error) for address, error in _find_losses(again, ready))
+            ready.update((action.id, _keep_costs(action, ready)) for action in again.actions)
+            return [ready[action.id] for action in self._executable_actions(again, failed)]
 
-        undone = self.emergency.carry_out_each(self.site, clusters, decide)
+        undone = self.emergency.run_actions(self.site, clusters, decide)
         for name, error in undone.items():
             action = ready.get(name)
             addresses = (Address(name.partition(":")[2]),) if action is None else addresses_of(action)
             needed = next((need for need in action.depends_on if need in undone), None) if action is not None else None
             for address in addresses:
-                cause = error if needed is None else _without(address, needed, undone[needed])
-                failed.setdefault(self._named(address), self._halted(action, error) or cause)
+                cause = error if needed is None else _dependency_error(address, needed, undone[needed])
+                failed.setdefault(self._ordered_resource(address), self._explain_stop(action, error) or cause)
         return self._result(plan, failed)
 
-    def _with_failed(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
-        """Return a plan to be shown, with an error also for what was refused without it."""
+    def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
+        """Add errors of orders that were refused without the plan."""
         refused = {address for address, _ in self._refusals(plan)}
         errors = [
-            Finding(at, None, each.message.removeprefix(f"{at}: "), each.hint)
-            for at, each in failed.items()
+            Finding(at, None, refusal.message.removeprefix(f"{at}: "), refusal.hint)
+            for at, refusal in failed.items()
             if at not in refused
         ]
         left = {error.address for error in errors}
-        actions = tuple(action for action in plan.actions if self._named(action.address) not in left)
+        actions = tuple(action for action in plan.actions if self._ordered_resource(action.address) not in left)
         return replace(plan, errors=(*plan.errors, *errors), actions=actions)
 
     def _refusals(self, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
         is_whole = len(self.orders) == 1
-        yield from ((self._named(address), error) for address, error in _refusals(plan, is_whole=is_whole))
+        yield from ((self._ordered_resource(address), error) for address, error in _refusals(plan, is_whole=is_whole))
 
-    def _halted(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
-        """Return what a stopped transition of a mirror leaves, and what continues it."""
+    def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
+        """Return the error for a stopped transition, with a hint how to continue."""
         is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED
         is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
-        return halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
+        return explain_halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
 
-    def _without_cluster(self) -> dict[Address, ReconcilerError]:
-        """Return why resources cannot be reached: their cluster does not answer, or is another."""
+    def _unreachable_resources(self) -> dict[Address, ReconcilerError]:
+        """Return errors of resources whose cluster does not answer, or is another one."""
         clusters = sorted(
-            {cluster_of(at) or "" for named, order in self.orders.items() for at in _changed(named, order)}
+            {cluster_of(at) or "" for named, order in self.orders.items() for at in _changed_by(named, order)}
         )
 
         def check(cluster: str) -> ReconcilerError | None:
             try:
-                self.site.providers[cluster]  # An unknown name is refused with those that are known.
+                self.site.providers[cluster]  # rejects an unknown name
                 self.emergency.check_answers(self.site, cluster)
             except ReconcilerError as error:
                 return error
             return None
 
         errors = zip(clusters, side_by_side(check, clusters, name="clusters"), strict=True)
-        return {address: error for cluster, error in errors if error for address in self._named_on(cluster)}
+        return {address: error for cluster, error in errors if error for address in self._ordered_on(cluster)}
 
-    def _named(self, address: Address) -> Address:
-        """Return the resource that was named for an action; a single order is done as a whole or not at all."""
+    def _ordered_resource(self, address: Address) -> Address:
+        """Return the ordered resource of an action."""
         if address in self.orders or len(self.orders) == 1:
             return address if address in self.orders else next(iter(self.orders))
-        return next((named for named, order in self.orders.items() if address in _changed(named, order)), address)
+        return next((named for named, order in self.orders.items() if address in _changed_by(named, order)), address)
 
-    def _executable(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
-        """Return the actions of a plan without those of orders that failed, and without what only these need."""
-        refused = [action for action in plan.actions if self._named(action.address) in failed]
+    def _executable_actions(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
+        """Return the actions of a plan without those of failed orders and their dependencies."""
+        refused = [action for action in plan.actions if self._ordered_resource(action.address) in failed]
         left_out = {action.id for action in refused}.union(*(action.depends_on for action in refused))
         return [action for action in plan.actions if action.id not in left_out]
 
-    def _named_on(self, cluster: str) -> list[Address]:
+    def _ordered_on(self, cluster: str) -> list[Address]:
         return [
             named
             for named, order in self.orders.items()
-            if any(cluster_of(at) == cluster for at in _changed(named, order))
+            if any(cluster_of(at) == cluster for at in _changed_by(named, order))
         ]
 
     def _plan(
@@ -389,10 +385,9 @@ class OrderRun:
         *,
         is_again: bool = False,
     ) -> Plan:
-        """Plan the orders that did not fail yet, and add to `failed` those that are refused.
+        """Plan orders that have not failed, and add refused ones to `failed`.
 
-        Clusters that could not be read are added to `unread`; those that are in it are not asked. What mirrors cost is
-        measured once.
+        Unreadable clusters are added to `unread` and not queried again. Costs of mirrors are measured once.
         """
         orders = {address: order for address, order in self.orders.items() if address not in failed}
         read = observe_orders(self.site, orders, unread, has_costs=not is_again)
@@ -431,25 +426,25 @@ class OrderRun:
             plan=plan,
             addresses=addresses,
             failed=failed,
-            states={address: state for address in done if (state := _state(observed.get(address)))},
+            states={address: state for address in done if (state := _state_of(observed.get(address)))},
             is_dry_run=self.is_dry_run,
             is_shown=self.confirm is not None,
         )
 
 
-def _without(address: Address, needed: str, cause: ReconcilerError) -> ReconcilerError:
+def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> ReconcilerError:
     return UserError(f"{address} stays as it is: {needed}: {cause.message}", hint=cause.hint)
 
 
-def _changed(named: Address, order: Order) -> tuple[Address, ...]:
-    """Return what an order changes: the named resource, and the other half of a new link."""
+def _changed_by(named: Address, order: Order) -> tuple[Address, ...]:
+    """Return the resource of an order, and the other half of a new link."""
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
         return (named, half_at(order.resource))
     return (named,)
 
 
 def _own_clusters(named: Address, order: Order) -> AbstractSet[str]:
-    """Return the clusters without which nothing can be said of an order."""
+    """Return the clusters that an order needs."""
     source = {order.resource.spec.source} if isinstance(order, CreateLinkOrder) else set()
     return {cluster_of(named) or ""} | source
 
@@ -457,14 +452,14 @@ def _own_clusters(named: Address, order: Order) -> AbstractSet[str]:
 def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
     """Yield the mirrors of links, on clusters that answer."""
     for cluster in sorted({cluster_of(link) or "" for link in links}):
-        with suppress(ReconcilerError):  # The cluster is observed next, and that says why it cannot be read.
+        with suppress(ReconcilerError):  # the next observation reports the error
             for mirror in links_of(site.providers[cluster]).mirrors():
                 if address_of("link", cluster, mirror.link) in links:
                     yield address_of("mirror", cluster, mirror.name)
 
 
 def _live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
-    """Return the mirrors that follow a source, on all clusters that answer; `optional` ones are not waited for long."""
+    """Return mirrors that follow a source, on clusters that answer; `optional` ones in a short time."""
 
     def read(cluster: str) -> Sequence[MirrorSeen]:
         try:
@@ -490,66 +485,66 @@ def _live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class ReadClusters:
-    """What orders are about, as their clusters have it."""
+    """Observations for orders."""
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
-    """Why clusters could not be read."""
+    """Errors of clusters that could not be read."""
     optional: frozenset[str]
-    """The clusters that no order needs: they are asked for a few seconds at most."""
+    """Clusters that no order requires; queried with a short time-out."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """The locations in object storage of unmounted topics whose names are ordered."""
+    """Locations of unmounted topics whose names are ordered."""
 
 
 def observe_orders(
     site: Site, named: Mapping[Address, Order], known_unread: Mapping[str, ReconcilerError], *, has_costs: bool = True
 ) -> ReadClusters:
-    """Observe what orders are about, by one request to each cluster at a time.
+    """Observe what orders need, with one request to each cluster at a time.
 
-    Clusters among `known_unread` are not asked. Without `has_costs` sources of failovers are not asked either.
+    Clusters in `known_unread` are skipped; without `has_costs` also sources of failovers.
     """
     unread, orders = dict(known_unread), list(named.values())
     deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
     mirrors = tuple(_mirrors_over(site, deleted)) if deleted else ()
     observed: dict[Address, Observed] = {}
-    asked: set[Address] = set()
+    queried: set[Address] = set()
     needed: set[str] = set()
     while True:
-        needed.update(cluster for order in orders for cluster in _needed(order, observed))
+        needed.update(cluster for order in orders for cluster in _required_clusters(order, observed))
         addresses = dict.fromkeys(
             address
             for order in orders
-            for address in _scope(order, observed, site.clusters)
-            if address not in asked
+            for address in _scope_of(order, observed, site.clusters)
+            if address not in queried
             and (cluster_of(address) or "") not in unread
             and (has_costs or cluster_of(address) in needed or not _is_failover(order))
         )
-        addresses |= dict.fromkeys(address for address in mirrors if address not in asked)
+        addresses |= dict.fromkeys(address for address in mirrors if address not in queried)
         if not addresses:
             break
-        asked.update(addresses)
+        queried.update(addresses)
         optional = {cluster_of(address) or "" for address in addresses} - needed
         more, errors = _observe(site, addresses, optional)
         observed |= more
         unread |= errors
-    if any(_takes_sources(order) for order in orders):
+    if any(_removes_topics(order) for order in orders):
         is_waited_for = any(isinstance(order, MountOrder) for order in orders)
         observed = {**_live_mirrors(site, () if is_waited_for else site.clusters), **observed}
-    strange = dict(_strange_sources(site, orders, observed))
+    strange = dict(_replaced_sources(site, orders, observed))
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
     unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
-    return ReadClusters(left, unread, unneeded, _unmounted(site, orders) if has_costs else {})
+    return ReadClusters(left, unread, unneeded, _find_detached(site, orders) if has_costs else {})
 
 
-def _takes_sources(order: Order) -> bool:
-    """Tell whether an order takes topics from their cluster or their name, which mirrors may follow."""
+def _removes_topics(order: Order) -> bool:
+    """Report whether an order removes or renames topics that mirrors may follow."""
     is_taking = isinstance(order, DeleteTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
 
-def _unmounted(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
-    """Return where unmounted topics are stored whose names new topics get, as far as object storage answers."""
+def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
+    """Return locations of unmounted topics with the names of new topics, from storages that answer."""
     names: dict[str, list[str]] = {}
     for order in orders:
         if isinstance(order, CreateTopicOrder | CreateMirrorOrder):
@@ -561,11 +556,11 @@ def _unmounted(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
         if site.clusters[cluster].spec.object_storage is None or not provider.capabilities.mountings:
             return {}
         stored = (
-            each
-            for each in archives_of(provider).mountable()
-            if each.state == "detached" and each.full_name in names[cluster]
+            register
+            for register in archives_of(provider).mountable()
+            if register.state == "detached" and register.full_name in names[cluster]
         )
-        return {address_of("topic", cluster, each.full_name): each.location for each in stored}
+        return {address_of("topic", cluster, register.full_name): register.location for register in stored}
 
     answers, _ = ask_clusters(read, names, names)
     return {topic: location for answer in answers.values() for topic, location in answer.items()}
@@ -576,18 +571,18 @@ def _is_failover(order: Order) -> bool:
     return is_forced or (isinstance(order, RoleOrder) and order.verb == FAILOVER)
 
 
-def _needed(order: Order, observed: Inventory) -> Iterator[str]:
-    """Yield the clusters without which an order cannot be decided."""
+def _required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
+    """Yield the clusters that an order requires."""
     if isinstance(order, RoleOrder | CreateMirrorOrder | DeleteMirrorOrder):
         yield from needed_clusters(order, observed)
     elif isinstance(order, DeleteLinkOrder):
         yield cluster_of(order.link) or ""
     else:
-        yield from (cluster_of(address) or "" for address in _scope(order, observed, ()))
+        yield from (cluster_of(address) or "" for address in _scope_of(order, observed, ()))
 
 
-def _scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
-    """Yield what has to be observed to decide an order, as far as `observed` shows it."""
+def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
+    """Yield what an order needs to observe, given what was observed before."""
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
@@ -596,14 +591,18 @@ def _scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iter
             yield from (address_of("namespace", cluster, level) for level in levels)
             seen = observed.get(mirror_at(order.topic))
             if isinstance(order, AlterTopicOrder) and seen is not None and isinstance(seen.resource, MirrorTopic):
-                yield address_of("link", cluster, seen.resource.link)  # It says which configs its mirrors copy.
+                yield address_of("link", cluster, seen.resource.link)  # it lists the configs that its mirrors copy
         case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
             yield cluster_address(cluster)
             yield from (address_of("namespace", cluster, level) for level in tiers_of(name))
-            if isinstance(order, AlterNamespaceOrder) and order.configs:  # Topics inherit them.
-                yield from _below(cluster, name)
+            if isinstance(order, AlterNamespaceOrder) and order.configs:  # topics inherit them
+                yield from _patterns_below(cluster, name)
         case DeleteNamespaceOrder(cluster=cluster, name=name):
-            yield from (cluster_address(cluster), address_of("namespace", cluster, name), *_below(cluster, name))
+            yield from (
+                cluster_address(cluster),
+                address_of("namespace", cluster, name),
+                *_patterns_below(cluster, name),
+            )
         case MoveTopicsOrder(cluster=cluster):
             yield cluster_address(cluster)
             yield from (Address(f"{kind}/{cluster}/*") for kind in ("namespace", "topic", "mirror"))
@@ -624,14 +623,14 @@ def _scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iter
 def _scope_of_link(order: AlterLinkOrder | PauseLinkOrder | DeleteLinkOrder, observed: Inventory) -> Iterator[Address]:
     cluster = cluster_of(order.link) or ""
     yield from (cluster_address(cluster), _links_on(cluster))
-    if isinstance(order, DeleteLinkOrder) and order.is_forced:  # A failover loses what only its source has.
+    if isinstance(order, DeleteLinkOrder) and order.is_forced:  # a failover loses records that only its source has
         resources = (seen.resource for seen in observed.values())
-        for mirror in (each for each in resources if isinstance(each, MirrorTopic)):
+        for mirror in (resource for resource in resources if isinstance(resource, MirrorTopic)):
             if link_of(mirror) == order.link:
                 yield from (cluster_address(mirror.source_cluster), source_of(mirror))
 
 
-def _below(cluster: str, name: str) -> Iterator[Address]:
+def _patterns_below(cluster: str, name: str) -> Iterator[Address]:
     yield from (Address(f"{kind}/{cluster}/{name}:*") for kind in ("namespace", "topic", "mirror"))
 
 
@@ -639,8 +638,10 @@ def _links_on(cluster: str) -> Address:
     return address_of("link", cluster, "*")
 
 
-def _strange_sources(site: Site, orders: Sequence[Order], observed: Inventory) -> Iterator[tuple[str, ReconcilerError]]:
-    """Yield the sources in whose place another cluster answers than the one that links were created to."""
+def _replaced_sources(
+    site: Site, orders: Sequence[Order], observed: Inventory
+) -> Iterator[tuple[str, ReconcilerError]]:
+    """Yield sources that are another cluster than the one links were created for."""
     mirrors = (order.mirror for order in orders if isinstance(order, RoleOrder))
     for cluster in sorted({cluster_of(address) or "" for address in mirrors}):
         if cluster_address(cluster) not in observed:
@@ -672,12 +673,12 @@ def _observe(
     return {address: seen for answer in answers.values() for address, seen in answer.items()}, errors
 
 
-def _state(seen: Observed | None) -> str | None:
+def _state_of(seen: Observed | None) -> str | None:
     return None if seen is None else seen.state
 
 
-def _unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield the topics that cannot be restored from their mirrors as these are now."""
+def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+    """Yield topics that cannot be restored from their mirrors."""
     moves = [action for action in plan.actions if isinstance(action, Transition) and action.verb == RESTORE]
     restores = [move.after for move in moves]
 
@@ -693,19 +694,16 @@ def _unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerE
     yield from (wrong for wrong in side_by_side(check, restores, name="restore") if wrong is not None)
 
 
-def _as_shown(action: Action, shown: Mapping[str, Action]) -> Action:
-    """Return an action with the cost that was shown of it: a restore loses no more than that."""
+def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
+    """Return an action with its shown costs: a restore must not lose more."""
     before = shown.get(action.id)
     if isinstance(action, Transition) and isinstance(before, Transition) and action.machine == MIRROR.name:
         return replace(action, estimate=before.estimate, risk=before.risk, parameters=before.parameters)
     return action
 
 
-def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield resources whose order would lose more than was shown.
-
-    All else that is still legal is done, whatever became of it meanwhile.
-    """
+def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
+    """Yield resources whose order would lose more than was shown. Other changes since are accepted."""
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)
@@ -721,19 +719,21 @@ def _losing_more(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
             yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
 
 
-def _way_on(guard: str, address: Address) -> str:
-    return _WAYS_ON.get(guard, "Nothing was done.").format(address)
+def _hint_for(guard: str, address: Address) -> str:
+    return _GUARD_HINTS.get(guard, "Nothing was done.").format(address)
 
 
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield why orders are refused. The hint of one that is done as a whole lifts all blocks at once."""
+    """Yield errors of refused orders. For a whole order, the hint lifts all blocks at once."""
     allows = at_once([action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow])
     for action in plan.blocked:
         if action.blocked is not None:
             allow, guard = action.blocked.allow, action.blocked.guard
-            options = " ".join(f"--allow '{each}'" if "*" in each else f"--allow {each}" for each in allows)
+            options = " ".join(
+                f"--allow '{allowance}'" if "*" in allowance else f"--allow {allowance}" for allowance in allows
+            )
             lifted = options if is_whole else f"--allow {allow}"
-            hint = f"Allow it once with: {lifted}" if allow else _way_on(guard, action.address)
+            hint = f"Allow it once with: {lifted}" if allow else _hint_for(guard, action.address)
             yield action.address, BlockedError(f"{action.address}: {action.blocked.message}", hint=hint)
     for error in plan.errors:
         if error.address is not None:

@@ -1,4 +1,4 @@
-"""What is recorded: the state and open runs, read without a lock; and what a run could not write to its state."""
+"""Read the state and open runs without a lock; spool entries that a run could not write."""
 
 from __future__ import annotations
 
@@ -33,57 +33,55 @@ if TYPE_CHECKING:
 
 
 def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
-    """Return a line about a run that is under way or was left open; `None` where none is."""
+    """Return a line about a running or interrupted run, or `None`."""
     if lockfile.lease.status == "held":
-        return _under_way(store, lockfile, lockfile.lease)
-    return _left_open(unfinished) if unfinished is not None else None
+        return _describe_running(store, lockfile, lockfile.lease)
+    return _describe_open(unfinished) if unfinished is not None else None
 
 
 def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
-    """Return a line about an open run whose files cannot be read."""
+    """Return a line about an interrupted run whose files cannot be read."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
     return f"run {opened} was left open, and what it did cannot be told: {why}"
 
 
-def _under_way(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
-    told = f"{lease.who} holds the lease since {lease.since}: {doing_of(store, lockfile)}; run {lease.run}"
-    return f"{told}. What it does next may change what you see"
+def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
+    holder = f"{lease.who} holds the lease since {lease.since}: {doing_of(store, lockfile)}; run {lease.run}"
+    return f"{holder}. What it does next may change what you see"
 
 
-def _left_open(found: UnfinishedRun) -> str:
-    file = found.file
-    return f"run {file.run} of {file.who}, begun {file.started}, {_parted(found)}. {_what_next(found)}"
+def _describe_open(unfinished: UnfinishedRun) -> str:
+    file = unfinished.file
+    parting = _describe_parting(unfinished)
+    return f"run {file.run} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
 
 
-def _parted(found: UnfinishedRun) -> str:
-    """Say how it came to be open; doubt only where there is some."""
-    stands = found.folded()
-    doubt = f"{counted(len(stands.in_doubt), 'action', 'actions', grouping='')} in doubt" if stands.in_doubt else ""
-    left = f"{counted(len(stands.left), 'action', 'actions', grouping='')} not begun" if stands.left else ""
-    told = ", ".join(each for each in (doubt, left) if each) or "nothing of it is left"
-    match found.parting:
+def _describe_parting(unfinished: UnfinishedRun) -> str:
+    """Describe why the run is open, and what is left of it."""
+    outcome = unfinished.folded()
+    doubt = f"{counted(len(outcome.in_doubt), 'action', 'actions', grouping='')} in doubt" if outcome.in_doubt else ""
+    left = f"{counted(len(outcome.left), 'action', 'actions', grouping='')} not begun" if outcome.left else ""
+    remainder = ", ".join(part for part in (doubt, left) if part) or "nothing of it is left"
+    match unfinished.parting:
         case "stopped":
-            return f"was stopped: {told}"
+            return f"was stopped: {remainder}"
         case "detached":
-            return f"left what follows to others: {told}"
+            return f"left what follows to others: {remainder}"
         case None:
-            return f"was left open: {told}"
+            return f"was left open: {remainder}"
         case _:
-            assert_never(found.parting)
+            assert_never(unfinished.parting)
 
 
-def _what_next(found: UnfinishedRun) -> str:
-    """Say what goes on from there: only a plan of files can be finished."""
-    if found.file.options is None:
-        return f"`reconciler apply` settles it; then `{found.file.command}` can be given again"
+def _describe_next(unfinished: UnfinishedRun) -> str:
+    """Describe how to continue; only a plan of files can be resumed."""
+    if unfinished.file.options is None:
+        return f"`reconciler apply` settles it; then `{unfinished.file.command}` can be given again"
     return "`reconciler apply` settles it and goes on from the files, `reconciler apply --resume` finishes its plan"
 
 
-# A state that was put back from a backup, told to whoever only looks: they take no lease, which would refuse it.
-
-
 def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
-    """Warn where the lockfile is surely an old copy. One LIST, unless `rows` is what it returned."""
+    """Warn if the lockfile is a restored old copy. One LIST, unless `rows` is its result."""
     outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
     if outdated is not None:
         site.invocation.warn(
@@ -91,20 +89,22 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
         )
 
 
-def copies_of(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[Finding]:
-    """Yield the states that clusters name for the lineage of this one and that differ from it: one of two is a copy."""
+def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[Finding]:
+    """Yield findings about other states with this lineage that clusters name: one of the two is a copy."""
     if lockfile is None:
         return
     me = site.me(lockfile.lineage)
     seen = (inventory.get(cluster_address(name)) for name in site.to_read)
     owners = (
-        each.cluster.owners.who.get(me.lineage) for each in seen if each is not None and each.cluster.owners is not None
+        cluster_item.cluster.owners.who.get(me.lineage)
+        for cluster_item in seen
+        if cluster_item is not None and cluster_item.cluster.owners is not None
     )
     places = {owner.state for owner in owners if owner is not None} - {me.state}
-    for place in sorted(each for each in places if each.startswith(f"{site.state_settings.scheme}://")):
-        with suppress(ReconcilerError):  # A state that was moved is not at its old place any more.
-            there = read_lockfile(open_store(replace(site.state_settings, url=place)))
-            if there is not None and there.lockfile.lineage == me.lineage and there.lockfile.state != lockfile.state:
+    for place in sorted(place for place in places if place.startswith(f"{site.state_settings.scheme}://")):
+        with suppress(ReconcilerError):  # a moved state is no longer at its old place
+            other = read_lockfile(open_store(replace(site.state_settings, url=place)))
+            if other is not None and other.lockfile.lineage == me.lineage and other.lockfile.state != lockfile.state:
                 message = (
                     f"state {place} has the same lineage as this one, and another content: one is a copy of the other"
                 )
@@ -112,110 +112,100 @@ def copies_of(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> It
                 yield Finding(None, None, message, hint)
 
 
-# Reading the state without a lock.
-
-
 def read_state(site: Site) -> Snapshot | None:
-    """Return what we last applied and own; `None` where nothing ever was. Writes nothing.
+    """Return the current state; `None` before the first apply. Writes nothing.
 
     Raises:
-        UserError: The state is another workspace's, lost or damaged.
+        UserError: The state belongs to another workspace, is lost or damaged.
     """
     with burst():
         return read_snapshot(site.state, owner=site.owner)
 
 
-def check_state(site: Site) -> None:
-    """Refuse to make a state where one was lost: nothing would be known of what is asked about.
-
-    Raises:
-        UserError: There is none.
-    """
+def require_state(site: Site) -> None:
+    """Reject a missing state, which must not be replaced by an empty one."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
         raise UserError(message, hint=hint)
 
 
-# What is recorded, read without a lock: the state, and what a run that has not closed has done since.
-#
-# Whoever only looks sees what the next apply will have settled before it plans: what the journal says is done, and what
-# was in doubt and is found on the clusters. Nothing is written.
+# A reader sees what the next apply will have settled: journal entries, and doubtful actions found done on clusters.
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """The state as it is, and the run that has begun and not closed."""
+class RecordedState:
+    """The state and the run that has not closed."""
 
     snapshot: Snapshot | None = None
     unfinished: UnfinishedRun | None = None
     in_doubt: tuple[Action, ...] = field(default=())
-    """What that run had begun and not ended."""
+    """Actions that the run began without recording a result."""
     unreadable: UserError | None = None
-    """Why nobody can tell what an open run did: something of its files is missing or damaged."""
+    """Why the run's files cannot be read."""
 
     @property
     def has_open_run(self) -> bool:
-        """Tell whether a run has begun and not closed, be its files readable or not."""
+        """Report whether a run is open, readable or not."""
         lockfile = self.snapshot.lockfile if self.snapshot else None
         return lockfile is not None and lockfile.open_run is not None
 
     @property
     def record(self) -> Record:
-        """What we last applied and own, as far as it is written."""
+        """Return the record including the journal of an open run."""
         if self.unfinished is not None:
             return self.unfinished.folded().record
         return self.snapshot.record if self.snapshot else {}
 
     def settled(self, seen: ObservedClusters) -> Record:
-        """Return the record after what was in doubt and is found done where clusters were read."""
+        """Return the record including doubtful actions that are found done on clusters."""
         if self.unfinished is None:
             return self.record
         ended = []
         for action in self.in_doubt:
             platform = seen.capabilities.get(action.cluster or "")
             if platform is not None and not seen.hidden.keys() & set(scope_of(action)):
-                found = settle(action, seen.inventory, platform.configs)
-                if found.verdict == "done":
+                result = settle(action, seen.inventory, platform.configs)
+                if result.verdict == "done":
                     ended.append(
-                        ActionEnded(id=action.id, incarnation=found.incarnation, physical_name=found.physical_name)
+                        ActionEnded(id=action.id, incarnation=result.incarnation, physical_name=result.physical_name)
                     )
         return self.unfinished.folded(further=ended).record
 
 
-def remember(site: Site) -> Remembered:
-    """Return what is recorded, and warn of a run that is open: two reads, and those of its files. Writes nothing.
+def read_recorded(site: Site) -> RecordedState:
+    """Read the state and warn of an open run. Two reads, plus those of the run's files.
 
     Raises:
-        UserError: The state is another workspace's, lost or damaged.
+        UserError: The state belongs to another workspace, is lost or damaged.
     """
     with burst():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
         if lockfile is None:
-            return Remembered(snapshot)
+            return RecordedState(snapshot)
         try:
             unfinished = read_open_run(site.state, lockfile)
         except UserError as error:
             site.invocation.warn(unreadable_notice(lockfile, error))
-            return Remembered(snapshot, unreadable=error)
+            return RecordedState(snapshot, unreadable=error)
         notice = open_run_notice(site.state, lockfile, unfinished)
     if notice is not None:
         site.invocation.warn(notice)
-    return Remembered(snapshot, unfinished, unfinished.folded().in_doubt if unfinished else ())
+    return RecordedState(snapshot, unfinished, unfinished.folded().in_doubt if unfinished else ())
 
 
-# What a run knows and cannot write to its state: `.reconciler/spool/<run>.json` of a workspace.
+# A run spools entries that it cannot write to its state in `.reconciler/spool/<run>.json` of the workspace.
 
 
 SPOOL: Final = "reconciler.spool/1"
 
 
 class LocalSpool:
-    """A folder of this machine."""
+    """Spool in a folder of this machine."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        """Create no folder before an entry is kept. `warn` takes one line for each file that cannot be used."""
+        """Create no folder until the first entry. `warn` receives a line for each unusable file."""
         self._folder = folder / ".reconciler" / "spool"
         self._warn = warn
 
@@ -238,10 +228,10 @@ class LocalSpool:
         return str(path)
 
     def kept(self, run: str) -> Sequence[Entry]:
-        """Return the entries of a run. A file that cannot be used is set aside and counts as empty."""
+        """Return the entries of a run. An unusable file is renamed and counts as empty."""
         path = self._path(run)
         try:
-            return _entries(path.read_bytes(), run)
+            return _parse_entries(path.read_bytes(), run)
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -251,18 +241,18 @@ class LocalSpool:
         return ()
 
     def runs(self) -> Sequence[str]:
-        """Return the runs that have a file."""
+        """Return the runs with a file."""
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def forget(self, run: str) -> None:
-        """Delete the file of a run and the folders made for it; warn if it cannot be deleted."""
+        """Delete the file of a run and empty folders; warn if that fails."""
         path = self._path(run)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             self._warn(f"{path} is of no use any more and cannot be removed: {_reason(error)}")
             return
-        with suppress(OSError):  # The folders hold other files.
+        with suppress(OSError):  # the folders hold other files
             self._folder.rmdir()
             self._folder.parent.rmdir()
 
@@ -280,8 +270,8 @@ class LocalSpool:
         return self._folder / f"{run}.json"
 
 
-def _entries(body: bytes, run: str) -> Sequence[Entry]:
-    """Parse a file; a `ValueError` says what is wrong with it, for people."""
+def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
+    """Parse a file; the `ValueError` describes the problem for users."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:

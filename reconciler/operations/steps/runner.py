@@ -1,4 +1,4 @@
-"""Run a plan under the lease, stop it from outside; emergency runs."""
+"""Run plans under the lease, stop them, and run emergency commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reconciler.errors import (
 )
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
-from reconciler.operations.steps.recorded import LocalSpool, check_state, read_state
+from reconciler.operations.steps.recorded import LocalSpool, read_state, require_state
 from reconciler.operations.steps.workspace import Site, open_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
@@ -55,22 +55,23 @@ def run_under_lease(
     stop: Stop,
     keeps_state: bool = True,
 ) -> Ended:
-    """Do what `decide` makes of the state under the lease; its `result` is `None` where that is nothing.
+    """Run what `decide` returns for the state under the lease; `result` is `None` if there was nothing to do.
 
-    `decide` may raise: then nothing was done and the lease is free again. Without `keeps_state` the run begins with an
-    empty state in memory, so it waits for no store, recovers nothing and tells no cluster who owns what.
+    If `decide` raises, nothing was done and the lease is released. Without `keeps_state` the run uses an empty
+    state
+    in memory: it waits for no store, recovers nothing and writes no owner marks.
 
     Raises:
-        LeaseError: Someone else holds it, or took over on the way.
+        LeaseError: Another process holds the lease, or took it over.
         InterruptedRunError: Stopped before anything started.
-        IncompleteError: What an earlier run left in doubt cannot be settled, or the state can no longer be written.
+        IncompleteError: Doubtful actions of an earlier run cannot be settled, or the state cannot be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
-    ownership = Ownership(site)
+    ownership = OwnerMarks(site)
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.ends(effects.hurry):
             setting = Setting(
-                state=site.state if keeps_state else _forgotten_state(),
+                state=site.state if keeps_state else _memory_state(),
                 providers=site.providers,
                 jobs=jobs,
                 effects=effects,
@@ -79,29 +80,29 @@ def run_under_lease(
                 spool=LocalSpool(site.edge.folder, site.invocation.warn),
                 settle=ownership.settle,
             )
-            caller = _caller(site, Terms() if keeps_state else _UNENDING)
-            return _ended(Run(setting, caller, wish).run(ownership.taking(decide)))
+            caller = _build_caller(site, Terms() if keeps_state else _LONG_LEASE)
+            return _run_to_end(Run(setting, caller, wish).run(ownership.wrap_decide(decide)))
     finally:
         effects.close()
 
 
-class Ownership:
-    """Writes to clusters what a run owns."""
+class OwnerMarks:
+    """Marks resources on clusters as owned by this workspace."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._basis: Basis | None = None
         self._is_planned = False
         self._written: dict[str, frozenset[str]] = {}
-        """The clusters that a run changes, each with the keys that it lists as ours."""
+        """Owned keys written to each cluster that the run changes."""
         self._warned: set[str] = set()
 
-    def taking(self, decide: Decide) -> Decide:
-        """Return a `decide` that also takes what the run of a plan changes.
+    def wrap_decide(self, decide: Decide) -> Decide:
+        """Wrap `decide` to also take ownership of what the plan changes.
 
         Raises:
-            StalePlanError: Another workspace took some of it after it was planned.
-            RetryableError: A cluster does not answer. Nothing was done, and what was taken is free again.
+            StalePlanError: Another workspace took a resource after the plan.
+            RetryableError: A cluster does not answer. Nothing was done, and taken keys are released.
         """
 
         def decide_and_take(basis: Basis) -> ToDo:
@@ -114,12 +115,12 @@ class Ownership:
                 for action in todo.actions
                 if isinstance(action, Create) and action.cluster is not None and kind_of(action.address) == "cluster"
             }
-            self._written = {name: frozenset() if name in new else _recorded(record, name) for name in clusters}
+            self._written = {name: frozenset() if name in new else _owned_keys(record, name) for name in clusters}
             if todo.plan is not None:
-                taken = {**{name: {} for name in new}, **_taken(todo)}
-                try:  # New clusters come last: a refusal by another cluster comes before one is made.
+                taken = {**{name: {} for name in new}, **_keys_to_take(todo)}
+                try:  # new clusters last: a refusal by another cluster must precede a creation
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
-                        self._take(cluster, keys, record, makes=cluster in new)
+                        self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
                     self.settle(record)
                     raise
@@ -128,29 +129,31 @@ class Ownership:
         return decide_and_take
 
     def settle(self, record: Record) -> None:
-        """Let clusters list what is recorded as ours, and nothing else."""
+        """Mark exactly the recorded resources as owned on the clusters."""
         for cluster, written in self._written.items():
-            keys = _recorded(record, cluster)
+            keys = _owned_keys(record, cluster)
             if keys == written or cluster in self._warned:
                 continue
             try:
-                if self._is_planned or self._is_known(cluster):
-                    self._own(cluster, {}, keys)
+                if self._is_planned or self._is_recorded(cluster):
+                    self._write_marks(cluster, {}, keys)
             except ReconcilerError as error:
                 self._warn(cluster, error)
 
-    def _take(self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool) -> None:
-        keep = _recorded(record, cluster)
-        self._written[cluster] = keep | keys.keys()  # Also if the write gets no answer.
+    def _take_keys(
+        self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool
+    ) -> None:
+        keep = _owned_keys(record, cluster)
+        self._written[cluster] = keep | keys.keys()  # even if the write gets no answer
         try:
-            refused = self._own(cluster, keys, keep, makes=makes)
+            refused = self._write_marks(cluster, keys, keep, makes=makes)
         except UnansweredError:
             raise
         except RetryableError:
-            self._written[cluster] = keep  # Nothing was written: `settle` does not wait for the cluster again.
+            self._written[cluster] = keep  # nothing was written, so `settle` need not wait for the cluster
             raise
         except UserError as error:
-            if makes:  # The action that makes the cluster fails with the same error.
+            if makes:  # the action that creates the cluster fails with the same error
                 self._written[cluster] = keep
             else:
                 self._warn(cluster, error)
@@ -162,14 +165,14 @@ class Ownership:
                 hint="Nothing was done. Look what is left to do with: reconciler plan",
             )
 
-    def _own(
+    def _write_marks(
         self, cluster: str, take: Mapping[str, ResourceOwner | None], keep: frozenset[str], *, makes: bool = False
     ) -> Mapping[str, ResourceOwner]:
         lineage = "" if self._basis is None else self._basis.snapshot.lineage
         return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep, makes))
 
-    def _is_known(self, cluster: str) -> bool:
-        """Tell whether the cluster that answers is the recorded one."""
+    def _is_recorded(self, cluster: str) -> bool:
+        """Report whether the cluster that answers is the recorded one."""
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
         identity = None if last is None else self._site.providers[cluster].identify()
         return identity is not None and last is not None and last.incarnation == identity.cluster_id
@@ -183,12 +186,12 @@ class Ownership:
             )
 
 
-def _recorded(record: Record, cluster: str) -> frozenset[str]:
+def _owned_keys(record: Record, cluster: str) -> frozenset[str]:
     return frozenset(owned_keys(record, cluster))
 
 
-def _taken(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
-    """Return what a plan changes, by cluster and key, each with the other owner from whom it may be taken."""
+def _keys_to_take(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
+    """Return the keys that a plan changes by cluster, with the owner from whom each may be taken."""
     taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
     for action in todo.actions:
         match action:
@@ -203,28 +206,28 @@ def _taken(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
     return taken
 
 
-def _ended(run: Coroutine[object, object, Ended]) -> Ended:
-    """Drive a run to its end. Its task returns nothing: the standard library would write out all of it, twice."""
-    found: list[Ended] = []
+def _run_to_end(run: Coroutine[object, object, Ended]) -> Ended:
+    """Run a coroutine. Its task returns `None`, because asyncio would log a large result twice."""
+    results: list[Ended] = []
 
     async def drive() -> None:
-        found.append(await run)
+        results.append(await run)
 
     asyncio.run(drive())
-    return found[0]
+    return results[0]
 
 
-def _forgotten_state() -> ObjectStore:
+def _memory_state() -> ObjectStore:
     from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - only a run without a state needs it
 
     return MemoryStore()
 
 
-_UNENDING: Final = Terms(lease_s=365 * 86_400)
-"""No process waits for the lease of a state in memory, so it outlives a process that is suspended."""
+_LONG_LEASE: Final = Terms(lease_s=365 * 86_400)
+"""No process waits for the lease of a state in memory; it must outlive a suspended process."""
 
 
-def _caller(site: Site, terms: Terms) -> Caller:
+def _build_caller(site: Site, terms: Terms) -> Caller:
     invocation = site.invocation
     return Caller(
         claim=Claim(
@@ -242,17 +245,17 @@ def _caller(site: Site, terms: Terms) -> Caller:
     )
 
 
-# Stopping a run from outside: a signal asks, the run ends by itself at the next safe point.
+# A signal requests a stop; the run ends at the next safe point.
 
 
-_LOOK_S: Final = 0.2
-"""A signal that comes just before a wait begins does not end it: Python runs its handler when the wait is over."""
+_POLL_S: Final = 0.2
+"""Limit of one wait: Python runs a signal handler only after a wait that began just after the signal."""
 
 
 class Stop:
-    """One request to stop, for one process; safe to call from a signal handler and from any thread.
+    """A stop request; callable from signal handlers and any thread.
 
-    A flag and a queue, whose `put` may interrupt its own `get`; an event may not: its lock would be waited for forever.
+    Uses a queue, whose `put` may interrupt its own `get`: an event's lock would deadlock.
     """
 
     def __init__(self) -> None:
@@ -262,11 +265,11 @@ class Stop:
 
     @property
     def is_requested(self) -> bool:
-        """Tell whether somebody asked."""
+        """Report whether a stop was requested."""
         return self._is_requested
 
     def request(self) -> bool:
-        """Ask; return whether a run is under way that now ends by itself."""
+        """Request a stop; return whether a running operation now ends."""
         self._is_requested = True
         self._bell.put(None)
         for end in tuple(self._enders):
@@ -274,20 +277,20 @@ class Stop:
         return bool(self._enders)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until somebody asks, at most this long; return whether somebody did."""
+        """Wait at most `seconds` for a request; return whether there was one."""
         left = seconds
         while left > 0 and not self._is_requested:
             try:
-                self._bell.get(timeout=min(left, _LOOK_S))
+                self._bell.get(timeout=min(left, _POLL_S))
             except Empty:
-                left -= _LOOK_S
+                left -= _POLL_S
             else:
-                self._bell.put(None)  # for the process that else waits
+                self._bell.put(None)  # wake the next waiting thread
         return self._is_requested
 
     @contextmanager
     def ends(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` when somebody asks while the block runs; at once where somebody already has."""
+        """Call `end` on a request during the block; at once if requested before."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -298,49 +301,41 @@ class Stop:
 
 
 @contextmanager
-def reading(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """Let a signal end jobs that only read: Spark is told, where an exception in the middle of a call would be a page.
+def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
+    """End jobs that only read on a request. Spark is stopped instead of raising, which would print a long trace.
 
     Raises:
-        InterruptedRunError: Somebody asked.
+        InterruptedRunError: A stop was requested.
     """
     failed: Exception | None = None
     with stop.ends(jobs.stop):
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - what a stopped job raises is as good as nothing
+        except Exception as error:  # noqa: BLE001 - errors of stopped jobs are ignored
             failed = error
-    if jobs.is_stopped:  # Also where it came to an end: it may have left something out.
+    if jobs.is_stopped:  # even if it returned: its result may be incomplete
         raise InterruptedRunError("Interrupted", hint="Nothing was changed") from failed
     if failed is not None:
         raise failed
 
 
-# How a command that plans nothing gets at clusters: its files may be broken or gone.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """How a command gets at clusters: by the files of a workspace or, where those are gone, by what a state recorded.
+    """Access to clusters through the files of a workspace, a state, or `--cluster`.
 
-    Nothing that is done to a migration is in any state: a migration is the cluster's own, and whoever drives it may
-    hold the lease while another process stops it.
+    Migrations are stored on the cluster, not in a state, so no lease is needed: another process may hold it.
     """
 
     invocation: Invocation
     select: Select
     state_url: str | None = None
     no_state: bool = False
-    """Whether to go on without the state that says which cluster each should be."""
+    """Skip the state and its check of cluster ids."""
     at: Sequence[str] | None = None
-    """Clusters by `--cluster`, in place of files and a state; `None`: the command has no such option."""
+    """Clusters by `--cluster`, instead of files and a state; `None`: the command has no such option."""
 
     def site(self, *, is_reader: bool = False) -> Site:
-        """Open where it happens; touches no cluster.
-
-        Raises:
-            UserError: There is no workspace here, or no state there.
-        """
+        """Open the workspace, state or clusters, without contacting a cluster."""
         if self.at:
             return open_at(self.invocation, self.at)
         if self.state_url is not None:
@@ -355,24 +350,24 @@ class SiteOptions:
             raise
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:
-        """Return which clusters these should be."""
+        """Return the recorded cluster ids."""
         return {} if self.no_state else recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
-        """Return if the cluster of that name answers and, as far as that is asked, is the recorded one.
+        """Check that a cluster answers and is the recorded one.
 
         Raises:
-            UserError: Another one answers, or there is none of that name.
-            RetryableError: It cannot be reached, or it is recorded and nothing is there.
+            UserError: Another cluster answers, or the name is unknown.
+            RetryableError: It cannot be reached, or its recorded root is empty.
         """
         check_answers(site, cluster, self.recorded(site))
 
     def check_writable(self, site: Site, cluster: str) -> None:
-        """Return if the cluster of that name may be written to.
+        """Check that a cluster may be written to.
 
         Raises:
-            UserError: Another one answers in its place, or the state that says which it is cannot be read.
-            RetryableError: It is recorded, and nothing is there.
+            UserError: Another cluster answers, or the state cannot be read.
+            RetryableError: Its recorded root is empty.
         """
         refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
 
@@ -385,15 +380,12 @@ class SiteOptions:
             raise
 
 
-# What a command does at once: an ordinary run, with the recorded state or with one in memory.
-
-
 FAILOVER: Final = "mirror failover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emergency(SiteOptions):
-    """How a command acts at once."""
+    """Options of a command that acts at once."""
 
     command: str
     lock_timeout_s: float
@@ -401,23 +393,23 @@ class Emergency(SiteOptions):
     stop: Stop
 
     def snapshot(self, site: Site) -> Snapshot | None:
-        """Return the state, which says what this workspace owns; `None`: it is done without one.
+        """Return the state; `None` without one.
 
         Raises:
-            UserError: The state is gone, damaged, or another workspace's.
+            UserError: The state is missing, damaged, or another workspace's.
         """
         if self.no_state:
             return None
-        check_state(site)
+        require_state(site)
         return read_state(site)
 
-    def carry_out_each(
+    def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Do what `decide` makes of the state (`None`: without one); return why actions were not done, by their ids.
+        """Run what `decide` returns for the state (`None`: without one); return errors by action id.
 
         Raises:
-            LeaseError: Someone else is applying.
+            LeaseError: Another process is applying.
         """
 
         def decide_now(basis: Basis) -> ToDo:
@@ -425,13 +417,13 @@ class Emergency(SiteOptions):
             return ToDo(actions, digest(actions))
 
         def report(event: Event) -> None:
-            if not (self.no_state and isinstance(event, Detached | Summary)):  # Both name a state that is kept.
+            if not (self.no_state and isinstance(event, Detached | Summary)):  # both name a stored state
                 self.report(event)
 
         wish = RunRequest(
             command=self.command,
             options=RunOptions(parallelism=1 if self.no_state else 2, lock_timeout_s=self.lock_timeout_s),
-            # In an emergency another cluster may be the very one that does not answer.
+            # in an emergency another cluster may be unreachable
             gives_up=lambda address: cluster_of(address) not in clusters,
         )
         try:
@@ -439,32 +431,32 @@ class Emergency(SiteOptions):
                 site, wish, decide_now, report=report, stop=self.stop, keeps_state=not self.no_state
             ).result
         except LeaseError as error:
-            if self.command == FAILOVER:  # The one verb that is for the day on which nobody can wait.
+            if self.command == FAILOVER:  # only a failover must not wait
                 error.hint = f"In an emergency, --no-state does it now, without the lease. {error.hint}"
             raise
-        return {} if result is None else _undone(result)
+        return {} if result is None else _collect_errors(result)
 
 
-def _undone(result: RunResult) -> dict[str, ReconcilerError]:
-    """Return why actions of a run are not done, or not known to be."""
-    found: dict[str, ReconcilerError] = {item.id: item.error for item in result.failed}
-    found |= {item.id: _skipped(item.because) for item in result.skipped}
-    return found | {name: _not_begun() for name in result.not_started}
+def _collect_errors(result: RunResult) -> dict[str, ReconcilerError]:
+    """Return errors by id of actions that are not done, or whose result is unknown."""
+    errors: dict[str, ReconcilerError] = {item.id: item.error for item in result.failed}
+    errors |= {item.id: _skipped_error(item.because) for item in result.skipped}
+    return errors | {name: _not_begun_error() for name in result.not_started}
 
 
-def _not_begun() -> IncompleteError:
+def _not_begun_error() -> IncompleteError:
     return IncompleteError("stopped before it was begun", hint="Give the same command again.")
 
 
-def _skipped(because: str) -> ReconcilerError:
+def _skipped_error(because: str) -> ReconcilerError:
     return UserError(f"not begun: {because} failed", hint="Fix that first.")
 
 
-def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is all there is
-    """Go on where it was confirmed.
+def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is the only argument
+    """Reject a missing confirmation.
 
     Raises:
-        UserError: It was not.
+        UserError: Not confirmed.
     """
     if not is_confirmed:
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
@@ -473,9 +465,9 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def verdict_on_each(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return the error to end with, where not all of several were done; `errors` has one for each of them, or `None`.
+    """Return the final error if some of several orders failed; `errors` has one entry per order.
 
-    `what` are they, as a plural.
+    `what` is the plural noun.
     """
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:

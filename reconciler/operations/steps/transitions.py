@@ -53,45 +53,42 @@ if TYPE_CHECKING:
     from reconciler.resources.mirror_link import MirrorLinkSpec
 
 
-# Original sources of stopped mirrors: which may be restored, from what, and where the two agree last.
-
-
 def mirror_at(links: Links, full_name: str) -> MirrorSeen | None:
-    """Return a topic as the mirror it is or was; `None`: it never was one."""
+    """Return the mirror that a topic is or was; `None` if it never was one."""
     return next(iter(links.mirrors(name=full_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirrors:
-    """The stopped mirrors whose original source a topic is: what it may be restored from."""
+    """Stopped mirrors of an original source, from which it may be restored."""
 
     providers: Mapping[str, Provider]
     cluster: str
     full_name: str
-    found: tuple[MirrorSeen, ...]
+    mirrors: tuple[MirrorSeen, ...]
     unanswered: tuple[ReconcilerError, ...] = ()
-    """Why clusters that may have one do not say so."""
-    over: tuple[str, ...] = ()
-    """The links that were named; none: any."""
+    """Errors of clusters that may have further mirrors."""
+    links: tuple[str, ...] = ()
+    """Links named by the caller; empty: any."""
 
     def only(self) -> MirrorSeen:
-        """Return the one that the topic can be restored from.
+        """Return the only mirror from which the topic can be restored.
 
         Raises:
-            UserError: There is none, or several can be; says which, and how one is chosen.
+            UserError: There is none, or several.
             RetryableError: The cluster that may have it does not answer.
         """
-        if not self.found:
+        if not self.mirrors:
             for error in self.unanswered:
                 raise error
-            over = f" over link {first_few(self.over, _NAMED, grouping='')}" if self.over else ""
+            by_link = f" over link {first_few(self.links, _NAMED, grouping='')}" if self.links else ""
             what = f"topic {self.full_name} of cluster {self.cluster} cannot be restored"
-            message = f"{what}: no stopped mirror of it is known{over}"
+            message = f"{what}: no stopped mirror of it is known{by_link}"
             hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
             raise UserError(message, hint=hint)
         refused: list[UserError] = []
         fitting: list[MirrorSeen] = []
-        for peer in self.found:
+        for peer in self.mirrors:
             try:
                 check_restorable(self.providers, self.cluster, self.full_name, peer)
             except UserError as error:
@@ -104,11 +101,11 @@ class StoppedMirrors:
             case []:
                 raise refused[0]
             case _:
-                raise self._several(fitting)
+                raise self._ambiguous_error(fitting)
 
-    def _several(self, fitting: Sequence[MirrorSeen]) -> UserError:
-        named = [str(address_of("mirror", each.cluster, each.name)) for each in fitting]
-        links = [str(address_of("link", each.cluster, each.link)) for each in fitting]
+    def _ambiguous_error(self, fitting: Sequence[MirrorSeen]) -> UserError:
+        named = [str(address_of("mirror", mirror.cluster, mirror.name)) for mirror in fitting]
+        links = [str(address_of("link", mirror.cluster, mirror.link)) for mirror in fitting]
         message = (
             f"topic {self.full_name} of cluster {self.cluster} can be restored from each of "
             f"{len(named)} stopped mirrors: {first_few(named, _NAMED, grouping='')}"
@@ -120,25 +117,28 @@ class StoppedMirrors:
 
 
 def stopped_mirrors(
-    providers: Mapping[str, Provider], cluster: str, full_name: str, over: Collection[str] | None = None
+    providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return what a topic may be restored from. `over`: only over links of these names.
+    """Return the mirrors from which a topic may be restored, limited to links of these names.
 
-    Only clusters at the other end of a link that can swap roles are asked. Where there is no such mirror, the others
-    are asked, too: what is missing can then be said.
+    Only clusters at bidirectional links are queried; without a result also the others, for a better error.
     """
     links = links_of(provider_named(providers, cluster)).links()
-    asked = [link for link in links if link.declared.spec.source in providers and (over is None or link.name in over)]
-    both_ways = [link for link in asked if is_both_ways(link)]
+    linked = [
+        link
+        for link in links
+        if link.declared.spec.source in providers and (link_names is None or link.name in link_names)
+    ]
+    both_ways = [link for link in linked if is_both_ways(link)]
 
     def look(link: LinkSeen) -> Sequence[MirrorSeen] | ReconcilerError:
         try:
-            there = links_of(providers[link.declared.spec.source]).mirrors(link.name, source=full_name)
+            source_mirrors = links_of(providers[link.declared.spec.source]).mirrors(link.name, source=full_name)
         except ReconcilerError as error:
             return error
         return [
             mirror
-            for mirror in there
+            for mirror in source_mirrors
             if (mirror.source, mirror.source_cluster) == (full_name, cluster) and mirror.status is MirrorStatus.STOPPED
         ]
 
@@ -147,23 +147,25 @@ def stopped_mirrors(
         mirrors_there = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
         return mirrors_there, [answer for answer in answers if isinstance(answer, ReconcilerError)]
 
-    found, unanswered = over_links(both_ways)
-    if not found and not unanswered:
-        found, _ = over_links([link for link in asked if not is_both_ways(link)])
-    return StoppedMirrors(providers, cluster, full_name, tuple(found), tuple(unanswered), tuple(sorted(over or ())))
+    mirrors, unanswered = over_links(both_ways)
+    if not mirrors and not unanswered:
+        mirrors, _ = over_links([link for link in linked if not is_both_ways(link)])
+    return StoppedMirrors(
+        providers, cluster, full_name, tuple(mirrors), tuple(unanswered), tuple(sorted(link_names or ()))
+    )
 
 
 def is_both_ways(link: LinkSeen) -> bool:
-    """Tell whether mirrors can swap roles over a link, as far as its half here says."""
+    """Report whether mirrors can swap roles over a link, as seen from this half."""
     spec = link.declared.spec
     return spec.mode == "bidirectional" and not spec.prefix
 
 
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> None:
-    """Refuse to restore a topic from a stopped mirror that is none of it as it is now.
+    """Reject a stopped mirror that does not belong to the current topic.
 
     Raises:
-        UserError: The mirror follows again, the topic was made anew or has more partitions, or it stopped last itself.
+        UserError: It follows again, the topic was recreated or has more partitions, or the topic stopped last.
     """
     provider = provider_named(providers, cluster)
     topic = provider.source_topic(address_of("topic", cluster, full_name))
@@ -194,16 +196,16 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def _never_followed(provider: Provider, own: MirrorSeen) -> bool:
-    """Tell whether a topic was failed over in the middle of a restore: it has nothing of the other side yet."""
-    found = links_of(provider).positions(own.name).values()
-    return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in found)
+    """Report whether a restore was ended by a failover before anything was copied."""
+    positions = links_of(provider).positions(own.name).values()
+    return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
-    """Return where each partition of an original source is to be cut: where it and its mirror agree last.
+    """Return the offset at which to cut each partition of an original source: the last that both sides share.
 
-    Where the mirror has a map of offsets, the last records that both should have are compared. They agree no further
-    than up to a record that another producer wrote to the mirror while it was one.
+    With an offset map, the last common records are compared. Records of other producers in the mirror end what is
+    shared.
     """
     provider, topic = provider_named(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
@@ -211,27 +213,29 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     theirs, maps = links_of(other).positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
     if maps is None:
         return agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
-    from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - brings Arrow
+    from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - imports Arrow
 
     logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
     bounds = logs[0].bounds(), logs[1].bounds()
     own = {number: Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()}
-    found = agreed_ends(own, topic_id, theirs, peer.topic_id)
-    for each in links_by_jobs(other).foreign([peer.name], is_stopped=True).get(peer.name, ()):
-        if each.partition in found:
-            found[each.partition] = min(found[each.partition], maps[each.partition].source_of(each.start))
-    return {**found, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in found.items() if at})}
+    ends = agreed_ends(own, topic_id, theirs, peer.topic_id)
+    for foreign_range in links_by_jobs(other).foreign([peer.name], is_stopped=True).get(peer.name, ()):
+        if foreign_range.partition in ends:
+            ends[foreign_range.partition] = min(
+                ends[foreign_range.partition], maps[foreign_range.partition].source_of(foreign_range.start)
+            )
+    return {**ends, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in ends.items() if at})}
 
 
-def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Return what was measured, with the records that only the topics have that are restored.
+def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
+    """Add records that only restored topics have to the measures, if offsets do not show them.
 
-    That is where offsets do not say it; what cannot be compared is not measured.
+    Topics that cannot be compared become unmeasured.
     """
-    asked = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
-    restored = [mirror for mirror in asked if isinstance(mirror, MirrorTopic)]
+    targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
+    restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
-    def looked(mirror: MirrorTopic) -> Sequence[Diverged] | ReconcilerError | None:
+    def find_diverged(mirror: MirrorTopic) -> Sequence[Diverged] | ReconcilerError | None:
         links = links_of(providers[mirror.cluster]).by_jobs
         try:
             if links is None or links.diverged(mirror.name, {}) is None:
@@ -241,182 +245,165 @@ def with_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], 
         except ReconcilerError as error:
             return error
 
-    found = dict(measures)
-    for mirror, seen in zip(restored, side_by_side(looked, restored, name="compare"), strict=True):
+    result = dict(measures)
+    for mirror, seen in zip(restored, side_by_side(find_diverged, restored, name="compare"), strict=True):
         topic = address_of("topic", mirror.cluster, mirror.name)
-        if isinstance(seen, UndeletableError) and topic in found:
-            found[topic] = replace(found[topic], undeletable=seen)
+        if isinstance(seen, UndeletableError) and topic in result:
+            result[topic] = replace(result[topic], undeletable=seen)
         elif isinstance(seen, ReconcilerError):
-            found.pop(topic, None)
-        elif seen is not None and topic in found:
-            found[topic] = replace(found[topic], diverged=tuple(seen))
-    return found
-
-
-# What must be true before a transition begins, or a mirror opens: looked at on the other side.
+            result.pop(topic, None)
+        elif seen is not None and topic in result:
+            result[topic] = replace(result[topic], diverged=tuple(seen))
+    return result
 
 
 def source_of(mirror: MirrorSeen) -> Address:
-    """Return the address of what a mirror follows."""
+    """Return the address of a mirror's source."""
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def check_own_records(links: LinksByJobs, here: MirrorSeen) -> None:
-    """Return if a mirror has no records of other producers: its source would never get those.
-
-    Raises:
-        UserError: It has some; names them.
-    """
-    found = links.foreign([here.name]).get(here.name, ())
-    if found:
-        where = first_few([str(each) for each in found], _NAMED, grouping="")
-        message = f"mirror {here.name} cannot be reversed: another producer wrote records to it ({where})"
+def check_own_records(links: LinksByJobs, mirror: MirrorSeen) -> None:
+    """Reject a mirror with records of other producers, which its source would never receive."""
+    foreign = links.foreign([mirror.name]).get(mirror.name, ())
+    if foreign:
+        where = first_few([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
+        message = f"mirror {mirror.name} cannot be reversed: another producer wrote records to it ({where})"
         hint = "To keep them, fail it over and restore its source. To drop them, delete the mirror, and mirror afresh."
         raise UserError(message, hint=hint)
 
 
-def check_source(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
-    """Refuse what needs the source where it is not there, or is not what was copied.
+def check_source(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
+    """Reject a missing or recreated source.
 
     Raises:
-        UserError: There is no such topic.
-        SourceChangedError: It was deleted and created again.
-        RetryableError: It does not answer.
+        UserError: The topic does not exist.
+        SourceChangedError: It was recreated.
+        RetryableError: Its cluster does not answer.
     """
-    found = provider_named(providers, here.source_cluster).source_topic(source_of(here))
-    if here.source_topic_id not in {None, found.incarnation}:
-        message = f"the source {here.source} of mirror {here.name} was deleted and created again"
+    topic = provider_named(providers, mirror.source_cluster).source_topic(source_of(mirror))
+    if mirror.source_topic_id not in {None, topic.incarnation}:
+        message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and make it again."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def check_source_ends(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
-    """Refuse to reverse a mirror whose source is itself a mirror.
+def check_source_ends(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
+    """Reject the reversal of a mirror whose source is a mirror."""
+    source_mirror = mirror_at(links_of(provider_named(providers, mirror.source_cluster)), mirror.source)
+    if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
+        message = f"mirror {mirror.name} cannot be reversed: its source is itself a mirror ({source_mirror.status})"
+        raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
+
+
+def check_shut(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
+    """Reject opening a mirror whose source has left the reversal: both would accept records."""
+    source_mirror = links_of(provider_named(providers, mirror.source_cluster)).mirror(mirror.source)
+    if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
+        raise broken_reversal_error(mirror, source_mirror)
+
+
+def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
+    """Return a mirror, unless it was stopped by another verb.
 
     Raises:
-        UserError: So it is.
+        UserError: It was failed over in the meantime.
     """
-    there = mirror_at(links_of(provider_named(providers, here.source_cluster)), here.source)
-    if there is not None and there.status is not MirrorStatus.STOPPED:
-        message = f"mirror {here.name} cannot be reversed: its source is itself a mirror ({there.status})"
-        raise UserError(message, hint=f"Promote or fail over {here.source} of cluster {here.source_cluster} first.")
-
-
-def check_shut(providers: Mapping[str, Provider], here: MirrorSeen) -> None:
-    """Refuse to open a mirror whose source was rescued meanwhile: both would take records.
-
-    Raises:
-        UserError: The source is not a part of that reversal any more.
-    """
-    there = links_of(provider_named(providers, here.source_cluster)).mirror(here.source)
-    if there.operation is None or here.operation is None or there.operation.id != here.operation.id:
-        raise broken_off(here, there)
-
-
-def ended(here: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
-    """Return a mirror, unless it ended otherwise than was asked.
-
-    Raises:
-        UserError: Somebody failed it over meanwhile.
-    """
-    if here.status is MirrorStatus.STOPPED and here.stopped_by not in verbs:
-        message = f"mirror {here.name} of cluster {here.cluster} was stopped meanwhile, by {here.stopped_by}"
+    if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
+        message = f"mirror {mirror.name} of cluster {mirror.cluster} was stopped meanwhile, by {mirror.stopped_by}"
         raise UserError(message, hint="It takes records; what it has is what it had by then.")
-    return here
+    return mirror
 
 
-def _from_another(here: MirrorSeen, asked: MirrorTopic) -> UserError:
-    """Return what is said where a restore from one mirror is asked for, and one from another is under way."""
-    address = address_of("mirror", here.cluster, here.name)
+def _other_restore_error(mirror: MirrorSeen, wanted: MirrorTopic) -> UserError:
+    """Return the error for a restore while one from another mirror is in progress."""
+    address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(
-        f"{address} cannot be restored from {asked.source} of cluster {asked.source_cluster}: "
-        f"a restore from {here.source} of cluster {here.source_cluster} is under way",
+        f"{address} cannot be restored from {wanted.source} of cluster {wanted.source_cluster}: "
+        f"a restore from {mirror.source} of cluster {mirror.source_cluster} is under way",
         hint="To end that one: reconciler run --once --only mirror. To give it up: "
         f"reconciler mirror failover {address}",
     )
 
 
-def broken_off(here: MirrorSeen, peer: MirrorSeen) -> UserError:
-    """Return what is said of a reversal of which the other side was failed over."""
+def broken_reversal_error(mirror: MirrorSeen, peer: MirrorSeen) -> UserError:
+    """Return the error for a reversal whose other side was failed over."""
     message = f"the reversal was broken off: {peer.name} of cluster {peer.cluster} is {peer.status}"
-    address = address_of("mirror", here.cluster, here.name)
-    return UserError(message, hint=f"Let {here.name} take records again with: reconciler mirror failover {address}")
+    address = address_of("mirror", mirror.cluster, mirror.name)
+    return UserError(message, hint=f"Let {mirror.name} take records again with: reconciler mirror failover {address}")
 
 
-# Transitions of mirrors over two clusters: the first step that is not done, again and again, until all are.
-#
-# Every step is durable on its own cluster before the next, so it does not matter who takes it: a run that was killed is
-# gone on with by the next one, and of two at once one finds that the other was faster. Both sides are never writable.
+# A transition repeats its first unfinished step until done. Each step is durable on its cluster before the next, so any
+# process can continue after a crash, and concurrent ones notice each other. Both sides are never writable at once.
 
 
 _M = MirrorStatus
 
 
 class TakenBackError(UserError):
-    """A reversal could not begin, and its mirror goes on as before."""
+    """A reversal could not begin; its mirror continues as before."""
 
 
 UNDER_WAY: Final = frozenset(
     {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}
 )
-"""States in which there is something to drive."""
+"""States of transitions in progress."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """Drives the mirrors of some clusters, by name. Safe to use again after any failure."""
+    """Drives transitions of mirrors. Can be repeated after any failure."""
 
     providers: Mapping[str, Provider]
     copy: Callable[[MirrorSeen, Mapping[int, int] | None], object]
-    """Brings a mirror to these ends, or to those its source has now."""
+    """Copies a mirror up to these ends, or its source's current ones."""
     sync: Callable[[MirrorSeen], object]
-    """Brings configs and groups of a mirror to what its source has, for the last time."""
+    """Syncs configs and groups of a mirror for the last time."""
     new_id: Callable[[], str]
     may_go_on: Callable[[], None] = field(default=go_on)
-    """Asked before every step; may raise: whoever comes next goes on."""
+    """Called before each step; raises to stop."""
 
     def promote(self, cluster: str, full_name: str) -> MirrorSeen:
-        """Let a mirror become an ordinary topic that has all its source has; drives a promotion that has begun.
+        """Promote a mirror once it has all records of its source; continues a promotion in progress.
 
         Raises:
-            UserError: That is not legal in its state.
-            IncompleteError: It could not reach its source's ends; it goes on when it can.
+            UserError: Its state forbids it.
+            IncompleteError: It cannot reach its source's ends now.
             RetryableError: Its source does not answer.
         """
         links = self._links(cluster)
-        here = links.mirror(full_name)
-        if not _is_begun(here, {PROMOTE}):
-            if PROMOTE in MIRROR.legal(here.status):
-                check_source(self.providers, here)  # Without it, nothing is begun.
+        mirror = links.mirror(full_name)
+        if not _is_begun(mirror, {PROMOTE}):
+            if PROMOTE in MIRROR.legal(mirror.status):
+                check_source(self.providers, mirror)  # without a source, nothing is begun
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
-        return ended(self.drive(cluster, full_name), {PROMOTE})
+        return check_outcome(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> MirrorSeen:
-        """Let a mirror and its source change roles without loss; return the new mirror, which is on the other side.
+        """Swap the roles of a mirror and its source without loss; return the new mirror on the other side.
 
         Raises:
-            UserError: That is not legal in its state, the link is not bidirectional, or has no half over there.
-            RetryableError: One of the two does not answer.
+            UserError: Its state forbids it, or the link has no second half.
+            RetryableError: A cluster does not answer.
         """
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._links(cluster)
-        here = links.mirror(full_name)
-        if not _is_begun(here, REVERSALS):
-            if verb in MIRROR.legal(here.status):
-                self._check_sides(f"mirror {full_name} cannot be reversed", here)
-                check_source_ends(self.providers, here)
-                check_source(self.providers, here)
-                # Most is copied while producers go on; and where nothing can be copied, nobody is shut out for it.
+        mirror = links.mirror(full_name)
+        if not _is_begun(mirror, REVERSALS):
+            if verb in MIRROR.legal(mirror.status):
+                self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
+                check_source_ends(self.providers, mirror)
+                check_source(self.providers, mirror)
+                # Copy most records before producers are stopped; if that fails, they are never stopped.
                 self.may_go_on()
-                self.copy(here, None)
-                check_own_records(links, here)
+                self.copy(mirror, None)
+                check_own_records(links, mirror)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
-        after = ended(self.drive(cluster, full_name), REVERSALS)
-        if after.status is _M.ACTIVE:  # Another process took it back.
+        after = check_outcome(self.drive(cluster, full_name), REVERSALS)
+        if after.status is _M.ACTIVE:  # another process took it back
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
             raise UserError(message, hint=f"Ask again: reconciler mirror reverse {address}")
-        return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
+        return check_outcome(self._links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
 
     def restore(
         self,
@@ -424,23 +411,25 @@ class Driver:
         full_name: str,
         diverged: WithDiverged = "refuse",
         *,
-        asked: MirrorTopic | None = None,
+        wanted: MirrorTopic | None = None,
         approved: tuple[Stretch, ...] | None = None,
     ) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
-        """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
+        """Turn the original source of a stopped mirror into its mirror, cutting records written here since.
 
-        Return the mirror, and what was cut off each partition. `diverged`: what becomes of records that only this topic
-        has, where no platform simply cuts them off. `asked`: what it shall be, so that its link says from which mirror
-        it is restored. `approved`: what may be cut off at most.
+        Return the mirror and the cut of each partition. `diverged`: handling of records that only this topic
+        has, if
+        the platform does not cut them. `wanted`: the declared mirror, which selects the link. `approved`: limit
+        of the
+        cut.
 
         Raises:
-            UserError: Nothing that is stopped was a mirror of it, several were, or the link is not bidirectional.
-            StalePlanError: More would be cut off than was approved.
+            UserError: No stopped mirror fits, or several do, or the link is not bidirectional.
+            StalePlanError: More would be cut than approved.
             RetryableError: The other cluster does not answer.
         """
-        here = mirror_at(self._links(cluster), full_name)
-        begun = None if here is None or here.operation is None else here.operation
-        peer = self._restored_from(cluster, full_name, here, asked)
+        current = mirror_at(self._links(cluster), full_name)
+        begun = None if current is None or current.operation is None else current.operation
+        peer = self._choose_peer(cluster, full_name, current, wanted)
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
         if begun is None:
             self._check_sides(f"topic {full_name} of cluster {cluster} cannot be restored", peer)
@@ -448,30 +437,26 @@ class Driver:
         asked_for = Operation(operation, RESTORE, diverged=diverged, approved=approved)
         self._links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
         cut: dict[int, Truncated] = {}
-        return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
+        return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def restorable(self, cluster: str, full_name: str, link: str | None = None) -> MirrorSeen:
-        """Return the stopped mirror whose original source a topic is: over `link`, or the only one there is.
-
-        Raises:
-            UserError: There is none that could be restored from, or several; says what is missing.
-        """
+        """Return the stopped mirror of an original source over `link`, or the only one."""
         return stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
 
-    def _restored_from(
-        self, cluster: str, full_name: str, here: MirrorSeen | None, asked: MirrorTopic | None
+    def _choose_peer(
+        self, cluster: str, full_name: str, current: MirrorSeen | None, wanted: MirrorTopic | None
     ) -> MirrorSeen:
-        """Return the mirror that a topic is restored from: that of a restore under way, or the one asked for."""
-        if here is not None and _is_begun(here, {RESTORE}):
-            if asked is not None and (here.link, here.source_cluster) != (asked.link, asked.source_cluster):
-                raise _from_another(here, asked)
-            peer = self._peer(here)
+        """Return the mirror to restore from: that of a restore in progress, or the wanted one."""
+        if current is not None and _is_begun(current, {RESTORE}):
+            if wanted is not None and (current.link, current.source_cluster) != (wanted.link, wanted.source_cluster):
+                raise _other_restore_error(current, wanted)
+            peer = self._source_mirror_of(current)
             check_restorable(self.providers, cluster, full_name, peer)
             return peer
-        peer = self.restorable(cluster, full_name, None if asked is None else asked.link)
-        if asked is not None and peer.cluster != asked.source_cluster:
+        peer = self.restorable(cluster, full_name, None if wanted is None else wanted.link)
+        if wanted is not None and peer.cluster != wanted.source_cluster:
             message = (
-                f"link {peer.link} of cluster {cluster} leads to {peer.cluster} now, not to {asked.source_cluster}"
+                f"link {peer.link} of cluster {cluster} leads to {peer.cluster} now, not to {wanted.source_cluster}"
             )
             raise StalePlanError(f"{message}; nothing was changed", hint="Plan again.")
         return peer
@@ -479,215 +464,221 @@ class Driver:
     def _check_approved(
         self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
-        """Return where a topic is to be cut, if no more than was approved goes with that."""
+        """Return where to cut a topic; rejects a cut that exceeds the approval."""
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
-        if approved is not None and links.diverged(full_name, {}) is None:  # Else the platform cuts nothing by itself.
+        if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
             lost = cut_off(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
-        """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
+        """Return where each partition of an original source is to be cut."""
         return cuts(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, Truncated] | None = None) -> MirrorSeen:
-        """Take steps until a transition has ended, and return what the mirror is then.
-
-        What keeps it from going on is noted on it, and raised.
-        """
+        """Take steps until a transition ends; return the mirror. Errors are recorded on it and raised."""
         links = self._links(cluster)
-        here = links.mirror(full_name)
-        while here.status in UNDER_WAY:
+        mirror = links.mirror(full_name)
+        while mirror.status in UNDER_WAY:
             self.may_go_on()
             try:
-                after = self._step(links, here, {} if cut is None else cut)
+                after = self._take_step(links, mirror, {} if cut is None else cut)
             except (TakenBackError, StalePlanError):
-                raise  # What was begun was taken back.
+                raise  # the transition was taken back
             except ReconcilerError as error:
                 now = mirror_at(links, full_name)
                 if now is None:
-                    raise  # It was left as it was before.
-                if _place(now) == _place(here):
-                    self._note(links, here, error)
+                    raise  # the topic is as before
+                if _progress_of(now) == _progress_of(mirror):
+                    self._record_trouble(links, mirror, error)
                     raise
-                after = now  # Somebody was faster.
-            if after.status is here.status and after.operation == here.operation:
+                after = now  # another process was faster
+            if after.status is mirror.status and after.operation == mirror.operation:
                 return after
-            here = after
-        if here.status is _M.STOPPED and here.stopped_by in REVERSALS:
-            self._go_on_there(here)
-        return here
+            mirror = after
+        if mirror.status is _M.STOPPED and mirror.stopped_by in REVERSALS:
+            self._finish_source(mirror)
+        return mirror
 
-    def _step(self, links: LinksByJobs, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
-        operation = here.operation
+    def _take_step(self, links: LinksByJobs, mirror: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
+        operation = mirror.operation
         if operation is None:
-            return here  # Nothing says what it waits for.
-        match here.status:
-            case _M.PENDING_STOPPED if here.stopped_by is not None:  # Its end is decided: it is being opened.
-                return self._advance(links, here, _M.STOPPED)
+            return mirror  # nothing records the operation
+        match mirror.status:
+            case _M.PENDING_STOPPED if mirror.stopped_by is not None:  # its end is decided: open it
+                return self._advance(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
-                return self._promote(links, here, operation)
+                return self._promote(links, mirror, operation)
             case _M.PENDING_SYNCHRONIZE:
-                return self._synchronize(links, here, operation)
+                return self._synchronize(links, mirror, operation)
             case _M.PENDING_STOPPED:
-                self.sync(here)
-                check_shut(self.providers, here)
-                self._look_again(links, here, operation)
-                return self._advance(links, here, _M.STOPPED)
+                self.sync(mirror)
+                check_shut(self.providers, mirror)
+                self._recheck(links, mirror, operation)
+                return self._advance(links, mirror, _M.STOPPED)
             case _M.PENDING_MIRROR:
-                return self._become_mirror(links, here, operation)
+                return self._become_mirror(links, mirror, operation)
             case _M.PENDING_SETUP_FOR_RESTORE:
-                return self._set_up(links, here, operation)
+                return self._set_up(links, mirror, operation)
             case _M.PENDING_RESTORE:
-                return self._restore(links, here, operation, cut)
+                return self._restore(links, mirror, operation, cut)
             case _:
-                return here
+                return mirror
 
-    def _promote(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-        ends = self._ends(here)  # Those of now: a promotion that was killed may have stood still since it aimed.
-        here = links.aim(here.name, operation=operation.id, ends=ends)
-        self._copy_all(links, here, ends)
-        self.sync(here)
-        return self._advance(links, here, _M.STOPPED)
+    def _promote(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+        ends = self._source_ends(mirror)  # current ends: an interrupted promotion may be old
+        mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
+        self._copy_all(links, mirror, ends)
+        self.sync(mirror)
+        return self._advance(links, mirror, _M.STOPPED)
 
-    def _synchronize(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-        """Shut the source, which becomes a mirror, copy the rest, then shut the mirror, and look what is in it."""
+    def _synchronize(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+        """Close the source, copy the rest, close the mirror, and check its records."""
         try:
-            self._shut_source(here, operation)
+            self._shut_source(mirror, operation)
         except UserError as error:
-            self._take_back(links, here, operation, error)
+            self._take_back(links, mirror, operation, error)
             raise
-        ends = self._ends(here)
-        here = links.aim(here.name, operation=operation.id, ends=ends)
-        self._copy_all(links, here, ends)
-        self.sync(here)  # A mirror that is shut takes no configs that shut it.
-        links.shut(here.name, operation=operation.id, may_go_on=self.may_go_on)
+        ends = self._source_ends(mirror)
+        mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
+        self._copy_all(links, mirror, ends)
+        self.sync(mirror)  # a closed mirror rejects configs
+        links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         try:
-            check_own_records(links, here)
+            check_own_records(links, mirror)
         except UserError as error:
-            self._open_source(here)
-            self._mirror_again(links, here, is_given_up=True)
+            self._open_source(mirror)
+            self._mirror_again(links, mirror, is_given_up=True)
             raise TakenBackError(f"{error.message}; it mirrors its source as before", hint=error.hint) from error
-        return self._advance(links, here, _M.PENDING_STOPPED)
+        return self._advance(links, mirror, _M.PENDING_STOPPED)
 
-    def _shut_source(self, here: MirrorSeen, operation: Operation) -> None:
-        there = self._links(here.source_cluster)
-        there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
+    def _shut_source(self, mirror: MirrorSeen, operation: Operation) -> None:
+        source_links = self._links(mirror.source_cluster)
+        source_links.join(mirror.source, mirror, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
 
-    def _open_source(self, here: MirrorSeen) -> None:
-        there = self._links(here.source_cluster)
-        there.ask(here.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
+    def _open_source(self, mirror: MirrorSeen) -> None:
+        source_links = self._links(mirror.source_cluster)
+        source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
-    def _look_again(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> None:
-        """Refuse to swap roles where one of the sides got records since the rest was copied.
-
-        Raises:
-            UserError: The mirror got some.
-            ReconcilerError: The source got some: what is shut takes no copy of them.
-        """
-        self._shut_source(here, operation)
-        self._copy_all(links, here, self._ends(here))  # Transactions may have ended there since.
-        links.shut(here.name, operation=operation.id, may_go_on=self.may_go_on)
-        check_own_records(links, here)
-
-    def _take_back(self, links: LinksByJobs, here: MirrorSeen, operation: Operation, error: UserError) -> None:
-        """Resume a mirror whose reversal cannot continue: its source mirrors another topic, or was failed over.
-
-        Without that, it would be reversed much later: as soon as its source takes records again.
+    def _recheck(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> None:
+        """Reject the swap if a side received records since the rest was copied.
 
         Raises:
-            TakenBackError: That was done.
+            UserError: The mirror did.
+            ReconcilerError: The source did: a closed mirror cannot copy them.
         """
-        there = mirror_at(self._links(here.source_cluster), here.source)
-        if there is None or (there.operation is not None and there.operation.id == operation.id):
+        self._shut_source(mirror, operation)
+        self._copy_all(links, mirror, self._source_ends(mirror))  # transactions may have ended since
+        links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
+        check_own_records(links, mirror)
+
+    def _take_back(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, error: UserError) -> None:
+        """Resume a mirror whose reversal cannot continue because its source mirrors another topic or was failed over.
+
+        Otherwise it would be reversed much later, when its source accepts records again.
+
+        Raises:
+            TakenBackError: The mirror was resumed.
+        """
+        source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
+        if source_mirror is None or (
+            source_mirror.operation is not None and source_mirror.operation.id == operation.id
+        ):
             return
-        is_failed_over, is_stopped = there.stopped_by == FAILOVER, there.status is _M.STOPPED
+        is_failed_over, is_stopped = source_mirror.stopped_by == FAILOVER, source_mirror.status is _M.STOPPED
         if is_stopped and not is_failed_over:
             return
         if is_failed_over and not is_stopped:
-            self._open_source(here)  # Its failover was killed before it was open.
-        self._mirror_again(links, here, is_given_up=operation.ends is not None)
-        message = f"mirror {here.name} of cluster {here.cluster} was not reversed, and mirrors its source as before"
+            self._open_source(mirror)  # its failover was interrupted before it opened
+        self._mirror_again(links, mirror, is_given_up=operation.ends is not None)
+        message = f"mirror {mirror.name} of cluster {mirror.cluster} was not reversed, and mirrors its source as before"
         if is_failed_over:
             raise TakenBackError(f"{message}, which takes records: {error.message}", hint=error.hint) from error
         raise TakenBackError(
-            f"{message}: its source is itself a mirror of {there.source} of cluster {there.source_cluster} "
-            f"({there.status})",
+            f"{message}: its source is itself a mirror of {source_mirror.source} of cluster "
+            f"{source_mirror.source_cluster} "
+            f"({source_mirror.status})",
             hint="Only one of the mirrors of a source can be reversed.",
         ) from error
 
-    def _mirror_again(self, links: LinksByJobs, here: MirrorSeen, *, is_given_up: bool) -> None:
-        operation = "" if here.operation is None else here.operation.id
-        links.advance(here.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
+    def _mirror_again(self, links: LinksByJobs, mirror: MirrorSeen, *, is_given_up: bool) -> None:
+        operation = "" if mirror.operation is None else mirror.operation.id
+        links.advance(mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
-    def _become_mirror(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-        """Go on where the old mirror has stopped; until then the old mirror is what is driven."""
-        peer = self._peer(here)
+    def _become_mirror(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+        """Continue after the old mirror has stopped; until then, drive the old mirror."""
+        peer = self._source_mirror_of(mirror)
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
-                return here  # Suspended: whoever paused it resumes it, or fails it over.
-            self.drive(here.source_cluster, here.source)
-            return links.mirror(here.name)
+                return mirror  # suspended until resumed or failed over
+            self.drive(mirror.source_cluster, mirror.source)
+            return links.mirror(mirror.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
-            raise broken_off(here, peer)
-        maps = self._links(here.source_cluster).offset_maps(here.source)
-        links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id, maps=maps)
-        return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
+            raise broken_reversal_error(mirror, peer)
+        maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
+        links.stand(mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps)
+        return self._advance(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
-    def _set_up(self, links: LinksByJobs, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-        peer = self._peer(here)
-        check_restorable(self.providers, here.cluster, here.name, peer)
-        links.join(here.name, peer, operation, may_go_on=self.may_go_on)  # All is sealed.
+    def _set_up(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+        peer = self._source_mirror_of(mirror)
+        check_restorable(self.providers, mirror.cluster, mirror.name, peer)
+        links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)  # closes all partitions
         try:
-            ends = self._check_approved(here.cluster, here.name, peer, operation.approved)
-        except StalePlanError:  # Producers wrote until it was sealed: they may go on, as if nothing had been begun.
-            links.ask(here.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
+            ends = self._check_approved(mirror.cluster, mirror.name, peer, operation.approved)
+        except StalePlanError:  # producers wrote before the topic closed: reopen it as if nothing had begun
+            links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
-        here = links.aim(here.name, operation=operation.id, ends=ends)
-        return self._advance(links, here, _M.PENDING_RESTORE)
+        mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
+        return self._advance(links, mirror, _M.PENDING_RESTORE)
 
     def _restore(
-        self, links: LinksByJobs, here: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
+        self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
     ) -> MirrorSeen:
-        # Sealed once more: who let producers in, and comes late, may have done that since.
-        links.join(here.name, self._peer(here), operation, may_go_on=self.may_go_on)
-        cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
-        source = here.source_topic_id or ""
-        maps = self._links(here.source_cluster).offset_maps(here.source)
-        if maps is not None:  # Groups are brought by what it knows then of offsets.
-            links.stand(here.name, source, self._bounds(here), operation=operation.id, maps=maps)
-        self.sync(here)
+        # Close again: a late process may have reopened the topic.
+        links.join(mirror.name, self._source_mirror_of(mirror), operation, may_go_on=self.may_go_on)
+        cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
+        source = mirror.source_topic_id or ""
+        maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
+        if maps is not None:  # groups are synced with this map
+            links.stand(mirror.name, source, self._source_bounds(mirror), operation=operation.id, maps=maps)
+        self.sync(mirror)
         if maps is None:
-            links.stand(here.name, source, self._bounds(here), operation=operation.id)
-        return self._advance(links, here, _M.ACTIVE)
+            links.stand(mirror.name, source, self._source_bounds(mirror), operation=operation.id)
+        return self._advance(links, mirror, _M.ACTIVE)
 
-    def _go_on_there(self, here: MirrorSeen) -> None:
-        """Let the old source of a reversal become the mirror, where it waits for that."""
-        there = mirror_at(self._links(here.source_cluster), here.source)
-        if there is not None and there.status is _M.PENDING_MIRROR and there.source == here.name:
-            self.drive(here.source_cluster, here.source)
+    def _finish_source(self, mirror: MirrorSeen) -> None:
+        """Let the old source of a reversal become the mirror."""
+        source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
+        if (
+            source_mirror is not None
+            and source_mirror.status is _M.PENDING_MIRROR
+            and source_mirror.source == mirror.name
+        ):
+            self.drive(mirror.source_cluster, mirror.source)
 
-    def _ends(self, here: MirrorSeen) -> dict[int, int]:
-        return {partition: bound.end for partition, bound in self._bounds(here).items()}
+    def _source_ends(self, mirror: MirrorSeen) -> dict[int, int]:
+        return {partition: bound.end for partition, bound in self._source_bounds(mirror).items()}
 
-    def _copy_all(self, links: LinksByJobs, here: MirrorSeen, ends: Mapping[int, int]) -> None:
-        self.copy(here, ends)
-        reached = links.positions(here.name)
-        have = {part: reached[part].end if part in reached else 0 for part in ends}  # A broker may not show it yet.
+    def _copy_all(self, links: LinksByJobs, mirror: MirrorSeen, ends: Mapping[int, int]) -> None:
+        self.copy(mirror, ends)
+        reached = links.positions(mirror.name)
+        have = {
+            part: reached[part].end if part in reached else 0 for part in ends
+        }  # a broker may not show a partition yet
         behind = {part: end - have[part] for part, end in ends.items() if have[part] < end}
         if behind:
             part, lag = next(iter(sorted(behind.items())))
-            message = f"partition {part} of mirror {here.name} lacks {lag:,} records of its source"
+            message = f"partition {part} of mirror {mirror.name} lacks {lag:,} records of its source"
             hint = "A transaction is open there: it goes on once that has ended. `mirror failover` does not wait."
             raise IncompleteError(message, hint=hint)
 
-    def _advance(self, links: LinksByJobs, here: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
-        operation = "" if here.operation is None else here.operation.id
-        return links.advance(here.name, to, operation=operation, may_go_on=self.may_go_on)
+    def _advance(self, links: LinksByJobs, mirror: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
+        operation = "" if mirror.operation is None else mirror.operation.id
+        return links.advance(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
 
     def _check_sides(self, what: str, mirror: MirrorSeen) -> None:
-        """Refuse to let a mirror and its source change roles over a link that cannot, before anything begins."""
+        """Reject a role swap over an unsuitable link before it begins."""
 
         def side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
             links = self._links(cluster).links()
@@ -697,8 +688,8 @@ class Driver:
         if refused is not None:
             raise UserError(refused.message, hint=refused.hint)
 
-    def _peer(self, here: MirrorSeen) -> MirrorSeen:
-        return self._links(here.source_cluster).mirror(here.source)
+    def _source_mirror_of(self, mirror: MirrorSeen) -> MirrorSeen:
+        return self._links(mirror.source_cluster).mirror(mirror.source)
 
     def _provider(self, cluster: str) -> Provider:
         return provider_named(self.providers, cluster)
@@ -706,22 +697,19 @@ class Driver:
     def _links(self, cluster: str) -> LinksByJobs:
         return links_by_jobs(self._provider(cluster))
 
-    def _bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
-        """Return where the partitions of a mirror's source begin and end now."""
+    def _source_bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
+        """Return the bounds of a mirror's source."""
         return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
-    def _note(self, links: LinksByJobs, here: MirrorSeen, error: ReconcilerError) -> None:
-        """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway.
-
-        Who was asked to stop, or has lost the lease, keeps nothing: that says nothing of the mirror.
-        """
+    def _record_trouble(self, links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
+        """Record the error of a transition for `mirror errors`, unless this process was stopped or lost the lease."""
         try:
             self.may_go_on()
         except ReconcilerError:
             return
         code = getattr(error, "code", None) or _CODES.get(type(error).__name__, "INTERNAL_ERROR")
-        operation = None if here.operation is None else here.operation.id
-        links.trouble(here.name, Trouble(code, error.message), operation=operation)
+        operation = None if mirror.operation is None else mirror.operation.id
+        links.trouble(mirror.name, Trouble(code, error.message), operation=operation)
 
 
 _CODES: Final = {
@@ -734,25 +722,25 @@ _CODES: Final = {
 }
 
 
-def _is_begun(here: MirrorSeen, verbs: Collection[str]) -> bool:
-    return here.operation is not None and here.operation.verb in verbs and here.status in UNDER_WAY
+def _is_begun(mirror: MirrorSeen, verbs: Collection[str]) -> bool:
+    return mirror.operation is not None and mirror.operation.verb in verbs and mirror.status in UNDER_WAY
 
 
-def _place(here: MirrorSeen) -> tuple[MirrorStatus, str | None]:
-    """Return how far a mirror is in which operation."""
-    return here.status, None if here.operation is None else here.operation.id
+def _progress_of(mirror: MirrorSeen) -> tuple[MirrorStatus, str | None]:
+    """Return status and operation of a mirror."""
+    return mirror.status, None if mirror.operation is None else mirror.operation.id
 
 
 Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
 
 
 def drive(driver: Driver, action: Transition) -> MirrorSeen:
-    """Drive what an action asks for, begun before or not, and return the mirror at its address.
+    """Drive the transition of an action, and return the mirror at its address.
 
     Raises:
-        IncompleteError: It is under way, and cannot go on now; whoever comes next goes on.
-        UserError: That is not legal in its state.
-        RetryableError: One of the clusters does not answer.
+        IncompleteError: It is in progress and cannot continue now.
+        UserError: Its state forbids it.
+        RetryableError: A cluster does not answer.
     """
     cluster, name = cluster_of(action.address) or "", full_name_of(action.address)
     verb = cast("Verb", action.verb)
@@ -766,127 +754,127 @@ def drive(driver: Driver, action: Transition) -> MirrorSeen:
             driver.drive(cluster, name)
         case "truncate-and-restore":
             diverged = cast("WithDiverged", action.parameters.get("diverged", "refuse"))
-            asked, cost = action.after, action.estimate.role
+            wanted, cost = action.after, action.estimate.role
             restored, _ = driver.restore(
                 cluster,
                 name,
                 diverged,
-                asked=asked if isinstance(asked, MirrorTopic) else None,
+                wanted=wanted if isinstance(wanted, MirrorTopic) else None,
                 approved=None if cost is None or cost.unknown is not None else cost.lost,
             )
             _check_ended(restored)
         case _:
             assert_never(verb)
-    found = links_of(driver.providers[cluster]).mirror(name)
-    _check_ended(found)
-    return found
+    mirror = links_of(driver.providers[cluster]).mirror(name)
+    _check_ended(mirror)
+    return mirror
 
 
 def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
-    """Tell whether it was done already: the answer was lost, or another run was faster."""
-    found = links_of(driver.providers[cluster]).mirror(name)
-    return found.status is MirrorStatus.STOPPED and found.stopped_by == verb
+    """Report whether it is done: a lost answer, or another run was faster."""
+    mirror = links_of(driver.providers[cluster]).mirror(name)
+    return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
 
-def _check_ended(found: MirrorSeen) -> None:
-    if found.status in UNDER_WAY:
-        address = address_of("mirror", found.cluster, found.name)
-        why = "" if found.trouble is None else f": {found.trouble.message}"
+def _check_ended(mirror: MirrorSeen) -> None:
+    if mirror.status in UNDER_WAY:
+        address = address_of("mirror", mirror.cluster, mirror.name)
+        why = "" if mirror.trouble is None else f": {mirror.trouble.message}"
         raise IncompleteError(
-            f"{address} is {found.status}, and does not go on{why}",
+            f"{address} is {mirror.status}, and does not go on{why}",
             hint="Continue it: reconciler run --once --only mirror. "
             f"Where it stands: reconciler mirror describe {address}",
         )
 
 
-# Transitions that were stopped half-way: which side takes records meanwhile, what goes on with it, what opens it.
+_CONTINUE_HINT: Final = "Go on with: reconciler run --once --only mirror"
 
 
-_GOES_ON: Final = "Go on with: reconciler run --once --only mirror"
-
-
-def halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return what is said of a mirror whose transition was stopped; `None`: it was not begun, or has ended.
-
-    `None` too where a cluster does not answer, or drives its mirrors itself.
-    """
+def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
+    """Return the error for an interrupted transition; `None` if there is none, or its cluster does not answer."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
-        here = None if links is None else mirror_at(links, full_name_of(address))
-        there = None if here is None else mirror_at(links_of(providers[here.source_cluster]), here.source)
+        mirror = None if links is None else mirror_at(links, full_name_of(address))
+        source_mirror = None if mirror is None else mirror_at(links_of(providers[mirror.source_cluster]), mirror.source)
     except ReconcilerError:
         return None
-    if here is None:
+    if mirror is None:
         return None
-    peer = address_of("mirror", here.source_cluster, here.source)
-    is_joined = there is not None and there.status is MirrorStatus.PENDING_MIRROR
-    if here.status in UNDER_WAY:
-        said, opens = _under_way(address, here, peer if is_joined else None)
-        message = f"stopped half-way: {said}"
-    elif here.status is MirrorStatus.STOPPED and here.stopped_by in REVERSALS and is_joined:
+    peer = address_of("mirror", mirror.source_cluster, mirror.source)
+    is_joined = source_mirror is not None and source_mirror.status is MirrorStatus.PENDING_MIRROR
+    if mirror.status in UNDER_WAY:
+        state, opens = _describe_progress(address, mirror, peer if is_joined else None)
+        message = f"stopped half-way: {state}"
+    elif mirror.status is MirrorStatus.STOPPED and mirror.stopped_by in REVERSALS and is_joined:
         message = f"stopped half-way: {address} takes records, and {peer} is PENDING_MIRROR: it does not follow it yet"
         opens = ""
     else:
         return None
-    return IncompleteError(message, hint=f"{_GOES_ON}. {opens}" if opens else _GOES_ON)
+    return IncompleteError(message, hint=f"{_CONTINUE_HINT}. {opens}" if opens else _CONTINUE_HINT)
 
 
-def _under_way(address: Address, here: MirrorSeen, shut: Address | None) -> tuple[str, str]:
-    """Return which side takes no records, and what lets one of them take some as it is."""
-    verb = "" if here.operation is None else here.operation.verb
+def _describe_progress(address: Address, mirror: MirrorSeen, shut: Address | None) -> tuple[str, str]:
+    """Describe which side rejects records, and how to open one."""
+    verb = "" if mirror.operation is None else mirror.operation.verb
     if verb == PROMOTE:
-        return f"{address} is {here.status}: it takes no records yet", _opens(address)
+        return f"{address} is {mirror.status}: it takes no records yet", _failover_hint(address)
     if verb == RESTORE:
-        other = f"its mirror on {here.source_cluster} goes on taking them"
-        return f"{address} is {here.status} and takes no records; {other}", _opens(address)
+        other = f"its mirror on {mirror.source_cluster} goes on taking them"
+        return f"{address} is {mirror.status} and takes no records; {other}", _failover_hint(address)
     if shut is None:
-        return f"{address} is {here.status}; its source still takes records, until it is gone on with", _opens(address)
-    return f"{address} is {here.status} and {shut} PENDING_MIRROR: neither takes records", _opens(shut)
+        return (
+            f"{address} is {mirror.status}; its source still takes records, until it is gone on with",
+            _failover_hint(address),
+        )
+    return f"{address} is {mirror.status} and {shut} PENDING_MIRROR: neither takes records", _failover_hint(shut)
 
 
-def _opens(address: Address) -> str:
+def _failover_hint(address: Address) -> str:
     return f"To give it up, and take records there as it is: reconciler mirror failover {address}"
 
 
-def halted_of(
+def explain_all_halted(
     providers: Mapping[str, Provider], actions: Iterable[Action], left: Collection[str]
 ) -> tuple[IncompleteError, ...]:
-    """Return what is said of the transitions among what a stopped run has left, where they were begun."""
-    asked = (one for one in actions if isinstance(one, Transition) and one.verb in TWO_SIDED and one.id in left)
-    return tuple(found for one in asked if (found := halted(providers, one.address)) is not None)
+    """Return the errors of transitions that a stopped run left in progress."""
+    transitions = (
+        action
+        for action in actions
+        if isinstance(action, Transition) and action.verb in TWO_SIDED and action.id in left
+    )
+    return tuple(error for action in transitions if (error := explain_halted(providers, action.address)) is not None)
 
 
-# Waiting until a mirror has all its source has, before it is promoted: it is copied again and again until then.
-#
-# A promotion has no way back, so this changes no state: where the lag does not shrink, the mirror is what it was.
+# A promotion cannot be undone, so the mirror is copied until its lag is zero. If the lag does not shrink, nothing
+# changed.
 
 
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
-"""Between two looks at a source that goes on, or in which a transaction is open."""
+"""Pause between attempts while the source grows or has an open transaction."""
 SAME_AGAIN: Final = "Give the same command again; an apply: --resume"
-"""What goes on after a stop: only the run of an apply can be resumed."""
+"""Hint to continue; only an apply can be resumed."""
 _SLICE_S: Final = 0.1
-"""A pause is cut into pieces this long, so that a request to stop is heard: its handler may set no event."""
+"""Pauses are cut into slices to notice a stop: signal handlers cannot set events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What one partition lacks: `lag` offsets; `stable` is where an open transaction keeps it, if one does."""
+    """Lag of one partition; `stable` is the start of an open transaction, if any."""
 
     partition: int
     lag: int
     stable: int | None = None
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Describe it."""
         lacks = f"partition {self.partition} lacks {counted(self.lag, 'record', 'records', grouping='')}"
         return lacks if self.stable is None else f"{lacks}: a transaction is open there since offset {self.stable:,}"
 
 
 @dataclass(frozen=True)
-class CatchingUp:
-    """Brings a mirror to lag 0. `copy` brings it to where its source ends at that moment."""
+class CatchUp:
+    """Copies a mirror until its lag is zero."""
 
     providers: Mapping[str, Provider]
     copy: Callable[[MirrorSeen], None]
@@ -894,13 +882,12 @@ class CatchingUp:
     clock: Callable[[], float] = monotonic
 
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
-        """Copy until nothing lags. `timeout_ms` bounds how long the lag may not shrink; by default as its link says.
+        """Copy until nothing lags.
 
-        -1 is no bound.
+        `timeout_ms` limits how long the lag may not shrink (-1: unlimited); default: the link's.
 
         Raises:
-            RetryableError: It does not shrink, or the source does not answer; nothing was changed but the records
-                that were copied.
+            RetryableError: The lag does not shrink, or the source does not answer.
             IncompleteError: It was stopped.
         """
         links = links_of(self.providers[cluster])
@@ -911,25 +898,25 @@ class CatchingUp:
             self._check_stop(full_name)
             self.copy(mirror)
             behind = self.behind(mirror)
-            lag = sum(each.lag for each in behind)
+            lag = sum(partition_lag.lag for partition_lag in behind)
             if not lag:
                 return
             if least is None or lag < least:
                 least, shrunk_at = lag, self.clock()
             patience_ms = self._patience_ms(mirror) if timeout_ms is None else timeout_ms
             if patience_ms != UNLIMITED and self.clock() - shrunk_at >= patience_ms / 1000:
-                raise _does_not_shrink(mirror, behind, patience_ms / 1000)
+                raise _stuck_error(mirror, behind, patience_ms / 1000)
             self._pause(full_name)
 
     def behind(self, mirror: MirrorSeen) -> list[Behind]:
-        """Return the partitions that lag, as both sides are now."""
+        """Return the partitions that lag."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].log(source).bounds()
         own = links_of(self.providers[mirror.cluster]).positions(mirror.name)
         return [
-            _behind(partition, found, own[partition].end if partition in own else 0)
-            for partition, found in sorted(bounds.items())
-            if partition not in own or own[partition].end < found.end
+            _lag_of(partition, bound, own[partition].end if partition in own else 0)
+            for partition, bound in sorted(bounds.items())
+            if partition not in own or own[partition].end < bound.end
         ]
 
     def _patience_ms(self, mirror: MirrorSeen) -> int:
@@ -951,15 +938,15 @@ class CatchingUp:
             )
 
 
-def _behind(partition: int, found: Bounds, end: int) -> Behind:
-    return Behind(partition, found.end - end, found.stable if found.stable < found.end else None)
+def _lag_of(partition: int, bound: Bounds, end: int) -> Behind:
+    return Behind(partition, bound.end - end, bound.stable if bound.stable < bound.end else None)
 
 
-def _does_not_shrink(mirror: MirrorSeen, behind: list[Behind], patience_s: float) -> RetryableError:
+def _stuck_error(mirror: MirrorSeen, behind: list[Behind], patience_s: float) -> RetryableError:
     named = "; ".join(map(str, behind[:_NAMED]))
     more = f"; and {len(behind) - _NAMED:,} more" if behind[_NAMED:] else ""
     address = address_of("mirror", mirror.cluster, mirror.name)
-    is_open = any(each.stable is not None for each in behind)
+    is_open = any(partition_lag.stable is not None for partition_lag in behind)
     stop = (
         "Let that transaction end" if is_open else f"Stop the producers of {mirror.source} on {mirror.source_cluster}"
     )

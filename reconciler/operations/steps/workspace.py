@@ -44,18 +44,15 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Declared, Desired, Recorded
 
 
-# SELECT as it was typed → what planning is told.
-
-
 _ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
 _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 
 def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selection:
-    """Return what of a workspace a plan is about.
+    """Return the selection for planning.
 
     Raises:
-        UsageError: A label or an allowance is not of its form.
+        UsageError: Invalid label or allowance.
     """
     changed = None
     if select.changed_since is not None:
@@ -64,13 +61,13 @@ def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selecti
     return Selection(
         targets=select.targets,
         excludes=select.excludes,
-        labels=tuple(pair("-l", text) for text in select.labels),
+        labels=tuple(split_pair("-l", text) for text in select.labels),
         changed_files=changed,
         allow=tuple(check_allowance(text) for text in select.allow),
     )
 
 
-def pair(option: str, text: str) -> tuple[str, str]:
+def split_pair(option: str, text: str) -> tuple[str, str]:
     """Split `NAME=VALUE` at the first equals sign."""
     name, sign, value = text.partition("=")
     if not sign or not name:
@@ -78,23 +75,19 @@ def pair(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
-def left_out(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
-    """Return the clusters of which `excludes` leaves nothing to read: `*/east/*` leaves out all of `east`."""
+def excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
+    """Return the clusters that `excludes` cover completely, as `*/east/*` does."""
     patterns = tuple(excludes)
     return frozenset(
         cluster
         for cluster in clusters
-        # No name holds a NUL: only a pattern that takes every name takes this one.
+        # names have no NUL, so only a pattern for all names matches this
         if all(any(matches(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
     )
 
 
 def check_allowance(text: str) -> str:
-    """Return what `--allow` says.
-
-    Raises:
-        UsageError: It is not of its form.
-    """
+    """Check the syntax of an `--allow` value."""
     if not _ALLOWANCE.fullmatch(text):
         raise UsageError(
             f"--allow {text!r} is not VERB:ADDR",
@@ -104,12 +97,12 @@ def check_allowance(text: str) -> str:
 
 
 class Providers(Mapping[str, Provider]):
-    """Providers by cluster name, opened when first asked for and then kept."""
+    """Providers by cluster name, opened on first use."""
 
     def __init__(
         self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
     ) -> None:
-        """`check` is asked before a cluster is opened, and may refuse."""
+        """`check` may reject a cluster before it is opened."""
         self._clusters = clusters
         self._check = check
         self._edge = edge
@@ -117,7 +110,7 @@ class Providers(Mapping[str, Provider]):
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Provider:
-        """Return the provider of a cluster; it is opened by the first who asks."""
+        """Return the provider of a cluster, opening it on first use."""
         with self._lock:
             if name not in self._opened:
                 cluster = self._cluster(name)
@@ -126,15 +119,15 @@ class Providers(Mapping[str, Provider]):
             return self._opened[name]
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a cluster is declared; none is opened for that."""
+        """Report whether a cluster is declared, without opening it."""
         return name in self._clusters
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of all clusters, opened or not."""
+        """Yield the names of all clusters."""
         return iter(sorted(self._clusters))
 
     def __len__(self) -> int:
-        """Return how many clusters there are."""
+        """Return the number of clusters."""
         return len(self._clusters)
 
     def _cluster(self, name: str) -> Cluster:
@@ -150,7 +143,7 @@ class Providers(Mapping[str, Provider]):
 
 @dataclass(frozen=True)
 class Site:
-    """Where a run happens: the clusters, the state, and whose it is. Nothing has been asked of any of them yet."""
+    """Clusters, state and owner of a command; nothing was contacted yet."""
 
     invocation: Invocation
     edge: Edge
@@ -161,44 +154,44 @@ class Site:
 
     @cached_property
     def state(self) -> ObjectStore:
-        """The store of the state; for who only reads, one that cannot be written."""
+        """Store of the state; read-only for a reader."""
         self._check_state()
         store = open_store(self.state_settings)
         return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
 
     @property
     def desired(self) -> Desired:
-        """What the files declare: nothing where none were read."""
+        """Resources of the files; empty if none were read."""
         return {}
 
     @property
     def to_read(self) -> tuple[str, ...]:
-        """The clusters of which something is asked, by name."""
+        """Names of the clusters to read."""
         return tuple(sorted(self.clusters))
 
     @cached_property
     def providers(self) -> Providers:
-        """The providers of the clusters."""
+        """Providers of the clusters."""
         return Providers(self.clusters, self.edge, self.check_trusted)
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Let every cluster be opened: what was typed is meant."""
+        """Accept every cluster, because it was named on the command line."""
 
     def _check_state(self) -> None:
-        """Let the state be opened, as above."""
+        """Accept the state."""
 
     def me(self, lineage: str) -> ResourceOwner:
-        """Return whose this is, as clusters say who owns what; `lineage` is that of the state."""
+        """Return this workspace as an owner; `lineage` is that of the state."""
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def relative_root(self, name: str) -> str | None:
-        """Return the root of an embedded cluster if it is relative to a folder that the state does not name."""
+        """Return the root of an embedded cluster if it is relative to a folder that the state does not record."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
 
     def warn_about_local_state(self) -> None:
-        """Tell a pipeline that its state will be gone with the machine it runs on."""
+        """Warn a pipeline that its local state is lost with the machine."""
         if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
             self.invocation.warn(
                 f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
@@ -207,28 +200,28 @@ class Site:
 
 @dataclass(frozen=True)
 class Work(Site):
-    """One workspace, loaded: its site, and what its files say."""
+    """A loaded workspace."""
 
     select: Select
     loaded: Loaded
     back_to: int | None = None
-    """The serial of the state that `loaded` says in place of the files."""
+    """Serial of the state that replaces the files in a rollback."""
 
     @cached_property
     def trust(self) -> Trust:
-        """Which secrets may go where."""
+        """Checks where secrets may be sent."""
         variables = variables_of(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
 
     @cached_property
     def guards(self) -> Guards:
-        """The guards that hold: in a pull request no fewer approvers are asked for than its base asks for."""
-        with suppress(UserError):  # a plan says that, and shows the guards as they are
+        """Effective guards; a pull request requires no fewer approvers than its base."""
+        with suppress(UserError):  # the plan reports the error and shows the guards as they are
             return with_base(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
     def lowered_guards(self) -> tuple[Finding, ...]:
-        """Return what a pull request takes from the guards of its base, or that this cannot be told."""
+        """Return findings about guards that a pull request lowers, or that cannot be compared."""
         try:
             base = self.trust.base_guards
         except UserError as error:
@@ -240,42 +233,42 @@ class Work(Site):
         """Return `None`: roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Return if the secrets of a cluster may go where the files say."""
+        """Check that the secrets of a cluster may be sent where the files specify."""
         self.trust.check(cluster)
 
     def _check_state(self) -> None:
         self.trust.check_state()
 
     def _recorded(self) -> Mapping[str, Cluster]:
-        """Return the clusters as they were last applied; none where the state cannot be read: who needs it says why."""
+        """Return recorded clusters; empty if the state cannot be read."""
         try:
             snapshot = read_snapshot(self.state, owner=self.owner)
         except ReconcilerError:
             return {}
         record = {} if snapshot is None else snapshot.record
-        found = (each.resource for each in record.values())
-        return {each.metadata.name: each for each in found if isinstance(each, Cluster)}
+        resources = (recorded.resource for recorded in record.values())
+        return {resource.metadata.name: resource for resource in resources if isinstance(resource, Cluster)}
 
     @property
     def desired(self) -> Desired:
-        """What the files declare."""
+        """Resources that the files declare."""
         return self.loaded.desired
 
     @property
     def folder(self) -> Path:
-        """The folder of `reconciler.yaml`."""
+        """Folder of `reconciler.yaml`."""
         return self.loaded.folder
 
     @cached_property
     def to_read(self) -> tuple[str, ...]:
-        """The clusters of which something is asked, by name: all but those that `--exclude` leaves out whole."""
-        skipped = left_out(self.clusters, self.select.excludes)
+        """Names of the clusters to read, without those excluded completely."""
+        skipped = excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
 @dataclass(frozen=True)
 class StateSite(Site):
-    """The state of a workspace alone: of its files only `reconciler.yaml` was read."""
+    """The state of a workspace, of whose files only `reconciler.yaml` was read."""
 
     trust: Trust
 
@@ -284,16 +277,14 @@ class StateSite(Site):
 
 
 def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
-    """Find the workspace and load its manifests; touches no cluster and no store.
-
-    With `is_reader` neither the state nor a cluster can be written through what is returned.
+    """Load the workspace without contacting a cluster or store. `is_reader` makes state and clusters read-only.
 
     Raises:
-        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+        UserError: There is no workspace, or its files are invalid (`ManifestError` lists all problems).
     """
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
-        # The commit is what a saved plan and a run keep: once a branch is merged, it has changed nothing any more.
+        # Resolve to a commit for saved plans and runs: after a merge, the branch has no changes.
         select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(
@@ -309,13 +300,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
 
 
 def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
-    """Open a workspace's state alone: its manifests may be broken or gone, and none of its clusters is known.
-
-    With `is_reader` it cannot be written through what is returned.
-
-    Raises:
-        UserError: There is no workspace here, or `reconciler.yaml` has problems.
-    """
+    """Open only the state of a workspace, whose manifests may be broken. `is_reader` makes it read-only."""
     workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
     alone = Loaded(
         workspace=workspace,
@@ -343,23 +328,17 @@ def _state_settings(workspace: Workspace, folder: Path, select: Select) -> Store
 
 
 def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
-    """Open what a state remembers, without any files: connections come from the recorded clusters.
-
-    With `is_reader` neither the state nor a cluster can be written through what is returned.
-
-    Raises:
-        UserError: Nothing was ever applied there.
-    """
+    """Open clusters and state from a state URL, without files. `is_reader` makes them read-only."""
     settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
-    found = read_lockfile(open_store(settings))
-    if found is None:
+    lockfile_row = read_lockfile(open_store(settings))
+    if lockfile_row is None:
         raise UserError(f"{settings.url} holds no state", hint="Name the place that `spec.state` names.")
-    snapshot = snapshot_of(open_store(settings), found.lockfile)
+    snapshot = snapshot_of(open_store(settings), lockfile_row.lockfile)
     recorded = (item.resource for item in snapshot.record.values())
     return Site(
         invocation=invocation,
         edge=edge_of(invocation, invocation.cwd, snapshot.record, is_reader=is_reader),
-        owner=Owner(found.lockfile.workspace, found.lockfile.environment),
+        owner=Owner(lockfile_row.lockfile.workspace, lockfile_row.lockfile.environment),
         state_settings=settings,
         clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
         spark=SparkSpec(),
@@ -367,16 +346,11 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
 
 
 def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
-    """Open clusters without a workspace and without a state: `NAME=URL` of embedded ones, and files that declare some.
-
-    Raises:
-        UsageError: A cluster is named twice.
-        UserError: A text is neither, or a file declares no cluster.
-    """
+    """Open clusters without a workspace or state, from `NAME=URL` of embedded ones or manifest files."""
     clusters: dict[str, Cluster] = {}
     for text in places:
         is_place = "=" in text and not text.endswith((".yaml", ".yml"))
-        for cluster in (_cluster_at(text),) if is_place else load_clusters(invocation.cwd / text):
+        for cluster in (_parse_cluster(text),) if is_place else load_clusters(invocation.cwd / text):
             name = cluster.metadata.name
             if name in clusters:
                 raise UsageError(f"--cluster {name} is given twice", hint="Say of each cluster once where it is.")
@@ -385,11 +359,7 @@ def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
 
 
 def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
-    """Open clusters that no file declares, without a state.
-
-    Raises:
-        UserError: A password or token would go to one of them in clear.
-    """
+    """Open undeclared clusters without a state."""
     for cluster in clusters:
         refuse_plaintext(cluster, str(cluster.address))
     return Site(
@@ -402,7 +372,7 @@ def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = Fals
     )
 
 
-def _cluster_at(text: str) -> Cluster:
+def _parse_cluster(text: str) -> Cluster:
     name, _, url = text.partition("=")
     try:
         return Cluster.model_validate(
@@ -424,7 +394,7 @@ def edge_of(
     *,
     is_reader: bool = False,
 ) -> Edge:
-    """Return what providers are told of the world."""
+    """Return the environment of providers."""
     return Edge(
         folder=folder,
         environ=invocation.environ,
@@ -432,18 +402,18 @@ def edge_of(
         now_ms=invocation.now_ms,
         principal=invocation.principal,
         host=invocation.host,
-        declared=frozenset((*declared, *_sources(declared.values()))),
+        declared=frozenset((*declared, *_mirror_sources(declared.values()))),
         is_reader=is_reader,
         warn=invocation.warn,
     )
 
 
-def _sources(items: Iterable[Declared | Recorded]) -> Iterator[Address]:
-    """Yield the topics that mirrors name as their sources: a platform with flat names reads them by that, too."""
+def _mirror_sources(items: Iterable[Declared | Recorded]) -> Iterator[Address]:
+    """Yield the source topics of mirrors, whose full names a platform with flat names must know."""
     for item in items:
         match item.resource:
             case MirrorLink(spec=spec):
-                yield from (address_of("topic", spec.source, each.source) for each in spec.mirror_topics)
+                yield from (address_of("topic", spec.source, mirror.source) for mirror in spec.mirror_topics)
             case MirrorTopic() as mirror:
                 yield address_of("topic", mirror.source_cluster, mirror.source)
             case _:
@@ -451,46 +421,35 @@ def _sources(items: Iterable[Declared | Recorded]) -> Iterator[Address]:
 
 
 def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
-    """Return where a declared location is; relative folders start at `folder`."""
+    """Return store settings of a declared location; relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
     ).resolved(folder)
 
 
-# Addresses of topics as people type them, and who answers for them.
-
-
 def topic_address(text: str) -> Address:
-    """Return the topic that was named; mirrors and mounted topics are read as topics too.
+    """Parse the address of a topic, mirror or mounting as a topic.
 
     Raises:
-        UsageError: It names no topic.
+        UsageError: It is none of these.
     """
-    given = Address(text)
-    if kind_of(given) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(given):  # noqa: PLR2004 - kind/cluster/name
+    address = Address(text)
+    if kind_of(address) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(address):  # noqa: PLR2004 - kind/cluster/name
         raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
-    return address_of("topic", cluster_of(given) or "", full_name_of(given))
+    return address_of("topic", cluster_of(address) or "", full_name_of(address))
 
 
 def provider_of(site: Site, address: Address) -> Provider:
-    """Return who answers for an address.
-
-    Raises:
-        UserError: Its cluster is not in this workspace.
-    """
+    """Return the provider of an address."""
     return site.providers[cluster_of(address) or ""]
 
 
 def clusters_meant(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the clusters that addresses and patterns may be about, sorted: no others, for one may not answer today.
-
-    Raises:
-        UserError: One is not in this workspace.
-    """
+    """Return the clusters that addresses and patterns can name, sorted; others are not contacted."""
     meant: set[str] = set()
     for text in texts:
         cluster = cluster_of(Address(text)) or "*"
         meant |= set(site.clusters) if "*" in cluster else {cluster}
     for name in sorted(meant):
-        site.providers[name]  # says which there are
+        site.providers[name]  # rejects an unknown name
     return tuple(sorted(meant))

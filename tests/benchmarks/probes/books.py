@@ -15,7 +15,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.recorded import LocalSpool
-from reconciler.operations.steps.runner import Stop, _ended
+from reconciler.operations.steps.runner import Stop, _run_to_end
 from reconciler.planning.actions import ControlAction
 from reconciler.providers.protocol import Done
 from reconciler.resources.inventory import Capabilities
@@ -57,7 +57,7 @@ caller = Caller(
     new_run=lambda: "run-2",
 )
 began = time.perf_counter()
-ended = _ended(
+ended = _run_to_end(
     Run(setting, caller, RunRequest(command="apply")).run(lambda _basis: ToDo(planned.actions, planned.digest))
 )
 took = time.perf_counter() - began
