@@ -181,7 +181,6 @@ def _apply_approved(
 
 
 def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
-    """Open the files, or the earlier state, that a plan was made from."""
     return open_work(invocation, select) if back_to is None else open_rollback(invocation, select, back_to)
 
 
@@ -231,7 +230,6 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
 
 
 def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
-    """Plan again with the options of the interrupted run, and finish its plan."""
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
     saved_options = resume_options(open_state(invocation, select))
@@ -426,7 +424,6 @@ class RefusalPlaces:
         return report_placed
 
     def _keys_of(self, layer: Address) -> dict[str, str]:
-        """Return the keys set for an address with their lines, longest names first."""
         if layer not in self._keys:
             if layer not in self.loaded.places or len(self._keys) >= _MAX_READ:
                 return {}
@@ -441,7 +438,6 @@ class RefusalPlaces:
 
 
 def _config_layers(address: Address) -> Iterator[Address]:
-    """Yield an address and the namespaces whose configs it inherits, nearest first."""
     yield address
     if kind_of(address) == "topic":
         namespace, _ = split_name(full_name_of(address))
@@ -478,7 +474,6 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
 
 
 def _patterns_below(target: str) -> Iterator[str]:
-    """Yield patterns for everything below a cluster or namespace."""
     address = Address(target)
     match kind_of(address):
         case "cluster":

@@ -41,7 +41,7 @@ class Commented:
     """Whether the text was too long."""
 
 
-def comment(invocation: Invocation, text: str, asked: Asked, *, deletes_empty: bool = False) -> Commented:
+def comment(invocation: Invocation, text: str, options: Asked, *, deletes_empty: bool = False) -> Commented:
     """Update our newest comment with this marker to `text`, or write a new one; hide older ones.
 
     With `deletes_empty`, a text without findings deletes them all. Other accounts' comments are never touched.
@@ -54,8 +54,8 @@ def comment(invocation: Invocation, text: str, asked: Asked, *, deletes_empty: b
     if marker is None or marker.command == OUTDATED:
         message = "the text does not begin with reconciler's marker, so its comment would never be found again"
         raise UserError(message, hint="Write it with: reconciler plan --format markdown > comment.md")
-    number = pull_request_of(invocation.environ, asked)
-    forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
+    number = pull_request_of(invocation.environ, options)
+    forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         body = fitted(text, forge.limit, forge.size)
         if deletes_empty and marker.items == 0:
@@ -71,8 +71,6 @@ def comment(invocation: Invocation, text: str, asked: Asked, *, deletes_empty: b
 
 
 def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple[Did, Comment, list[Comment]]:
-    """Return what was done, the current comment, and older ones."""
-
     def own() -> list[Comment]:
         return forge.own_comments(number, marker.is_of)
 
@@ -96,7 +94,7 @@ Item = TypeVar("Item", "Comment", "Issue")
 
 
 def keep(
-    found: list[Item],
+    items: list[Item],
     body: str,
     *,
     again: Callable[[], list[Item]],
@@ -115,14 +113,14 @@ def keep(
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
     while True:
-        if found and is_same(found[-1].body, body):
-            return "created" if was_written else "unchanged", found[-1], found[:-1]
+        if items and is_same(items[-1].body, body):
+            return "created" if was_written else "unchanged", items[-1], items[:-1]
         try:
-            if not found:
+            if not items:
                 was_written = True
                 return "created", write(), []
-            if (changed := change(found[-1])) is not None:
-                return "updated", changed, found[:-1]
+            if (changed := change(items[-1])) is not None:
+                return "updated", changed, items[:-1]
         except UnansweredError:
             if tries.is_over:
                 raise
@@ -130,7 +128,7 @@ def keep(
             message = f"{what} does not stay: it is gone each time it was written"
             raise RetryableError(message, hint="See who deletes it, then run the same command again.")
         tries.wait()
-        found = again()
+        items = again()
 
 
 def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:
@@ -163,7 +161,9 @@ class ApprovedRequest:
     """Approvers that the plan required: the base may have required more than the merged files."""
 
 
-def approved_request(invocation: Invocation, workspace: str, environment: str | None, asked: Asked) -> ApprovedRequest:
+def approved_request(
+    invocation: Invocation, workspace: str, environment: str | None, options: Asked
+) -> ApprovedRequest:
     """Return the plan approved in the pull request of this run, or in the one merged with its commit.
 
     An approval counts if its author may write, is not the pull request's author, and approved the last commit after
@@ -174,9 +174,9 @@ def approved_request(invocation: Invocation, workspace: str, environment: str | 
         NotAuthorizedError: The token lacks permission.
         RetryableError: No answer in time.
     """
-    forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
+    forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
-        request = forge.pull_request(_find_number(invocation, forge, asked))
+        request = forge.pull_request(_find_number(invocation, forge, options))
         if request.is_closed:
             message = f"pull request {request.number} was closed without a merge, so nothing of it is approved"
             raise BlockedError(message, hint=f"Open it again if it is wanted: {request.url}")
@@ -202,9 +202,9 @@ def approved_request(invocation: Invocation, workspace: str, environment: str | 
         forge.close()
 
 
-def _find_number(invocation: Invocation, forge: Forge, asked: Asked) -> int:
+def _find_number(invocation: Invocation, forge: Forge, options: Asked) -> int:
     with suppress(UsageError):  # after a merge no event names one, but its commit does
-        return pull_request_of(invocation.environ, asked)
+        return pull_request_of(invocation.environ, options)
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"
     if commit is None:
@@ -217,7 +217,6 @@ def _find_number(invocation: Invocation, forge: Forge, asked: Asked) -> int:
 
 
 def _find_plan(forge: Forge, request: PullRequest, workspace: str, environment: str | None) -> Comment:
-    """Return our newest comment with a plan of a workspace and environment."""
     wanted = Marker("plan", workspace, environment)
     texts: list[str] = []
 

@@ -260,7 +260,6 @@ def _parse_marks(held: Mapping[str, Any]) -> _Marks:
 
 
 def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
-    """Replace the file atomically."""
     ordered = sorted(entries, key=lambda whose: [part or "" for part in whose])
     body = orjson.dumps(
         {"format": FORMAT, "told": [_entry_json(whose, entries[whose]) for whose in ordered]},
@@ -516,7 +515,6 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
 def _find_takeovers(
     work: Work, decided: PlanDecision, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return resources recorded here that another workspace owns now."""
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
     takeovers = taken_over(decided.recorded, decided.seen.inventory, me)
     return tuple(
@@ -539,7 +537,6 @@ FOREIGN: Final = "records"
 
 
 def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[Finding, ...]]:
-    """Return mirrors with records of other producers, and warnings for those that could not be checked."""
     items: list[DriftItem] = []
     untold: list[Finding] = []
     is_chosen = _selector(select)
@@ -582,7 +579,6 @@ def _unknown_run(work: Work, decided: PlanDecision) -> Finding | None:
 
 
 def _unread_clusters(decided: PlanDecision) -> tuple[Finding, ...]:
-    """Return an error for each cluster that could not be read, with a hint how to exclude it."""
     declared = {finding.address: finding.source for finding in decided.plan.warnings}
     errors = {name: unreachable({name: why}) for name, why in sorted(decided.seen.lost.items())}
     return tuple(
@@ -603,8 +599,6 @@ def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
 
 
 def _selector(select: Select) -> Callable[[Address], bool]:
-    """Return a predicate on the name of an address."""
-
     def test(address: Address) -> bool:
         is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)
         return is_target and not any(matches(pattern, address) for pattern in select.excludes)
@@ -633,7 +627,6 @@ def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[Finding]) ->
 
 
 def _ways_on(plan: Plan, fails: Sequence[DriftItem]) -> tuple[str, ...]:
-    """Return commands for the failing items, the gravest first."""
     moved = [item for item in fails if item.kind in {"drift", "missing"}]
     return (*([_way_back(plan, moved)] if moved else []), *_other_ways(fails))
 

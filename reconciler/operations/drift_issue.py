@@ -46,7 +46,7 @@ class Remedy:
 def file_issue(
     invocation: Invocation,
     drifted: Drifted,
-    asked: Asked,
+    options: Asked,
     text_of: Callable[[Remedy], str],
     labels: Sequence[str] = (),
     *,
@@ -64,7 +64,7 @@ def file_issue(
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
-    forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
+    forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         if drifted.failing:
             text = text_of(_find_remedy(drifted, forge.kind))
@@ -97,7 +97,7 @@ def _find_remedy(drifted: Drifted, kind: Kind) -> Remedy:
     return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
 
 
-def message_sent(invocation: Invocation, filed: Filed, asked: Asked) -> None:
+def message_sent(invocation: Invocation, filed: Filed, options: Asked) -> None:
     """Record in the issue that the message was sent. If this fails, the message is sent again.
 
     Raises:
@@ -106,7 +106,7 @@ def message_sent(invocation: Invocation, filed: Filed, asked: Asked) -> None:
     """
     if filed.issue is None or filed.owes is None:
         return
-    forge = open_forge(invocation.environ, asked, tool=invocation.tool, now_ms=invocation.now_ms)
+    forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
         forge.edit_issue(filed.issue, filed.owes)
     finally:

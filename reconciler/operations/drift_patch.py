@@ -110,7 +110,7 @@ def accept_elsewhere(manifests: Manifests, mounted: MountedElsewhere) -> None:
         ElsewhereError: Its cluster is not declared, or there is no folder for it.
     """
     if mounted.topic is None:
-        message = f"it is mounted as {mounted}, which is no cluster of the files: its manifest belongs mounted"
+        message = f"it is mounted as {mounted}, which is no cluster of the files: its manifest belongs there"
         raise ElsewhereError(message)
     _write_mounting(manifests, mounted.topic, "mounted", f'  source: "{mounted.location}"')
 
@@ -252,7 +252,6 @@ def _mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str
 
 
 def _free_name(manifests: Manifests, address: Address) -> str:
-    """Return an unused file name below the first manifest folder."""
     folder = _manifest_folder(manifests.loaded)
     kind, cluster = kind_of(address), address.split("/")[1]
     stem = _ODD.sub("-", f"{kind}-{cluster}-{full_name_of(address)}")[:_MAX_STEM].strip("-.")
@@ -326,8 +325,6 @@ def _translate_uneditable(spot: Spot) -> Iterator[None]:
 
 
 class _PatchBuilder:
-    """Accepts one finding after the other; what cannot be patched becomes a note."""
-
     def __init__(self, loaded: Loaded, decided: PlanDecision, patterns: tuple[str, ...]) -> None:
         self.manifests = Manifests(loaded)
         self.notes: list[str] = []
@@ -374,7 +371,6 @@ class _PatchBuilder:
             self.left_out += self._note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
 
     def _note(self, text: str) -> bool:
-        """Add a note; return whether it is new."""
         is_new = text not in self.notes
         self.notes += [text] if is_new else []
         return is_new
@@ -411,7 +407,6 @@ class _PatchBuilder:
                 assert_never(item.kind)
 
     def _inherited_configs(self, address: Address) -> Iterable[str]:
-        """Return the configs that namespaces would set on a topic if it were declared."""
         seen = self._decided.seen
         resource, capabilities = seen.inventory[address].resource, seen.capabilities.get(cluster_of(address) or "")
         if not isinstance(resource, Topic) or capabilities is None:
@@ -445,7 +440,6 @@ class _PatchBuilder:
         raise ElsewhereError(message) if more is None else OfFilesError(message)
 
     def _more_partitions(self, address: Address) -> int | None:
-        """Return the partitions of a topic if it has more than declared."""
         seen, declared = self._decided.seen.inventory.get(address), self.manifests.loaded.desired.get(address)
         if seen is None or declared is None:
             return None
@@ -490,7 +484,6 @@ class _PatchBuilder:
             spot.file.drop(spot.place.number)
 
     def _accept_held(self, held: Held) -> None:
-        """Write the role or location of a resource that the plan holds."""
         address, now = held.address, held.now
         if held.mirror is not None:
             accept_mirror(self.manifests, held.mirror)
@@ -518,10 +511,9 @@ class _PatchBuilder:
         return field_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
 
     def _differing_mirrors(self) -> set[Address]:
-        """Return mirrors whose role differs from the files."""
         plan = self._decided.plan
-        asked = {action.address for action in plan.actions if isinstance(action, Transition)}
-        wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
+        changed_addresses = {action.address for action in plan.actions if isinstance(action, Transition)}
+        wrong = changed_addresses | {finding.address for finding in plan.errors if finding.address is not None}
         return {mirror for mirror in wrong if kind_of(mirror) == "mirror" and mirror in self._decided.seen.inventory}
 
     def _accept_role(self, mirror: Address, role: Role | None) -> None:

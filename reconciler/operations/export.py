@@ -155,7 +155,6 @@ def _contents_of(cluster: Cluster, provider: Provider, inventory: Inventory) -> 
 
 
 def _find_hidden(name: str, provider: Provider) -> Iterator[LeftOut]:
-    """Yield what the caller may not see."""
     capabilities = provider.capabilities
     address: Address = cluster_address(name)
     if not capabilities.acls and "acls" in capabilities.lacks:

@@ -106,8 +106,6 @@ def archives_in(
 
 
 class _ManifestBuilder:
-    """Builds the manifests of a lost cluster from its segments and metadata."""
-
     def __init__(self, cluster: Cluster, metadata: ClusterMetadata) -> None:
         self._cluster = cluster.metadata.name
         self._metadata = metadata
@@ -158,7 +156,6 @@ class _ManifestBuilder:
             self.older[address] = [topic.location for _, topic in versions[:-1]]
 
     def add_empty(self) -> None:
-        """Declare topics without records in object storage, except unusable ones."""
         unusable = {left.place for left in self.left_out}
         for place, address in sorted(self._metadata.places.items(), key=lambda item: item[1]):
             seen = self._topics.get(address)
@@ -179,7 +176,6 @@ class _ManifestBuilder:
                 self.empty.append(address)
 
     def add_unsaid(self) -> None:
-        """Report cluster properties that the manifest does not set."""
         for name, value in sorted(self._metadata.properties.items()):
             if name not in self._properties:
                 message = f"the property {name} was {value}, and the manifest of the Cluster does not say it"
@@ -187,7 +183,6 @@ class _ManifestBuilder:
                 self.unsaid.append(LeftOut(cluster_address(self._cluster), UserError(message, hint=hint)))
 
     def groups(self) -> Iterator[GroupReturn]:
-        """Yield the recovery of each consumer group."""
         clamped: dict[str, list[tuple[Address, ClampedOffset]]] = {}
         for address, topic in self.taken.items():
             for offset in topic.clamped():
@@ -218,7 +213,6 @@ class _ManifestBuilder:
         return {group: offsets[place] for group, offsets in self._metadata.groups.items() if place in offsets}
 
     def _declare(self, recoverable: Recoverable, known: Observed | None) -> dict[Address, Observed]:
-        """Return the declaration of a topic and its namespace, without inherited configs."""
         namespace, name = split_name(recoverable.full_name)
         around = self._inherited_configs(namespace)
         configs = {
@@ -246,7 +240,6 @@ class _ManifestBuilder:
         return declared
 
     def _inherited_configs(self, namespace: str) -> dict[str, str]:
-        """Return the configs of the cluster and the namespaces above; nearer ones win."""
         configs = {
             config: self._properties[name] for name, config in CONFIG_DEFAULTS.items() if name in self._properties
         }

@@ -100,7 +100,6 @@ def _format_quantity(key: str, value: Any) -> Any:
 
 
 def _cluster_fields(cluster: Cluster) -> dict[str, Any]:
-    """Return the connection and id of a cluster."""
     fields = cluster.spec.to_json()
     for key in _DEFAULTS.keys() & fields.keys():
         if fields[key] == _DEFAULTS[key]:
@@ -155,8 +154,6 @@ def share(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
 
 
 class _Tally:
-    """Counts of each value of each key below a namespace."""
-
     def __init__(self) -> None:
         self.topics = 0
         self._values: defaultdict[str, Counter[object]] = defaultdict(Counter)
@@ -447,8 +444,6 @@ class NamespaceRules:
 
 
 class _Rule(NamedTuple):
-    """Rule that stands for all combinations of its sets."""
-
     permission: str
     principal: str
     host: str
@@ -493,17 +488,17 @@ def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _explain_refusal(each: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
+def _explain_refusal(binding: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
     """Return why a namespace cannot express a binding; `None` if it can."""
-    if each.resource not in _RESOURCES:
-        return f"rules on {each.resource} are about no topic and no namespace"
-    namespace, _ = spaces.placed(each.name)
+    if binding.resource not in _RESOURCES:
+        return f"rules on {binding.resource} are about no topic and no namespace"
+    namespace, _ = spaces.placed(binding.name)
     [name] = rule.names
     if not namespace or not name:
-        return _explain_no_namespace(each, spaces.separator)
-    if ("*" in name[:-1]) or (name.endswith("*") and not each.is_prefix):
+        return _explain_no_namespace(binding, spaces.separator)
+    if ("*" in name[:-1]) or (name.endswith("*") and not binding.is_prefix):
         return f"{name!r} is no name and no beginning of one"
-    if each.resource == "topics" and not each.is_prefix and can_be_declared(each):
+    if binding.resource == "topics" and not binding.is_prefix and can_be_declared(binding):
         return "it is about one topic, which is not there"
     try:
         written = _to_acl(rule)
@@ -514,13 +509,13 @@ def _explain_refusal(each: Binding, spaces: Spaces, rule: _Rule, capabilities: C
     return next((what for _, _, what, _ in refused), _explain_host(written, capabilities))
 
 
-def _explain_no_namespace(each: Binding, separator: str) -> str:
-    if each.name == "*" and not each.is_prefix:
-        return f"a rule for all {each.resource} of a cluster has no place: rules stand at topics and namespaces"
-    if each.is_prefix and separator not in each.name:
+def _explain_no_namespace(binding: Binding, separator: str) -> str:
+    if binding.name == "*" and not binding.is_prefix:
+        return f"a rule for all {binding.resource} of a cluster has no place: rules stand at topics and namespaces"
+    if binding.is_prefix and separator not in binding.name:
         return f"the prefix does not end with the separator {separator!r}, so it is no namespace"
-    if each.resource != "topics" and not each.is_prefix:
-        return f"rules for {each.resource} stand at a namespace, and this name is in none"
+    if binding.resource != "topics" and not binding.is_prefix:
+        return f"rules for {binding.resource} stand at a namespace, and this name is in none"
     return "it is about no topic that is there, and about no namespace"
 
 
@@ -529,7 +524,6 @@ def _reason(error: ValidationError) -> str:
 
 
 def _explain_host(rule: TopicAcl, capabilities: Capabilities) -> str | None:
-    """Return why a plan would reject the host of a rule; `None` if it would not."""
     refusals = check_hosts((rule,)) if capabilities.access.hosts_are_addresses else iter(())
     return next((why for why, _ in refusals), None)
 
@@ -544,7 +538,6 @@ def _merge(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
 def _merge_by(
     rules: Iterable[_Rule], values_of: Callable[[_Rule], NameSet], replace_values: Callable[[_Rule, NameSet], _Rule]
 ) -> list[_Rule]:
-    """Merge rules that differ in one field only."""
     alike: defaultdict[_Rule, NameSet] = defaultdict(frozenset)
     for rule in rules:
         alike[replace_values(rule, frozenset())] |= values_of(rule)
@@ -593,8 +586,6 @@ class Factored:
 
 @dataclass(slots=True)
 class _LayoutDraft:
-    """Working state of factoring one cluster."""
-
     contents: ClusterContents
     policies: Policies
     spaces: Spaces
@@ -635,7 +626,6 @@ def factored(
 
 
 def _declarable_configs(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
-    """Yield the configs of a topic that a manifest may declare; append the others to `unsaid`."""
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
         if key in PASSING:
@@ -689,7 +679,6 @@ def _add_topic(draft: _LayoutDraft, full_name: str, topic: Topic) -> None:
 
 
 def _check_expressible(draft: _LayoutDraft, address: Address, rule: TopicAcl) -> bool:
-    """Report whether a manifest can express a rule; record it otherwise."""
     try:
         TopicAcl.model_validate(rule.model_dump(include=set(TopicAcl.model_fields)))
         message = _explain_host(rule, draft.contents.capabilities)
@@ -701,7 +690,6 @@ def _check_expressible(draft: _LayoutDraft, address: Address, rule: TopicAcl) ->
 
 
 def _add_namespaces(draft: _LayoutDraft) -> None:
-    """Declare namespaces with topics, rules or configs; their parents are implied."""
     contents = draft.contents
     namespaces = {
         resource.metadata.name: resource for resource in contents.resources if isinstance(resource, Namespace)
@@ -823,7 +811,7 @@ def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) ->
 def _check_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> None:
     existing = next((path for path in paths if path.exists()), None)
     if existing is not None:
-        raise UserError(f"{existing} is existing already", hint="Nothing was written. Name another folder.")
+        raise UserError(f"{existing} is there already", hint="Nothing was written. Name another folder.")
     if not is_forced and folder.exists() and any(path.name != _REPOSITORY for path in folder.iterdir()):
         message = f"{folder} is not empty"
         raise UserError(message, hint="Nothing was written. Name another folder, or write beside it with --force.")

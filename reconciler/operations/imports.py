@@ -109,7 +109,6 @@ def _read_yaml(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, readin
 
 
 def _read_settings_files(documents: tuple[Document, ...], cwd: Path) -> tuple[Document, ...]:
-    """Read the files that a kafka-gitops state refers to."""
     named: list[Path] = []
     for document in documents:
         settings = document.content.get("settings")
@@ -122,7 +121,6 @@ def _read_settings_files(documents: tuple[Document, ...], cwd: Path) -> tuple[Do
 
 
 def _no_files_error(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserError:
-    """Return an error that names the other tools with files there."""
     other_tools = {name: count for name, count in _count_files(files, cwd).items() if count and name != tool}
     message = f"there is no file of {tool}'s in {label_of(path, cwd)}"
     if other_tools:
@@ -195,7 +193,6 @@ def gather(
 
 
 def _report_inexpressible(made: Factored, flat: Flat, target: Target) -> Iterator[NotImported]:
-    """Yield what manifests cannot express, with its place in the files."""
     rules = {str(binding): place for binding, place in flat.bindings.items()}
     for left in made.unsaid:
         name = full_name_of(Address(left.place)).replace(":", target.separator)
@@ -225,14 +222,11 @@ def _add_resource(gathered: FactoredImport, address: Address, resource: Resource
 
 
 def _bindings(namespace: Namespace, target: Target) -> Iterator[Binding]:
-    """Yield the rules of a namespace as broker bindings."""
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
     return bindings_of_namespace(prefix, namespace.spec.acls)
 
 
 class _InheritedConfigs:
-    """Configs that topics inherit from declared namespaces and their files do not set."""
-
     def __init__(self, target: Target, policies: Mapping[str, TieringPolicy]) -> None:
         self._target = target
         known = {policy.address: Declared(policy, "") for policy in policies.values()}
@@ -240,7 +234,6 @@ class _InheritedConfigs:
         self._capabilities = replace(_capabilities(target), inherits_configs=False)
 
     def find_inherited(self, topic: Topic, flat: Flat) -> Iterator[NotImported]:
-        """Yield each config that an imported topic would inherit."""
         name = topic.full_name.replace(":", self._target.separator)
         own = flat.topics[name].spec.configs
         for key, (value, origin) in sorted(self._inheritance.above(topic, self._capabilities).items()):
@@ -364,7 +357,6 @@ def _cluster_names(reading: Reading) -> list[str]:
 
 
 def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]:
-    """Parse `--cluster NAME` and `--cluster THEIRS=OURS`."""
     several = [name for name in theirs if name]
     wanted: dict[str, str] = {}
     for text in options:

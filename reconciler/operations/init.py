@@ -139,6 +139,5 @@ def add_ignores(folder: Path) -> tuple[Path, ...]:
 
 
 def _workspace_name(folder: Path) -> str:
-    """Derive a workspace name from the folder's."""
     cleaned = re.sub(r"[^a-z0-9-]+", "-", folder.name.lower()).strip("-")
     return cleaned[:40].strip("-") or "workspace"

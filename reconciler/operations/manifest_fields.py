@@ -371,7 +371,6 @@ def _accept_rule(
 def _part_paths(
     address: Address, written_rule_content: Any, operations: Mapping[str, frozenset[str]]
 ) -> AbstractSet[str]:
-    """Return the paths of all parts of a rule."""
     is_topics = kind_of(address) == "topic"
     try:
         if is_topics or not operations:
@@ -385,7 +384,6 @@ def _part_paths(
 
 
 def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
-    """Remove one part of a rule."""
     rule = NamespaceAcl.model_validate(spot.value_at((*_RULES, position)))
     part = next(candidate for candidate in namespace_rules_apart([rule], operations) if rule_path(candidate) == path)
     first, *others = rule_without(rule, part, operations)

@@ -233,7 +233,6 @@ class BlockedPlanError(BlockedError):
     """A guard refused the plan or a part of it; nothing was done. `planned` is for display."""
 
     def __init__(self, planned: Planned) -> None:
-        """Name the blocked actions and the options that allow them."""
         self.planned = planned
         actions, applied = planned.plan.blocked, planned.plan.applied
         if applied is not None and not actions:
@@ -287,7 +286,6 @@ def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
 
 
 def _keep_message(_address: Address, message: str) -> str:
-    """Return a refusal unchanged."""
     return message
 
 

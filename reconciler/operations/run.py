@@ -194,8 +194,6 @@ LinkOwners: TypeAlias = Mapping[str, ResourceOwner]
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """Clusters that answered, and failures of the others."""
-
     inventories: Mapping[str, Inventory]
     lost: tuple[JobOutcome, ...]
     owners: Mapping[str, LinkOwners]
@@ -292,7 +290,6 @@ def _run_jobs(
     now_ms: Callable[[], int],
     report: Callable[[Event], None],
 ) -> Iterator[JobOutcome]:
-    """Run the named jobs of one cluster and yield their outcomes."""
     for name in names:
         if name in jobs:
             yield _run_job(name, cluster, jobs[name], now_ms, report)
@@ -327,8 +324,6 @@ _LINK_JOB: Final = "link"
 
 @dataclass(frozen=True, slots=True)
 class _LinkStart:
-    """Result of the first step for the links of a cluster."""
-
     over: LinkPass
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
@@ -342,8 +337,6 @@ class _LinkStart:
 
 @dataclass
 class _Links:
-    """The links of a workspace over all passes."""
-
     providers: Mapping[str, Provider]
     driver: Driver
     now_ms: Callable[[], int]
@@ -360,8 +353,8 @@ class _Links:
         def is_chosen(name: str) -> bool:
             return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
 
-        over = LinkPass(cluster, self.providers, self._pace, self.now_ms, owners)
-        return self._add_results(_LinkStart(over), sync_links(over, self.driver, is_chosen))
+        link_pass = LinkPass(cluster, self.providers, self._pace, self.now_ms, owners)
+        return self._add_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
 
     def finish_links(self, start: _LinkStart) -> JobOutcome | None:
         """Sync groups to their mirrors; return the outcome of both steps, or `None` if nothing was due."""
@@ -373,7 +366,6 @@ class _Links:
         return JobOutcome(_LINK_JOB, done.over.cluster, done.seconds, upkept, done.failure)
 
     def _add_results(self, start: _LinkStart, links: Iterator[LinkSynced]) -> _LinkStart:
-        """Run links and add their results."""
         cluster, began_ms, failure = start.over.cluster, self.now_ms(), start.failure
         done: list[LinkSynced] = []
         try:
@@ -392,14 +384,12 @@ class _Links:
         )
 
     def _is_chosen(self, cluster: str, link: str, is_wanted: Callable[[Address], bool]) -> bool:
-        """Report whether a link or one of its mirrors was selected."""
         if is_wanted(address_of("link", cluster, link)):
             return True
         mirrors = links_of(self.providers[cluster]).mirrors(link)
         return any(is_wanted(address_of("mirror", cluster, mirror.name)) for mirror in mirrors)
 
     def _report_link(self, link: LinkSynced) -> Sequence[ReconcilerError]:
-        """Report the results of a link; each error is prefixed with its subject."""
         whole = address_of("link", link.cluster, link.link)
         for name in link.drove:
             address = address_of("mirror", link.cluster, name)
@@ -429,7 +419,6 @@ def _copy_mirrors(
     report: Callable[[Event], None],
     others: OtherLinks,
 ) -> Round:
-    """Copy all mirrors once; report only those with something to copy."""
     started_mirrors: set[str] = set()
     one_at_a_time = threading.Lock()
 

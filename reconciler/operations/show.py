@@ -147,7 +147,6 @@ def collect_sides(
 
 
 def _replace_role(observed: Observed | None, inventory: Inventory) -> Observed | None:
-    """Return an observed mirror with the role that its cluster reports."""
     mirror = observed.resource if observed is not None else None
     role = role_now(mirror, inventory) if isinstance(mirror, MirrorTopic) else None
     if observed is None or mirror is None or role is None:
@@ -241,7 +240,6 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
 
 
 def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
-    """Return the effective tiering of a topic now, and the rows that the plan changes."""
     inventory, actions = decided.seen.inventory, decided.plan.actions
     known = {place: recorded.origins for place, recorded in decided.recorded.items() if recorded.origins}
     now = effective_tiering(address, inventory, known)
@@ -273,7 +271,6 @@ def _effective_configs(work: Work, decided: PlanDecision, address: Address) -> S
 
 
 def _config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
-    """Yield the origin of each effective config, with its place in the files."""
     written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
     for row in rows:
         names = (f"spec.properties.{name}" for name, config in CONFIG_DEFAULTS.items() if config == row.key)
@@ -422,7 +419,6 @@ def _link_arrow(link: MirrorLink) -> Arrow:
 
 
 def _count_mounted(desired: Desired) -> Mapping[str, Mapping[str, str]]:
-    """Return the number of topics that each cluster mounts and unmounts, as text."""
     counts: dict[str, dict[str, int]] = {}
     for _, item in sorted(desired.items()):
         if isinstance(item.resource, Mounting):

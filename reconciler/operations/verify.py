@@ -175,8 +175,6 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkVe
 
 @dataclass(frozen=True, slots=True)
 class _LogComparer:
-    """Compares logs of one workspace."""
-
     site: Site
     engine: Engine
     how: VerifyOptions
@@ -301,7 +299,7 @@ def _read_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, S
     if links.by_jobs is None:
         return {}
     try:
-        return links.by_jobs.foreign([each.name for each in mirrors])
+        return links.by_jobs.foreign([mirror.name for mirror in mirrors])
     except (UserError, RetryableError):
         return None
 
@@ -330,7 +328,6 @@ def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
 
 
 def _with_bounds(side: Side | None, bounds: Bounds) -> Side | None:
-    """Return a side with the full range of its log."""
     return side and replace(side, start=bounds.start, end=bounds.stable)
 
 

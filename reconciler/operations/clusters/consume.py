@@ -94,7 +94,6 @@ def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
-    """Truncate the file; for a group, keep its whole lines and append."""
     if options.group is None:
         stream.truncate(0)
         return
@@ -331,7 +330,6 @@ class TopicReader:
         return starts
 
     def _warn_out_of_range(self, place: TopicPartition, wanted: int, offsets: Bounds) -> None:
-        """Warn if the partition does not have an offset any more, or not yet."""
         where = f"partition {place[1]} of {place[0]}"
         if wanted < offsets.start:
             what = f"offsets {wanted} to {offsets.start - 1} are gone, by retention or by a delete"

@@ -109,8 +109,6 @@ def migrate_topics(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A topic that an argument may name."""
-
     address: Address
     """Address on the cluster, after a mount as well."""
     location: str
@@ -130,19 +128,12 @@ class _Candidate:
 
 @dataclass
 class _Choice:
-    """Topics selected by a request, and why others were refused."""
-
     emergency: Emergency
     site: Site
     request: MountRequest
     refused: dict[Address, ReconcilerError] = field(default_factory=dict)
 
     def orders(self) -> dict[Address, MountOrder]:
-        """Return the orders, and refuse topics that fail without a plan.
-
-        Raises:
-            RetryableError: A cluster cannot be reached.
-        """
         chosen = self._drop_partial_migrations(self._choose())
         if self.request.to is not None:
             if len(chosen) + len(self.refused) > 1:
@@ -159,7 +150,6 @@ class _Choice:
         return orders
 
     def explain(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
-        """Add the owner's name and a hint how to cancel to an error about lost ownership."""
         if order is None or not isinstance(error, OwnershipLostError):
             return error
         begun = self._mount_of(order.source.location, [cluster_of(order.topic) or ""])
@@ -269,7 +259,6 @@ class _Choice:
         return whole
 
     def _orders_on(self, cluster: str, chosen: Mapping[Address, _Candidate]) -> dict[Address, MountOrder]:
-        """Return orders for topics that the platform accepts now."""
         provider, request = self.site.providers[cluster], self.request
         sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
         if request.phase != "finish":
@@ -333,7 +322,6 @@ class _Choice:
         return UserError(f"{address}: {message}", hint=hint)
 
     def _mount_of(self, location: str, clusters: Iterable[str]) -> Underway | None:
-        """Return the migration that mounts a topic on one of these clusters, if any."""
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
         answers, _ = ask_each(names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False))
         for name in sorted(answers):

@@ -139,8 +139,6 @@ def chosen_links(
 
 @dataclass(frozen=True)
 class _LinkIndex:
-    """Links of the queried clusters, by address."""
-
     rows: Mapping[Address, LinkRow]
     absent: frozenset[str]
     """Clusters that do not exist yet."""

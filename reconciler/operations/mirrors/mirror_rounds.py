@@ -438,8 +438,6 @@ class Rounds:
     def _list_marks(
         self, names: set[str], marks: dict[str, Mapping[str, Marked]], lost: dict[str, ReconcilerError]
     ) -> None:
-        """List the marks of clusters not listed yet; store errors in `lost`."""
-
         def look(name: str) -> Mapping[str, Marked] | ReconcilerError:
             try:
                 return links_by_jobs(self._provider(name)).marks()
@@ -514,7 +512,6 @@ class Rounds:
 
 @contextmanager
 def _collect_errors(failed: dict[str, ReconcilerError], cluster: str) -> Iterator[None]:
-    """Record the error of one cluster and continue."""
     try:
         yield
     except ReconcilerError as error:
@@ -523,8 +520,6 @@ def _collect_errors(failed: dict[str, ReconcilerError], cluster: str) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class _ClusterMirrors:
-    """The mirrors of one cluster to copy, and their links."""
-
     mirrors: tuple[MirrorSeen, ...]
     links: Mapping[str, LinkSeen]
     left: tuple[MirrorStatus, ...]

@@ -156,8 +156,6 @@ def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Addr
 
 @dataclass(frozen=True, slots=True)
 class _MirrorIndex:
-    """Mirrors and links of the queried clusters."""
-
     mirrors: tuple[MirrorSeen, ...]
     links: tuple[Address, ...]
     absent: tuple[str, ...] = ()
@@ -165,8 +163,6 @@ class _MirrorIndex:
 
     @classmethod
     def read(cls, site: Site, clusters: Sequence[str]) -> _MirrorIndex:
-        """Query clusters in parallel."""
-
         def look(name: str) -> tuple[list[MirrorSeen], list[Address]] | None:
             provider = site.providers[name]
             if provider.identify() is None:

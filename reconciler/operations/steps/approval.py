@@ -71,7 +71,6 @@ class ChangedPlanError(StalePlanError):
     """The current plan exceeds the approved one, so nothing was done; `held` is the comparison."""
 
     def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
-        """Store the comparison for display."""
         super().__init__(message, hint=hint)
         self.held = held
 
@@ -141,7 +140,6 @@ class Approved:
         Raises:
             ChangedPlanError: It exceeds the approval; with `is_strict` also if it is less, or the state
             changed.
-            UserError: The state was replaced by another one.
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
@@ -269,11 +267,7 @@ _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def parse_digest(text: str) -> str:
-    """Return a normalized digest.
-
-    Raises:
-        UsageError: It is not a whole digest; a prefix could match another plan.
-    """
+    """Return a normalized digest."""
     cleaned = text.strip().lower()
     if not _WHOLE.fullmatch(cleaned):
         message = (
@@ -318,7 +312,6 @@ def check_approvers(
 
 
 def _base_of(plan: Plan) -> tuple[int, str]:
-    """Return serial and sha256 of the plan's state."""
     return (plan.base.serial, plan.base.sha256) if plan.base else (0, "")
 
 
@@ -373,22 +366,14 @@ class Rest:
 
 
 def find_open_run(site: Site) -> RunFile | None:
-    """Return the open run, or `None`. Takes no lock.
-
-    Raises:
-        UserError: Its file cannot be read.
-    """
+    """Return the open run, or `None`. Takes no lock."""
     lockfile_row = read_lockfile(site.state, owner=site.owner)
     opened = lockfile_row.lockfile.open_run if lockfile_row else None
     return require_run(site.state, opened.run) if opened else None
 
 
 def resume_options(site: Site) -> Mapping[str, Any]:
-    """Return the planning options of the open run.
-
-    Raises:
-        UserError: No run is open, or it did not plan files.
-    """
+    """Return the planning options of the open run."""
     run = find_open_run(site)
     if run is None:
         raise UserError("there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply")
@@ -462,11 +447,7 @@ _HEAD_BYTES: Final = 4096
 
 
 def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> SavedPlan:
-    """Read a plan file; errors begin with its name.
-
-    Raises:
-        UserError: It cannot be read, is not a plan, has another format, or was modified.
-    """
+    """Read a plan file; errors begin with its name."""
     body = _read_plan_bytes(path)
     try:
         with burst():

@@ -285,7 +285,6 @@ def apply_to_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[
 
 
 def _apply_changes(seen: Resource, wanted: Resource, changes: Sequence[Change]) -> Resource:
-    """Apply changes to an observed resource; other fields stay."""
     match seen:
         case Topic() | Namespace():
             spec = seen.spec.model_copy(update={"configs": _apply_to_configs(seen.spec.configs, CONFIGS, changes)})
@@ -311,7 +310,6 @@ def _apply_to_configs(before: Mapping[str, str], group: str, changes: Sequence[C
 
 
 def _creation_configs(made: Resource, inventory: Mapping[Address, Observed]) -> dict[str, str]:
-    """Return the configs that the cluster's defaults give a new topic."""
     cluster = inventory.get(cluster_address(made.cluster or ""))
     if not isinstance(made, Topic) or cluster is None or not isinstance(cluster.resource, Cluster):
         return {}

@@ -124,11 +124,7 @@ class Select:
 
 
 def load_files(invocation: Invocation, select: Select) -> Loaded:
-    """Find the workspace and load its manifests.
-
-    Raises:
-        UserError: There is no workspace, or its files are invalid (`ManifestError` lists all problems).
-    """
+    """Find the workspace and load its manifests."""
     folder = workspace_folder(invocation)
     variables, within = variables_of(invocation, select), invocation.read_limit(folder)
     return load(folder, environment=select.environment, variables=variables, within=within, tell=invocation.tell)

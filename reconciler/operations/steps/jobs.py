@@ -75,13 +75,11 @@ class SparkJobs:
         """Sessions to cancel; `None` ends the thread."""
 
     def __enter__(self) -> Self:
-        """Start nothing yet."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop Spark if it was started."""
         spark, self._spark = self._spark, None
         self._is_over.set()
         if spark is not None:
@@ -127,8 +125,6 @@ class SparkJobs:
         """Run a job, or drive a transition between two clusters; return what was moved.
 
         Raises:
-            UserError: Java or Spark is missing, the copy differs from its source, or the transition is not
-            allowed.
             RetryableError: A mirror does not catch up, or a cluster does not answer.
             IncompleteError: It was stopped, or the transition cannot continue now.
         """
@@ -196,7 +192,6 @@ class SparkJobs:
         progress: Callable[[Progress], None],
         may_go_on: Callable[[], None],
     ) -> Moved:
-        """Mount or unmount a topic on a platform that cannot do it itself."""
         means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
         kind = Unmount if action.machine == UNMOUNT.name else Mount
         return kind(means, action, mounting).run()
@@ -306,7 +301,6 @@ class SparkJobs:
         """Return Spark, starting it on first use.
 
         Raises:
-            UserError: Java or Spark is missing.
             IncompleteError: It was stopped.
         """
         with self._starting:

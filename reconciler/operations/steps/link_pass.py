@@ -80,7 +80,6 @@ def sync_groups(sides: LinkView, pace: Pace) -> TaskDone:
 
 
 def _read_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, str], dict[str, ReconcilerError]]:
-    """Return the versions of a link's groups, and errors by group."""
     versions = above.group_versions(lambda name: is_taken(spec, name))
     refused = {name: version for name, version in versions.items() if isinstance(version, ReconcilerError)}
     return {name: version for name, version in versions.items() if not isinstance(version, ReconcilerError)}, refused
@@ -300,7 +299,6 @@ FAILED_HINT: Final = (
 
 
 def _find_trouble(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
-    """Return the trouble of a mirror's source, or `None`."""
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
         return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
@@ -442,7 +440,6 @@ class _Tasks:
     _due: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Determine the due tasks."""
         spec = self.sides.spec
         auto, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
         self.makes = self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
@@ -463,12 +460,10 @@ class _Tasks:
         self.is_all_due = self.follows and (are_due or not has_rules)
 
     def postpone(self) -> None:
-        """Make due tasks due again, because the source does not answer."""
         for task in self._due:
             self.pace.make_due(self.sides.link.id, task)
 
     def needs_offers(self, version: str) -> bool:
-        """Report whether tasks need the offered topics at this source version."""
         return self._must_make(version) or self._must_follow(version)
 
     def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
@@ -564,7 +559,6 @@ def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]
 
 
 def _drive_transitions(sides: LinkView, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
-    """Continue transitions in progress."""
     ended: list[str] = []
     errors: dict[str, ReconcilerError] = {}
     for mirror in sides.mirrors if driver is not None else ():
@@ -604,7 +598,6 @@ class FinalSync:
         Raises:
             NotAuthorizedError: The link may not read the source.
             SourceChangedError: The source was recreated.
-            UserError: The source does not exist, or something cannot be synced.
             RetryableError: A cluster does not answer.
         """
         links = links_by_jobs(provider_named(self.providers, mirror.cluster))

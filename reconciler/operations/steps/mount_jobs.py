@@ -93,22 +93,14 @@ def progress_event(name: str, progress: JobProgress) -> Progress:
 def check_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
-    """Reject a copy that differs from its source in common offsets. Compacted partitions are compared from `since` on.
-
-    Raises:
-        UserError: It differs.
-    """
+    """Reject a copy that differs from its source in common offsets. Compare compacted partitions from `since` on."""
     from reconciler.jobs.verify import verify
 
     _check_differences(name, verify(engine, source, copy, since=since))
 
 
 def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
-    """Reject a copy (the second log) whose records differ in order from its source's. Reads everything.
-
-    Raises:
-        UserError: It differs.
-    """
+    """Reject a copy (the second log) whose records differ in order from its source's. Reads everything."""
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
@@ -166,8 +158,6 @@ class MountPorts:
 
 @dataclass(frozen=True)
 class _MountRun:
-    """A topic that jobs mount or unmount."""
-
     means: MountPorts
     action: Transition | RunJob
     mounting: Mounting
@@ -205,7 +195,6 @@ class Unmount(_MountRun):
         """Run or continue the unmount.
 
         Raises:
-            UserError: It is not possible now. Nothing was deleted.
             StalePlanError: The topic was recreated since the beginning.
             RetryableError: A producer cannot be shut out, or a store or broker does not answer.
             IncompleteError: It was stopped; the next apply continues.
@@ -240,7 +229,6 @@ class Unmount(_MountRun):
         return Moved(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
     def _load_or_begin(self) -> MountJob:
-        """Return the stored move, or store a new one."""
         mounts, mounting = self.means.by_jobs, self.mounting
         known = mounts.kept(mounting.full_name)
         if known is not None:
@@ -258,7 +246,6 @@ class Unmount(_MountRun):
         return self._begin("outbound", mounts.place(mounting.topic_name), topic.id)
 
     def _prepare(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
-        """Archive existing records while producers continue."""
         from reconciler.jobs.archive import archive_ahead
 
         log = self.means.log(self.mounting.cluster, move.topic)
@@ -345,7 +332,6 @@ class Unmount(_MountRun):
         )
 
     def _timeout_check(self) -> Callable[[], None]:
-        """Return a check that raises after the mounting's timeout, or on a stop."""
         began, timeout_ms = monotonic(), self.mounting.spec.timeout
 
         def check() -> None:
@@ -392,7 +378,6 @@ class Mount(_MountRun):
 
         Raises:
             OwnershipLostError: Another cluster owns the topic.
-            UserError: It is not possible now.
             RetryableError: A store or broker does not answer.
             IncompleteError: It was stopped; the next apply continues.
         """
@@ -425,7 +410,6 @@ class Mount(_MountRun):
         return moved
 
     def _load_or_begin(self) -> MountJob:
-        """Return the stored move, or store a new one."""
         mounts, mounting = self.means.by_jobs, self.mounting
         known = mounts.kept(mounting.full_name)
         if known is not None:
@@ -459,7 +443,6 @@ class Mount(_MountRun):
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")
 
     def _fill(self, move: MountJob, archive: Archive) -> tuple[int, int]:
-        """Fill the topic and compare it; return copied records and stored bytes."""
         from reconciler.embedded.mounts.archive_log import ArchiveLog
         from reconciler.jobs.archive import Restoring, restore
 
@@ -551,7 +534,6 @@ class Relocation:
         """Copy the old topic to its current end, and compare.
 
         Raises:
-            UserError: The copy differs, or another process writes to the new topic.
             StalePlanError: A topic was recreated.
             IncompleteError: It was stopped; committed records stay.
         """
@@ -572,7 +554,6 @@ class Relocation:
 
         Raises:
             RetryableError: A producer cannot be shut out, or a transaction stays open. Also as of `fill`.
-            UserError: A group is reading.
         """
         move = self._move()
         ends = self._copies.left(move)

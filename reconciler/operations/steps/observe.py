@@ -107,7 +107,6 @@ def observe(
 
     Raises:
         RetryableError: Clusters cannot be reached; names all of them.
-        UserError: Clusters may not be read.
     """
     lost: dict[str, RetryableError | UserError]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
@@ -156,7 +155,6 @@ def measure(
 
 
 def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callable[[str], None]) -> None:
-    """Report waiting clusters now and after each answer."""
     if tell is quiet:
         return
 
@@ -406,8 +404,6 @@ def find_mountables(
 
 
 class _StorageIndex:
-    """Reads each object storage once."""
-
     def __init__(
         self, providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
     ) -> None:
@@ -438,7 +434,6 @@ class _StorageIndex:
         }
 
     def find_all(self) -> tuple[StoredTopics, frozenset[Address]]:
-        """Return stored topics, and leaving topics that other clusters own."""
         if not any(map(self._can_look, self._clusters)):
             return StoredTopics(), frozenset()
         declared = ((address, item.resource) for address, item in self._desired.items())
@@ -543,7 +538,6 @@ class _StorageIndex:
     def _missing_topics(
         self, mountings: Mapping[Address, Mounting]
     ) -> Iterator[tuple[Address, str | MountedElsewhere]]:
-        """Yield missing recorded topics that are detached, or mounted under another name."""
         gone = [
             address
             for address in sorted(self._record or self._desired)  # without a record, the state may be lost
@@ -651,7 +645,6 @@ class _StorageIndex:
 
     @cached_property
     def _ids_in_storage(self) -> Mapping[str, str]:
-        """Return own ids of clusters by their id in object storage."""
         read = {name: identity.cluster_id for name, identity in self._seen.identities.items() if identity is not None}
         able = {name: own for name, own in read.items() if self._can_look(name)}
         return {id_in_storage(self._providers[name], own): own for name, own in able.items()}
@@ -676,7 +669,6 @@ class _StorageIndex:
         )
 
     def _attached_topics(self, cluster: str) -> Iterator[Attached]:
-        """Yield topics of read clusters in the same object storage."""
         sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
         for address, item in sorted(self._seen.inventory.items()):
             name = cluster_of(address) or ""
@@ -690,7 +682,6 @@ class _StorageIndex:
         return mine is not None and theirs is not None and is_one_storage(mine, mine_seen, theirs, theirs_seen)
 
     def _other_storages(self, cluster: str) -> Iterator[str]:
-        """Yield read clusters with another object storage."""
         for name in sorted(self._seen.identities):
             if name != cluster and self._can_look(name) and not self._is_shared(cluster, name):
                 yield name
@@ -721,7 +712,6 @@ def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen:
 
 
 def _new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str, Mapping[Address, str]]:
-    """Return locations that new read replicas follow, by cluster."""
     wanted: dict[str, dict[Address, str]] = {}
     for address, declared in desired.items():
         topic, seen_topic = declared.resource, seen.inventory.get(address)
@@ -738,7 +728,6 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
     """Check that the cluster `name` may be written to.
 
     Raises:
-        UserError: Another cluster answers.
         RetryableError: It is recorded, but missing.
     """
     identity = site.providers[name].identify()
@@ -751,11 +740,7 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
 
 
 def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, consequence: str = "") -> None:
-    """Check the id of the cluster that answers; `None` accepts any.
-
-    Raises:
-        UserError: Another cluster answers.
-    """
+    """Check the id of the cluster that answers; `None` accepts any."""
     for wanted in expected:
         if wanted not in {None, answers}:
             raise UserError(
@@ -768,7 +753,6 @@ def look_over(site: Site, clusters: Sequence[str], recorded: Mapping[Address, st
     """Read overviews of `clusters` in parallel; empty for clusters that do not exist yet. `recorded`: expected ids.
 
     Raises:
-        UserError: Another cluster answers.
         RetryableError: Clusters cannot be reached, or recorded ones are missing.
     """
     with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
@@ -783,7 +767,6 @@ def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] 
     """Check that the cluster `name` answers and is the recorded one; `recorded`: expected ids, if known.
 
     Raises:
-        UserError: Another cluster answers, or the name is unknown.
         RetryableError: It cannot be reached, or is recorded but missing.
     """
     try:

@@ -83,11 +83,7 @@ if TYPE_CHECKING:
 
 
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
-    """Plan orders that only change the record.
-
-    Raises:
-        UserError: An order is refused.
-    """
+    """Plan orders that only change the record."""
     return require_executable(
         planner.judge(planner.decide({}, record, {}, request=_plan_input(invocation, orders, {})), {})
     )
@@ -184,7 +180,6 @@ def _measure_side(
 
 
 def _refuse_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) -> None:
-    """Refuse role changes of mirrors whose partitions cannot be read."""
     for topic, error in unreadable.items():
         mirror = mirror_at(topic)
         if any(action.address == mirror for action in draft.actions):
@@ -196,7 +191,6 @@ def require_executable(plan: Plan) -> Plan:
     """Return a plan that can be carried out completely.
 
     Raises:
-        UserError: An order is refused.
         BlockedError: A guard blocks an action.
     """
     for error in plan.errors:
@@ -281,12 +275,7 @@ class OrderRun:
     """Whether the result names changed resources, instead of the named one."""
 
     def carry_out(self) -> OrderResult:
-        """Carry out all orders.
-
-        Raises:
-            UserError: Not confirmed, or the state is unusable.
-            LeaseError: Another process is applying.
-        """
+        """Carry out all orders."""
         failed = {**self.refused, **self._unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
         plan = self._plan(self.emergency.snapshot(self.site), failed, unread)
@@ -320,7 +309,6 @@ class OrderRun:
         return self._result(plan, failed)
 
     def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
-        """Add errors of orders that were refused without the plan."""
         refused = {address for address, _ in self._refusals(plan)}
         errors = [
             Finding(at, None, refusal.message.removeprefix(f"{at}: "), refusal.hint)
@@ -336,13 +324,11 @@ class OrderRun:
         yield from ((self._ordered_resource(address), error) for address, error in _refusals(plan, is_whole=is_whole))
 
     def _explain_stop(self, action: Action | None, error: ReconcilerError) -> ReconcilerError | None:
-        """Return the error for a stopped transition, with a hint how to continue."""
         is_two_sided = isinstance(action, Transition) and action.verb in TWO_SIDED
         is_stopped = isinstance(error, IncompleteError) and self.emergency.stop.is_requested
         return explain_halted(self.site.providers, action.address) if is_two_sided and is_stopped and action else None
 
     def _unreachable_resources(self) -> dict[Address, ReconcilerError]:
-        """Return errors of resources whose cluster does not answer, or is another one."""
         clusters = sorted(
             {cluster_of(at) or "" for named, order in self.orders.items() for at in _changed_by(named, order)}
         )
@@ -359,13 +345,11 @@ class OrderRun:
         return {address: error for cluster, error in errors if error for address in self._ordered_on(cluster)}
 
     def _ordered_resource(self, address: Address) -> Address:
-        """Return the ordered resource of an action."""
         if address in self.orders or len(self.orders) == 1:
             return address if address in self.orders else next(iter(self.orders))
         return next((named for named, order in self.orders.items() if address in _changed_by(named, order)), address)
 
     def _executable_actions(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> list[Action]:
-        """Return the actions of a plan without those of failed orders and their dependencies."""
         refused = [action for action in plan.actions if self._ordered_resource(action.address) in failed]
         left_out = {action.id for action in refused}.union(*(action.depends_on for action in refused))
         return [action for action in plan.actions if action.id not in left_out]
@@ -444,13 +428,11 @@ def _changed_by(named: Address, order: Order) -> tuple[Address, ...]:
 
 
 def _own_clusters(named: Address, order: Order) -> AbstractSet[str]:
-    """Return the clusters that an order needs."""
     source = {order.resource.spec.source} if isinstance(order, CreateLinkOrder) else set()
     return {cluster_of(named) or ""} | source
 
 
 def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
-    """Yield the mirrors of links, on clusters that answer."""
     for cluster in sorted({cluster_of(link) or "" for link in links}):
         with suppress(ReconcilerError):  # the next observation reports the error
             for mirror in links_of(site.providers[cluster]).mirrors():
@@ -572,7 +554,6 @@ def _is_failover(order: Order) -> bool:
 
 
 def _required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
-    """Yield the clusters that an order requires."""
     if isinstance(order, RoleOrder | CreateMirrorOrder | DeleteMirrorOrder):
         yield from needed_clusters(order, observed)
     elif isinstance(order, DeleteLinkOrder):
@@ -678,7 +659,6 @@ def _state_of(seen: Observed | None) -> str | None:
 
 
 def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield topics that cannot be restored from their mirrors."""
     moves = [action for action in plan.actions if isinstance(action, Transition) and action.verb == RESTORE]
     restores = [move.after for move in moves]
 

@@ -57,7 +57,6 @@ def _describe_open(unfinished: UnfinishedRun) -> str:
 
 
 def _describe_parting(unfinished: UnfinishedRun) -> str:
-    """Describe why the run is open, and what is left of it."""
     outcome = unfinished.folded()
     doubt = f"{counted(len(outcome.in_doubt), 'action', 'actions', grouping='')} in doubt" if outcome.in_doubt else ""
     left = f"{counted(len(outcome.left), 'action', 'actions', grouping='')} not begun" if outcome.left else ""
@@ -113,11 +112,7 @@ def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> 
 
 
 def read_state(site: Site) -> Snapshot | None:
-    """Return the current state; `None` before the first apply. Writes nothing.
-
-    Raises:
-        UserError: The state belongs to another workspace, is lost or damaged.
-    """
+    """Return the current state; `None` before the first apply. Writes nothing."""
     with burst():
         return read_snapshot(site.state, owner=site.owner)
 
@@ -174,11 +169,7 @@ class RecordedState:
 
 
 def read_recorded(site: Site) -> RecordedState:
-    """Read the state and warn of an open run. Two reads, plus those of the run's files.
-
-    Raises:
-        UserError: The state belongs to another workspace, is lost or damaged.
-    """
+    """Read the state and warn of an open run. Two reads, plus those of the run's files."""
     with burst():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
@@ -210,11 +201,7 @@ class LocalSpool:
         self._warn = warn
 
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Write entries of a run, and return the path of the file.
-
-        Raises:
-            UserError: The file cannot be written.
-        """
+        """Write entries of a run, and return the path of the file."""
         path = self._path(run)
         content = [entry.model_dump(mode="json") for entry in entries]
         body = {"format": SPOOL, "run": run, "sha256": _digest(content), "entries": content}

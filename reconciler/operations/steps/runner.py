@@ -62,8 +62,6 @@ def run_under_lease(
     in memory: it waits for no store, recovers nothing and writes no owner marks.
 
     Raises:
-        LeaseError: Another process holds the lease, or took it over.
-        InterruptedRunError: Stopped before anything started.
         IncompleteError: Doubtful actions of an earlier run cannot be settled, or the state cannot be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
@@ -172,7 +170,6 @@ class OwnerMarks:
         return self._site.providers[cluster].own(OwnerChange(self._site.me(lineage), take, keep, makes))
 
     def _is_recorded(self, cluster: str) -> bool:
-        """Report whether the cluster that answers is the recorded one."""
         last = None if self._basis is None else self._basis.snapshot.record.get(cluster_address(cluster))
         identity = None if last is None else self._site.providers[cluster].identify()
         return identity is not None and last is not None and last.incarnation == identity.cluster_id
@@ -302,11 +299,7 @@ class Stop:
 
 @contextmanager
 def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """End jobs that only read on a request. Spark is stopped instead of raising, which would print a long trace.
-
-    Raises:
-        InterruptedRunError: A stop was requested.
-    """
+    """End jobs that only read on a request. Spark is stopped instead of raising, which would print a long trace."""
     failed: Exception | None = None
     with stop.ends(jobs.stop):
         try:
@@ -357,7 +350,6 @@ class SiteOptions:
         """Check that a cluster answers and is the recorded one.
 
         Raises:
-            UserError: Another cluster answers, or the name is unknown.
             RetryableError: It cannot be reached, or its recorded root is empty.
         """
         check_answers(site, cluster, self.recorded(site))
@@ -366,7 +358,6 @@ class SiteOptions:
         """Check that a cluster may be written to.
 
         Raises:
-            UserError: Another cluster answers, or the state cannot be read.
             RetryableError: Its recorded root is empty.
         """
         refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
@@ -393,11 +384,7 @@ class Emergency(SiteOptions):
     stop: Stop
 
     def snapshot(self, site: Site) -> Snapshot | None:
-        """Return the state; `None` without one.
-
-        Raises:
-            UserError: The state is missing, damaged, or another workspace's.
-        """
+        """Return the state; `None` without one."""
         if self.no_state:
             return None
         require_state(site)
@@ -406,11 +393,7 @@ class Emergency(SiteOptions):
     def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Run what `decide` returns for the state (`None`: without one); return errors by action id.
-
-        Raises:
-            LeaseError: Another process is applying.
-        """
+        """Run what `decide` returns for the state (`None`: without one); return errors by action id."""
 
         def decide_now(basis: Basis) -> ToDo:
             actions = () if basis.is_again else tuple(decide(None if self.no_state else basis.snapshot))
@@ -438,7 +421,6 @@ class Emergency(SiteOptions):
 
 
 def _collect_errors(result: RunResult) -> dict[str, ReconcilerError]:
-    """Return errors by id of actions that are not done, or whose result is unknown."""
     errors: dict[str, ReconcilerError] = {item.id: item.error for item in result.failed}
     errors |= {item.id: _skipped_error(item.because) for item in result.skipped}
     return errors | {name: _not_begun_error() for name in result.not_started}
@@ -453,11 +435,7 @@ def _skipped_error(because: str) -> ReconcilerError:
 
 
 def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is the only argument
-    """Reject a missing confirmation.
-
-    Raises:
-        UserError: Not confirmed.
-    """
+    """Reject a missing confirmation."""
     if not is_confirmed:
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 

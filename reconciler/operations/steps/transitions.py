@@ -75,7 +75,6 @@ class StoppedMirrors:
         """Return the only mirror from which the topic can be restored.
 
         Raises:
-            UserError: There is none, or several.
             RetryableError: The cluster that may have it does not answer.
         """
         if not self.mirrors:
@@ -162,11 +161,7 @@ def is_both_ways(link: LinkSeen) -> bool:
 
 
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> None:
-    """Reject a stopped mirror that does not belong to the current topic.
-
-    Raises:
-        UserError: It follows again, the topic was recreated or has more partitions, or the topic stopped last.
-    """
+    """Reject a stopped mirror that does not belong to the current topic."""
     provider = provider_named(providers, cluster)
     topic = provider.source_topic(address_of("topic", cluster, full_name))
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
@@ -276,7 +271,6 @@ def check_source(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
     """Reject a missing or recreated source.
 
     Raises:
-        UserError: The topic does not exist.
         SourceChangedError: It was recreated.
         RetryableError: Its cluster does not answer.
     """
@@ -303,11 +297,7 @@ def check_shut(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
 
 
 def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
-    """Return a mirror, unless it was stopped by another verb.
-
-    Raises:
-        UserError: It was failed over in the meantime.
-    """
+    """Return a mirror, unless it was stopped by another verb."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
         message = f"mirror {mirror.name} of cluster {mirror.cluster} was stopped meanwhile, by {mirror.stopped_by}"
         raise UserError(message, hint="It takes records; what it has is what it had by then.")
@@ -315,7 +305,6 @@ def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
 
 
 def _other_restore_error(mirror: MirrorSeen, wanted: MirrorTopic) -> UserError:
-    """Return the error for a restore while one from another mirror is in progress."""
     address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(
         f"{address} cannot be restored from {wanted.source} of cluster {wanted.source_cluster}: "
@@ -366,7 +355,6 @@ class Driver:
         """Promote a mirror once it has all records of its source; continues a promotion in progress.
 
         Raises:
-            UserError: Its state forbids it.
             IncompleteError: It cannot reach its source's ends now.
             RetryableError: Its source does not answer.
         """
@@ -382,7 +370,6 @@ class Driver:
         """Swap the roles of a mirror and its source without loss; return the new mirror on the other side.
 
         Raises:
-            UserError: Its state forbids it, or the link has no second half.
             RetryableError: A cluster does not answer.
         """
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
@@ -423,7 +410,6 @@ class Driver:
         cut.
 
         Raises:
-            UserError: No stopped mirror fits, or several do, or the link is not bidirectional.
             StalePlanError: More would be cut than approved.
             RetryableError: The other cluster does not answer.
         """
@@ -565,7 +551,6 @@ class Driver:
         """Reject the swap if a side received records since the rest was copied.
 
         Raises:
-            UserError: The mirror did.
             ReconcilerError: The source did: a closed mirror cannot copy them.
         """
         self._shut_source(mirror, operation)
@@ -648,7 +633,6 @@ class Driver:
         return self._advance(links, mirror, _M.ACTIVE)
 
     def _finish_source(self, mirror: MirrorSeen) -> None:
-        """Let the old source of a reversal become the mirror."""
         source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
         if (
             source_mirror is not None
@@ -678,8 +662,6 @@ class Driver:
         return links.advance(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
 
     def _check_sides(self, what: str, mirror: MirrorSeen) -> None:
-        """Reject a role swap over an unsuitable link before it begins."""
-
         def side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
             links = self._links(cluster).links()
             return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
@@ -698,7 +680,6 @@ class Driver:
         return links_by_jobs(self._provider(cluster))
 
     def _source_bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
-        """Return the bounds of a mirror's source."""
         return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
@@ -727,7 +708,6 @@ def _is_begun(mirror: MirrorSeen, verbs: Collection[str]) -> bool:
 
 
 def _progress_of(mirror: MirrorSeen) -> tuple[MirrorStatus, str | None]:
-    """Return status and operation of a mirror."""
     return mirror.status, None if mirror.operation is None else mirror.operation.id
 
 
@@ -739,7 +719,6 @@ def drive(driver: Driver, action: Transition) -> MirrorSeen:
 
     Raises:
         IncompleteError: It is in progress and cannot continue now.
-        UserError: Its state forbids it.
         RetryableError: A cluster does not answer.
     """
     cluster, name = cluster_of(action.address) or "", full_name_of(action.address)
@@ -814,7 +793,6 @@ def explain_halted(providers: Mapping[str, Provider], address: Address) -> Incom
 
 
 def _describe_progress(address: Address, mirror: MirrorSeen, shut: Address | None) -> tuple[str, str]:
-    """Describe which side rejects records, and how to open one."""
     verb = "" if mirror.operation is None else mirror.operation.verb
     if verb == PROMOTE:
         return f"{address} is {mirror.status}: it takes no records yet", _failover_hint(address)
@@ -867,7 +845,6 @@ class Behind:
     stable: int | None = None
 
     def __str__(self) -> str:
-        """Describe it."""
         lacks = f"partition {self.partition} lacks {counted(self.lag, 'record', 'records', grouping='')}"
         return lacks if self.stable is None else f"{lacks}: a transaction is open there since offset {self.stable:,}"
 

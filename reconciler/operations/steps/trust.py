@@ -41,8 +41,6 @@ class SentSecret(NamedTuple):
 
 @dataclass(frozen=True)
 class _TrustedFacts:
-    """Allowed references, and the clusters as known before."""
-
     allow: tuple[str, ...]
     clusters: Mapping[str, Cluster]
     endpoints: frozenset[str] = frozenset()
@@ -66,7 +64,6 @@ class Trust:
         """Refuse a cluster that would receive a secret it must not. Contacts nothing.
 
         Raises:
-            UserError: A reference is not allowed, or a password would be sent in clear text.
             BlockedError: A secret would be sent to a new address; `--allow connect:ADDR` allows it.
         """
         where = self.loaded.desired[cluster.address].source if cluster.address in self.loaded.desired else ""
@@ -88,7 +85,6 @@ class Trust:
 
     @cached_property
     def _base(self) -> Base | None:
-        """The base, in a pull request."""
         return self.invocation.base_files(self.loaded.folder)
 
     @property
@@ -97,11 +93,7 @@ class Trust:
 
     @cached_property
     def base_guards(self) -> Guards | None:
-        """Guards of the base; `None`: not a pull request, or a new workspace.
-
-        Raises:
-            UserError: The base cannot be read.
-        """
+        """Guards of the base; `None`: not a pull request, or a new workspace."""
         if self._base is None:
             return None
         folder = self._base.of(self.loaded.folder)

@@ -49,11 +49,7 @@ _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 
 def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selection:
-    """Return the selection for planning.
-
-    Raises:
-        UsageError: Invalid label or allowance.
-    """
+    """Return the selection for planning."""
     changed = None
     if select.changed_since is not None:
         changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.beside, select.changed_since)))
@@ -110,7 +106,6 @@ class Providers(Mapping[str, Provider]):
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Provider:
-        """Return the provider of a cluster, opening it on first use."""
         with self._lock:
             if name not in self._opened:
                 cluster = self._cluster(name)
@@ -119,15 +114,12 @@ class Providers(Mapping[str, Provider]):
             return self._opened[name]
 
     def __contains__(self, name: object) -> bool:
-        """Report whether a cluster is declared, without opening it."""
         return name in self._clusters
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of all clusters."""
         return iter(sorted(self._clusters))
 
     def __len__(self) -> int:
-        """Return the number of clusters."""
         return len(self._clusters)
 
     def _cluster(self, name: str) -> Cluster:
@@ -178,7 +170,7 @@ class Site:
         """Accept every cluster, because it was named on the command line."""
 
     def _check_state(self) -> None:
-        """Accept the state."""
+        pass
 
     def me(self, lineage: str) -> ResourceOwner:
         """Return this workspace as an owner; `lineage` is that of the state."""
@@ -277,11 +269,7 @@ class StateSite(Site):
 
 
 def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
-    """Load the workspace without contacting a cluster or store. `is_reader` makes state and clusters read-only.
-
-    Raises:
-        UserError: There is no workspace, or its files are invalid (`ManifestError` lists all problems).
-    """
+    """Load the workspace without contacting a cluster or store. `is_reader` makes state and clusters read-only."""
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
         # Resolve to a commit for saved plans and runs: after a merge, the branch has no changes.
@@ -428,11 +416,7 @@ def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
 
 
 def topic_address(text: str) -> Address:
-    """Parse the address of a topic, mirror or mounting as a topic.
-
-    Raises:
-        UsageError: It is none of these.
-    """
+    """Parse the address of a topic, mirror or mounting as a topic."""
     address = Address(text)
     if kind_of(address) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(address):  # noqa: PLR2004 - kind/cluster/name
         raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
