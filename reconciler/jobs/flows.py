@@ -37,7 +37,7 @@ class Costly(Protocol):
 
     @property
     def cost(self) -> int:
-        """Return it."""
+        """The cost in bytes."""
         ...
 
 

@@ -226,9 +226,6 @@ def _min_offset(*offsets: int | None) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
 
 
-# Compaction cannot explain records missing in the map: another process wrote them.
-
-
 def compacted_to(log: TopicLog, partition: int) -> int:
     """Return the offset below which a log may lack superseded records; brokers do not report it."""
     if isinstance(log, Compacting):

@@ -187,7 +187,7 @@ class RunningSpark:
         context: Any = self.session.sparkContext
         if context.master.startswith("local"):
             return True
-        known = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - Python is told of no executors
+        known = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - Python has no API for it
         return bool(known.size() > 1)  # includes the driver
 
     def stop(self) -> None:

@@ -156,9 +156,6 @@ class _TopicLogSource(DataSource):
         return Rows(log, schema, Losses.of(topic, options))
 
 
-# A position is an offset in each partition of one topic, with the topic id; Spark stores it in the checkpoint.
-
-
 class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
         self._rows = rows

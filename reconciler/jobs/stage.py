@@ -295,7 +295,7 @@ class StoredWork(Costly, Protocol):
 
     @property
     def bytes(self) -> int:
-        """Return them."""
+        """The stored bytes."""
         ...
 
 

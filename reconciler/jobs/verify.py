@@ -128,7 +128,7 @@ class Since:
 
     @property
     def topic_id(self) -> str | None:
-        """Which topic it is."""
+        """The id of the topic."""
         return self.log.topic_id
 
     def check_shared(self) -> None:

@@ -93,7 +93,7 @@ class Held:
 
     @property
     def warning(self) -> Finding:
-        """The warning of a plan about it."""
+        """The warning that reports it."""
         return Finding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
 
 

@@ -171,7 +171,7 @@ def _after_mount(
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
         _new_record(action, "adopted", last, done, run),
-        ownership="created",  # mounted or unmounted by this tool, whoever created it
+        ownership="created",  # mounted or unmounted by this tool
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
         physical_name=_first_known(_location_of(done), known),
     )

@@ -101,7 +101,7 @@ def difference(
 
 
 class LossOf(StrEnum):
-    """What is counted of a loss."""
+    """Kinds of losses."""
 
     ROLE = "role"
     UNREADABLE = "unreadable"

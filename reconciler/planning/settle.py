@@ -41,12 +41,12 @@ class Settlement:
 
     @property
     def incarnation(self) -> str | None:
-        """Which one is there."""
+        """Its id, if the platform reports one."""
         return self.left.incarnation if self.left else None
 
     @property
     def physical_name(self) -> str | None:
-        """What the platform calls it."""
+        """Its name on the platform."""
         return self.left.physical_name if self.left else None
 
 

@@ -165,7 +165,7 @@ class NamespaceUsage:
 
 @dataclass(slots=True)
 class QuotaFindings:
-    """What was found."""
+    """Findings about quotas."""
 
     errors: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)

@@ -84,7 +84,7 @@ class AddressView:
 
     @classmethod
     def at(cls, address: Address, situation: Situation) -> AddressView:
-        """Look one wanted address up."""
+        """Return the view of a desired address."""
         return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
 
 

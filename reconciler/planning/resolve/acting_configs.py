@@ -146,7 +146,7 @@ class HiddenValue:
 
     @property
     def path(self) -> str:
-        """The field."""
+        """The path of the field."""
         return CONFIGS + self.key
 
 
