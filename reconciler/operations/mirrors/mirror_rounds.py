@@ -279,7 +279,7 @@ def _no_progress(_mirror: MirrorSeen) -> Callable[[JobProgress], None] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class MirrorView:
     """One mirror as listed at the start of a round."""
 
     mirror: MirrorSeen
@@ -323,8 +323,8 @@ class OtherLinks:
         return (mirror.cluster, mirror.link) in self.owned
 
 
-def _key(sighting: Sighting) -> tuple[str, str]:
-    return sighting.mirror.cluster, sighting.mirror.name
+def _key(view: MirrorView) -> tuple[str, str]:
+    return view.mirror.cluster, view.mirror.name
 
 
 @dataclass
@@ -358,29 +358,25 @@ class Rounds:
         teach_names(self.copier.providers, mirrors_to_copy)
         lost: dict[str, ReconcilerError] = {}
         marks: dict[str, Mapping[str, Marked]] = {}
-        results: dict[tuple[str, str], tuple[Sighting, Synced]] = {}
+        results: dict[tuple[str, str], tuple[MirrorView, Synced]] = {}
         for mirrors in by_distance(mirrors_to_copy):
-            self._list_marks(
-                {name for sighting in mirrors for name in (sighting.cluster, sighting.source_cluster)}, marks, lost
-            )
-            sighted = [self._sight(mirror, marks, lost) for mirror in mirrors]
-            due_sightings = [sighting for sighting in sighted if sighting.is_due]
+            self._list_marks({name for view in mirrors for name in (view.cluster, view.source_cluster)}, marks, lost)
+            views = [self._sight(mirror, marks, lost) for mirror in mirrors]
+            due_views = [view for view in views if view.is_due]
             began_ms = self.now_ms()
-            outcomes = dict(zip(map(_key, due_sightings), self._copy(due_sightings, started), strict=True))
+            outcomes = dict(zip(map(_key, due_views), self._copy(due_views, started), strict=True))
             seconds = max(0, self.now_ms() - began_ms) / 1000
-            for sighting in sighted:
-                results[_key(sighting)] = sighting, self._finish_mirror(sighting, outcomes.get(_key(sighting)), seconds)
+            for view in views:
+                results[_key(view)] = view, self._finish_mirror(view, outcomes.get(_key(view)), seconds)
             for cluster, _ in outcomes:
                 marks.pop(cluster, None)  # mirrors of these mirrors must list the new marks
         seen = [results[mirror.cluster, mirror.name] for mirror in mirrors_to_copy]
-        ordered = [
-            (sighting, synced) for sighting, synced in seen if not (sighting.is_gone and others.owns(sighting.mirror))
-        ]
-        for sighting, synced in ordered:
-            if others.owns(sighting.mirror):
+        ordered = [(view, synced) for view, synced in seen if not (view.is_gone and others.owns(view.mirror))]
+        for view, synced in ordered:
+            if others.owns(view.mirror):
                 continue
-            with _collect_errors(failed, sighting.mirror.cluster):
-                self._record_trouble(sighting, synced.error, looks[sighting.mirror.cluster])
+            with _collect_errors(failed, view.mirror.cluster):
+                self._record_trouble(view, synced.error, looks[view.mirror.cluster])
         for name, look in looks.items():
             with _collect_errors(failed, name):
                 if look.mirrors:
@@ -453,58 +449,56 @@ class Rounds:
 
     def _sight(
         self, mirror: MirrorSeen, marks: Mapping[str, Mapping[str, Marked]], lost: Mapping[str, ReconcilerError]
-    ) -> Sighting:
+    ) -> MirrorView:
         own = marks.get(mirror.cluster, {}).get(mirror.name)
         if mirror.source_cluster in lost:
-            return Sighting(mirror, None, own, None, lost[mirror.source_cluster])
+            return MirrorView(mirror, None, own, None, lost[mirror.source_cluster])
         source = marks[mirror.source_cluster].get(mirror.source)
         if source is None:
             message = f"mirror {mirror.name}: its source {mirror.source} is gone from cluster {mirror.source_cluster}"
             hint = "Fail over to keep what the mirror has; it is FAILED once its link has waited for it long enough."
-            return Sighting(mirror, None, own, None, UserError(message, hint=hint), is_gone=True)
+            return MirrorView(mirror, None, own, None, UserError(message, hint=hint), is_gone=True)
         change = self._marks_by_cluster[mirror.cluster].change(mirror, source, own)
-        return Sighting(mirror, source, own, change)
+        return MirrorView(mirror, source, own, change)
 
     def _copy(
-        self, due: Sequence[Sighting], started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None]
+        self, due: Sequence[MirrorView], started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None]
     ) -> Iterable[Outcome]:
         if not due:
             return []  # imports no copy code
         copies = []
-        for sighting in due:
-            change = sighting.change
+        for view in due:
+            change = view.change
             only = None if change is None or not change.is_followed else change.only
             is_followed = change is not None and change.is_followed
-            copies.append(MirrorToCopy(sighting.mirror, only, None, is_followed, started(sighting.mirror)))
+            copies.append(MirrorToCopy(view.mirror, only, None, is_followed, started(view.mirror)))
         return self.copier.copy_all(copies)
 
-    def _finish_mirror(self, sighting: Sighting, outcome: Outcome | None, seconds: float) -> Synced:
-        mirror, remembered = sighting.mirror, self._marks_by_cluster[sighting.mirror.cluster]
-        error = sighting.error if outcome is None else outcome.error
-        if sighting.source is None or sighting.change is None:
+    def _finish_mirror(self, view: MirrorView, outcome: Outcome | None, seconds: float) -> Synced:
+        mirror, remembered = view.mirror, self._marks_by_cluster[view.mirror.cluster]
+        error = view.error if outcome is None else outcome.error
+        if view.source is None or view.change is None:
             remembered.leave(mirror)
         else:
             is_complete = outcome is None or (outcome.error is None and outcome.copy.is_whole)
-            remembered.keep(
-                mirror, sighting.source, sighting.own, changed=sighting.change.only, is_complete=is_complete
-            )
+            remembered.keep(mirror, view.source, view.own, changed=view.change.only, is_complete=is_complete)
         address = address_of("mirror", mirror.cluster, mirror.name)
         if outcome is None:
             return Synced(address, 0, 0, 0.0, error)
         copy = outcome.copy
         return Synced(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
-    def _record_trouble(self, sighting: Sighting, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
+    def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
         """Record or clear the mirror's trouble; skip a failure of its link and a requested stop."""
-        is_lost = sighting.source is None and not sighting.is_gone
+        is_lost = view.source is None and not view.is_gone
         if is_lost or isinstance(error, IncompleteError):
             return
-        link = look.links.get(sighting.mirror.link)
-        trouble = None if error is None else trouble_of(error, self.now_ms(), is_gone=sighting.is_gone)
+        link = look.links.get(view.mirror.link)
+        trouble = None if error is None else trouble_of(error, self.now_ms(), is_gone=view.is_gone)
         if error is None or trouble is not None:
             retry_ms = _RETRY_MS if link is None else link.declared.spec.retry_timeout
-            links = links_by_jobs(self._provider(sighting.mirror.cluster))
-            note_mirror(links, sighting.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
+            links = links_by_jobs(self._provider(view.mirror.cluster))
+            note_mirror(links, view.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
 
     def _provider(self, name: str) -> Provider:
         return self.copier.providers[name]

@@ -8,7 +8,7 @@ from typing import Final
 
 from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.mirrors.mirror_views import Named, mirror_named
+from reconciler.operations.mirrors.mirror_views import MirrorName, mirror_named
 from reconciler.operations.steps.observe import absent_cluster
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import (
@@ -46,10 +46,10 @@ class MirrorChoice:
 class SelectedMirrors:
     """Selected mirrors without duplicates, in the order of the arguments; matches of a pattern by address."""
 
-    names: tuple[Named, ...]
-    by_pattern: frozenset[Named] = frozenset()
+    names: tuple[MirrorName, ...]
+    by_pattern: frozenset[MirrorName] = frozenset()
     """Mirrors selected only by a pattern or link: the verb skips those already in its target state."""
-    restore_links: Mapping[Named, frozenset[str]] = field(default_factory=dict)
+    restore_links: Mapping[MirrorName, frozenset[str]] = field(default_factory=dict)
     """For a restore: by topic, the links of the mirrors from which it may be restored."""
 
 
@@ -99,7 +99,7 @@ def choose_mirrors(
 
 def _choose_restores(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterable[Address]) -> SelectedMirrors:
     """Return the topics to restore over links: the named ones, or all that the links can restore."""
-    restore_links: dict[Named, set[str]] = {}
+    restore_links: dict[MirrorName, set[str]] = {}
     for link in links:
         for mirror in mirrors.match_link(link, RESTORE):
             restore_links.setdefault(_target_of(mirror, RESTORE), set()).add(mirror.link)
@@ -180,7 +180,7 @@ class _MirrorIndex:
         absent = tuple(name for name, answer in answers_by_cluster.items() if answer is None)
         return cls(tuple(mirrors), tuple(sorted(link for _, some in answers for link in some)), absent)
 
-    def match_pattern(self, pattern: str, verb: str) -> tuple[Named, ...]:
+    def match_pattern(self, pattern: str, verb: str) -> tuple[MirrorName, ...]:
         wanted = "mirror/" + pattern.removeprefix("topic/") if pattern.startswith("topic/") else pattern
         meant = (_target_of(mirror, verb) for mirror in self._candidates(verb))
         match_pattern = tuple(mirror for mirror in meant if matches(wanted, mirror.address))
@@ -209,6 +209,6 @@ class _MirrorIndex:
                 yield mirror
 
 
-def _target_of(seen: MirrorSeen, verb: str) -> Named:
+def _target_of(seen: MirrorSeen, verb: str) -> MirrorName:
     """Return the mirror, or for a restore its source."""
-    return Named(seen.source_cluster, seen.source) if verb == RESTORE else Named(seen.cluster, seen.name)
+    return MirrorName(seen.source_cluster, seen.source) if verb == RESTORE else MirrorName(seen.cluster, seen.name)

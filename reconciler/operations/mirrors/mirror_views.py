@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ADDRESS_PARTS = 3
 
 
-class Named(NamedTuple):
+class MirrorName(NamedTuple):
     """Cluster and full name of a mirror."""
 
     cluster: str
@@ -43,21 +43,21 @@ class Named(NamedTuple):
         return address_of("mirror", self.cluster, self.name)
 
 
-def mirror_named(text: str) -> Named:
+def mirror_named(text: str) -> MirrorName:
     """Parse the address of a mirror, or of the topic that a promoted mirror has become."""
     address = Address(text)
     parts = text.split("/", _ADDRESS_PARTS - 1)
     if kind_of(address) not in {"mirror", "topic"} or len(parts) < _ADDRESS_PARTS or not all(parts):
         raise UsageError(f"{text!r} is not the address of a mirror", hint="Write it as mirror/east/shop:eu:orders.")
-    return Named(cluster_of(address) or "", full_name_of(address))
+    return MirrorName(cluster_of(address) or "", full_name_of(address))
 
 
-def mirrors_named(texts: Iterable[str]) -> list[Named]:
+def mirrors_named(texts: Iterable[str]) -> list[MirrorName]:
     """Parse addresses of mirrors; keep the order, drop duplicates."""
     return list(dict.fromkeys(map(mirror_named, texts)))
 
 
-def find_mirror(links: Links, named: Named) -> MirrorSeen:
+def find_mirror(links: Links, named: MirrorName) -> MirrorSeen:
     """Return a mirror from its cluster.
 
     Raises:
@@ -67,7 +67,7 @@ def find_mirror(links: Links, named: Named) -> MirrorSeen:
         return links.mirror(named.name)
     except NotFoundError as error:
         near = nearest_spelling(
-            named.address, [Named(named.cluster, mirror.name).address for mirror in links.mirrors()]
+            named.address, [MirrorName(named.cluster, mirror.name).address for mirror in links.mirrors()]
         )
         hint = did_you_mean(near, then=f"See the mirrors with: reconciler mirror list {named.cluster}")
         raise NotFoundError(f"{named.address}: {error.message}", hint=hint) from error
@@ -293,7 +293,7 @@ def _concerns(
     place = error.cluster, error.link
     if error.mirror is None:
         return place in named
-    return place in links or Named(error.cluster, error.mirror).address in mirrors
+    return place in links or MirrorName(error.cluster, error.mirror).address in mirrors
 
 
 def _link_errors(cluster: str, links: Iterable[LinkSeen]) -> Iterator[MirrorError]:
@@ -329,7 +329,7 @@ def _read_mirrors(
     return ask_each(names, look)
 
 
-def _find(reach: SiteOptions, site: Site, named: Named) -> MirrorSeen:
+def _find(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
     site.providers[named.cluster]  # rejects an unknown name
     is_present, lost = ask_each([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
     if (verdict := verdict_on(lost)) is not None:

@@ -467,7 +467,7 @@ class _Tasks:
         return self._must_make(version) or self._must_follow(version)
 
     def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
-        """Run due tasks in order of dependency; return errors of mirrors FAILED for good, and results by task."""
+        """Run due tasks in order of dependency; return errors of mirrors that FAILED, and results by task."""
         failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskDone] = {}
         offered, version = source.offered or {}, source.version

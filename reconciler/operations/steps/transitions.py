@@ -770,7 +770,7 @@ _CONTINUE_HINT: Final = "Go on with: reconciler run --once --only mirror"
 
 
 def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return the error for an interrupted transition; `None` if there is none, or its cluster does not answer."""
+    """Return the error for an interrupted transition; `None` if not interrupted, or unknown."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
         mirror = None if links is None else mirror_at(links, full_name_of(address))
