@@ -45,10 +45,6 @@ def comment(invocation: Invocation, text: str, options: Asked, *, deletes_empty:
     """Update our newest comment with this marker to `text`, or write a new one; hide older ones.
 
     With `deletes_empty`, a text without findings deletes them all. Other accounts' comments are never touched.
-
-    Raises:
-        NotAuthorizedError: The token lacks permission.
-        RetryableError: No answer in time.
     """
     marker = marker_of(text)
     if marker is None or marker.command == OUTDATED:
@@ -108,7 +104,6 @@ def keep(
 
     Raises:
         UnansweredError: It is unknown whether it was written.
-        RetryableError: `what` disappears each time.
     """
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
@@ -171,8 +166,6 @@ def approved_request(
 
     Raises:
         BlockedError: The pull request is closed, has no plan of this workspace and environment, or is not approved.
-        NotAuthorizedError: The token lacks permission.
-        RetryableError: No answer in time.
     """
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:

@@ -57,10 +57,6 @@ def file_issue(
     It is closed only if everything was compared without failing findings; without a full comparison it stays.
     `text_of` returns its text. With `owes_message` the issue records that a message is due until `message_sent`, so
     that the next run sends one that failed.
-
-    Raises:
-        NotAuthorizedError: The token lacks permission.
-        RetryableError: No answer in time.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -98,12 +94,7 @@ def _find_remedy(drifted: Drifted, kind: Kind) -> Remedy:
 
 
 def message_sent(invocation: Invocation, filed: Filed, options: Asked) -> None:
-    """Record in the issue that the message was sent. If this fails, the message is sent again.
-
-    Raises:
-        NotAuthorizedError: The token lacks permission.
-        RetryableError: No answer in time.
-    """
+    """Record in the issue that the message was sent. If this fails, the message is sent again."""
     if filed.issue is None or filed.owes is None:
         return
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)

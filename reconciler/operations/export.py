@@ -114,11 +114,7 @@ class LiveCluster:
 def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
 ) -> LiveCluster:
-    """Read a cluster and factor its resources, without internal ones. `policies` exist already.
-
-    Raises:
-        RetryableError: It does not exist, or cannot be reached.
-    """
+    """Read a cluster and factor its resources, without internal ones. `policies` exist already."""
     name = cluster.metadata.name
     identity = provider.identify()
     if identity is None:

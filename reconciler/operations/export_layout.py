@@ -110,9 +110,6 @@ def _cluster_fields(cluster: Cluster) -> dict[str, Any]:
     return fields
 
 
-# Shared configs move up to a namespace; the effective configs of topics stay the same.
-
-
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
 """Value by config. All tiering configs count as one value, because they only make sense together."""
@@ -206,9 +203,6 @@ def _to_configs(facts: Facts) -> Configs:
         configs.update(value)
     configs.update({key: value for key, value in facts.items() if isinstance(value, str)})
     return dict(sorted(configs.items()))
-
-
-# Tiering configs of several documents become one policy.
 
 
 TieringConfigs: TypeAlias = tuple[tuple[str, str], ...]
@@ -425,10 +419,6 @@ def _to_namespace(prefix: str, separator: str) -> str:
     return prefix[:-1].replace(separator, ":")
 
 
-# Access rules of brokers become as few namespace rules as possible. Rules merge only if every combination is a rule of
-# the broker: first by operation, then resource, then name.
-
-
 _RESOURCES: Final = frozenset({"topics", "groups", "transactional-ids"})
 STAYS: Final = "It stays as it is: no plan touches what the files do not say."
 
@@ -453,7 +443,7 @@ class _Rule(NamedTuple):
 
 
 def assign_rules(bindings: Iterable[Binding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
-    """Assign every binding to its longest matching namespace."""
+    """Assign every binding to its longest matching namespace. Rules merge only if the broker has every combination."""
     rules_by_namespace: defaultdict[str, list[_Rule]] = defaultdict(list)
     unsaid: list[tuple[Binding, UserError]] = []
     for binding in sorted(bindings):
@@ -551,10 +541,6 @@ def _to_acl(rule: _Rule) -> NamespaceAcl:
 
 def _sort_key(rule: NamespaceAcl) -> tuple[object, ...]:
     return rule.principal, rule.permission, rule.host, rule.names, rule.resources, rule.operations
-
-
-# A whole cluster is factored so that a plan changes nothing: names, effective configs and rules stay. The rest is
-# reported.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -713,9 +699,6 @@ def _build_rules(draft: _LayoutDraft, namespace: Namespace, more: Sequence[Names
     return merged_rules([*own, *more]) if draft.contents.separator is not None else own
 
 
-# One file for each namespace and each other kind.
-
-
 NAMESPACES: Final = "namespaces"
 _FILES: Final[Mapping[str, str]] = {
     "cluster": "clusters.yaml",
@@ -768,9 +751,6 @@ def _free_file_name(stem: str, taken: Iterable[str]) -> str:
     return name
 
 
-# Files are written all or none, and never overwrite.
-
-
 _REPOSITORY: Final = ".git"
 """A folder with only this counts as empty: `git init` may come first."""
 _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
@@ -790,11 +770,7 @@ def written(
 
 
 def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write files below a folder: all or none.
-
-    Raises:
-        UserError: The folder is not empty (with `is_forced`: a file exists), or cannot be written.
-    """
+    """Write files below a folder: all or none."""
     paths = {folder / name: text for name, text in texts.items()}
     try:
         _check_free(folder, paths, is_forced=is_forced)

@@ -75,11 +75,7 @@ _CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def read_files(tool: str, path: Path, cwd: Path) -> Reading:
-    """Read the files of a tool below a path.
-
-    Raises:
-        ManifestError: Files are broken; lists all problems.
-    """
+    """Read the files of a tool below a path."""
     files = files_below(path)
     reading = Reading()
     if tool in TERRAFORM:

@@ -52,11 +52,7 @@ class FormatResult:
 
 
 def fmt(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
-    """Format files, folders or the whole workspace; with `check` only report changes.
-
-    Raises:
-        ManifestError: Files are not YAML; nothing was changed.
-    """
+    """Format files, folders or the whole workspace; with `check` only report changes."""
     files = _named_files(invocation, paths) if paths else _workspace_files(invocation)
     texts: dict[Path, str] = {}
     problems: list[Problem] = []
@@ -165,11 +161,7 @@ class Validated:
 
 
 def validate(invocation: Invocation, select: Select) -> Validated:
-    """Check the manifests without contacting clusters or the state.
-
-    Raises:
-        ManifestError: Files are invalid; lists all problems.
-    """
+    """Check the manifests without contacting clusters or the state."""
     loaded = load_files(invocation, select)
     problems = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
     findings = located(problems, loaded)

@@ -68,9 +68,6 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = N
     """Observe the clusters and plan against `snapshot`, the state under our lease.
 
     Sizes are measured only if the plan depends on them.
-
-    Raises:
-        RetryableError: A cluster cannot be read.
     """
     with burst():
         return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
@@ -80,9 +77,6 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecisi
     """Plan without a lock, against the state that the next apply has after settling interrupted runs.
 
     If anything differs, the state is read again: it may be a restored old one.
-
-    Raises:
-        RetryableError: A cluster cannot be read.
     """
     work.invocation.tell("reading the state")
     remembered = read_recorded(work)

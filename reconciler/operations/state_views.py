@@ -182,11 +182,7 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
 
 
 def read_current(site: Site) -> Snapshot:
-    """Return the current state.
-
-    Raises:
-        UserError: Nothing was applied yet.
-    """
+    """Return the current state."""
     current = read_state(site)
     if current is None:
         raise UserError(f"{site.state.url} holds no state yet", hint="The first apply makes one.")

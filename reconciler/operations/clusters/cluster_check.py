@@ -45,11 +45,7 @@ class CheckedCluster:
 
 
 def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
-    """Check one embedded cluster; `repair` mends what can be mended without loss and checks again.
-
-    Raises:
-        RetryableError: The cluster is recorded, but its root is empty.
-    """
+    """Check one embedded cluster; `repair` mends what can be mended without loss and checks again."""
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
     site = reach.site()

@@ -50,9 +50,6 @@ def change_namespace(
     """Carry out one order about a namespace, completely or not at all.
 
     `allow` lifts guards, as `VERB:ADDR`.
-
-    Raises:
-        NotAuthorizedError: The caller may not describe the namespace.
     """
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):

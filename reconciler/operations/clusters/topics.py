@@ -141,11 +141,7 @@ def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | N
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return the address of a topic or mirror, and the inventory that applies to it.
-
-    Raises:
-        NotAuthorizedError: The caller may not describe it.
-    """
+    """Return the address of a topic or mirror, and the inventory that applies to it."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
     tiers = tiers_of(split_name(name)[0])
@@ -287,7 +283,6 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
 
     Raises:
         MissingSparkError: Java or Spark is missing; a profile always runs on Spark.
-        RetryableError: Spark failed.
     """
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here runs jobs
 

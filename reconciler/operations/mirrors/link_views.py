@@ -85,11 +85,7 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
 
 
 def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, ...]:
-    """Return the links that addresses and patterns name.
-
-    Raises:
-        RetryableError: A cluster cannot be reached.
-    """
+    """Return the links that addresses and patterns name."""
     check_links_typed(texts)
     site = reach.site(is_reader=True)
     recorded = reach.recorded(site)
@@ -127,9 +123,6 @@ def chosen_links(
     """Return the links that addresses and patterns name, with whether an address names it.
 
     Only patterns query clusters. `recorded` returns the recorded clusters: skipped ones cause a warning.
-
-    Raises:
-        RetryableError: A cluster cannot be reached.
     """
     patterns = [text for text in texts if _ANY in text]
     links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)

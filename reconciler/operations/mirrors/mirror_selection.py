@@ -74,9 +74,6 @@ def choose_mirrors(
 
     A restore selects the original sources of stopped mirrors. Links limit from which mirrors named topics are
     restored; without topics, all original sources of the links are selected.
-
-    Raises:
-        RetryableError: A cluster cannot be reached.
     """
     named = [mirror_named(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]

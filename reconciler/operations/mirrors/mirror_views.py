@@ -74,11 +74,7 @@ def find_mirror(links: Links, named: MirrorName) -> MirrorSeen:
 
 
 def another_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the cluster id at the link's source, if it is not the cluster that the link was created for.
-
-    Raises:
-        RetryableError: The source does not answer.
-    """
+    """Return the cluster id at the link's source, if it is not the cluster that the link was created for."""
     link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None  # the link has not connected to its source yet
@@ -215,11 +211,7 @@ def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None =
 
 
 def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[MirrorRow, ...]:
-    """Return mirrors with their partitions.
-
-    Raises:
-        RetryableError: A cluster cannot be reached.
-    """
+    """Return mirrors with their partitions."""
     site = reach.site(is_reader=True)
     lags = Lags(site)
     seen_mirrors = [_find(reach, site, named) for named in mirrors_named(addresses)]

@@ -173,14 +173,14 @@ class GroupsRead:
         return {name: self._known[cluster, name][1] for name in known_groups}, refused
 
 
-# Auto-create skips topics that are mirrors if the link has a prefix: opposite links would create mirrors forever.
-
-
 TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
-    """Create missing mirrors, and report names that other topics have."""
+    """Create missing mirrors, and report names that other topics have.
+
+    With a prefix, topics that are mirrors are skipped: opposite links would create mirrors forever.
+    """
     auto_create = sides.spec.auto_create
     filters = () if auto_create is None or not auto_create.enabled else auto_create.filters
     mirrored = {mirror.source for mirror in sides.mirrors}
@@ -581,13 +581,12 @@ def _unknown_source(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -
     return LinkSynced(cluster, link.name, link.status, errors={LINK: error})
 
 
-# The last sync before a promotion, reversal or restore ends. An error keeps the transition open, except for a group
-# that reads the mirror itself: its own commits win.
-
-
 @dataclass(frozen=True)
 class FinalSync:
-    """Syncs mirrors for the last time; groups of several mirrors are read once."""
+    """Syncs mirrors before a promotion, reversal or restore ends.
+
+    An error keeps the transition open, except for a group that reads the mirror itself: its own commits win.
+    """
 
     providers: Mapping[str, Provider]
     _groups: GroupsRead = field(default_factory=GroupsRead)

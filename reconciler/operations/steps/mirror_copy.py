@@ -182,7 +182,7 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
 
 
 def note_refused(links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
-    """Record a refused copy. Other errors are judge_trouble by rounds, which know how long they last."""
+    """Record a refused copy. Other errors are judged by rounds, which know how long they last."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.trouble(mirror.name, trouble)

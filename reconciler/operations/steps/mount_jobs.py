@@ -118,12 +118,6 @@ def _check_differences(name: str, comparison: Comparison) -> None:
         )
 
 
-# To unmount, a job archives most records, shuts producers out, archives and compares the rest, then deletes the topic.
-# On an error producers are let in again, unless the lease is lost: its new holder continues. Each step is stored on the
-# cluster before it begins, so that any process can continue: archived records stay, an existing topic is checked again,
-# and a missing one was deleted by us after the comparison.
-
-
 _S: Final = MigrationState
 
 
@@ -189,7 +183,11 @@ class _MountRun:
 
 @dataclass(frozen=True)
 class Unmount(_MountRun):
-    """One unmount."""
+    """Archives a topic, compares it, and deletes it.
+
+    Most records are archived while producers continue; then they are shut out for the rest. On an error they are let in
+    again, unless the lease is lost. Each step is stored on the cluster before it begins, so any process can continue.
+    """
 
     def run(self) -> Moved:
         """Run or continue the unmount.
@@ -364,14 +362,13 @@ class Unmount(_MountRun):
         return StalePlanError(message, hint=hint)
 
 
-# To mount, a job claims the topic, creates it empty, fills and compares it. The claim swaps a register shared by all
-# platforms before the first record, so no topic is mounted twice. Nothing expires before the comparison; then configs
-# and group offsets are set.
-
-
 @dataclass(frozen=True)
 class Mount(_MountRun):
-    """One mount."""
+    """Claims a topic, creates it empty, fills and compares it.
+
+    The claim swaps a register shared by all platforms before the first record, so no topic is mounted twice. Nothing
+    expires before the comparison; configs and group offsets are set after it.
+    """
 
     def run(self) -> Moved:
         """Run or continue the mount.
@@ -514,14 +511,13 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
     return moved
 
 
-# A move within a cluster that cannot rename topics fills a new topic, compares it and sets its group offsets. Two jobs
-# do this; the deletion of the old topic follows, and is refused if it received records since. If only the deletion is
-# left, the new topic is in use and stays unchanged.
-
-
 @dataclass(frozen=True)
 class Relocation:
-    """One move of a topic within its cluster."""
+    """Moves a topic on a cluster that cannot rename topics, in two jobs: fill and compare, then group offsets.
+
+    The deletion of the old topic follows; it is refused if the topic received records since. If only the deletion is
+    left, the new topic is in use and stays unchanged.
+    """
 
     provider: Provider
     job: RunJob
