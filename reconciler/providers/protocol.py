@@ -1,7 +1,7 @@
-"""The protocol of every platform: observe, act, links, mounts, groups, maintenance.
+"""Protocol of all platforms: observe, act, links, mounts, groups, maintenance.
 
-Each provider folder repeats the same file names: `provider.py` (this protocol), `client.py` (the wire),
-`translate.py` (our words ↔ theirs, pure), `faults.py` (their errors → ours). A file may be missing, never renamed.
+Provider folders use the same file names: `provider.py` (this protocol), `client.py` (requests), `translate.py`
+(conversion of models, pure), `faults.py` (their errors to ours). A file may be missing, never renamed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 NO_REPLICAS: Mapping[Address, str] = MappingProxyType({})
 TopicAddress: TypeAlias = Address
-"""An address whose kind is `topic`; mirrors and mounted topics are read as topics too."""
+"""An address of kind `topic`; mirrors and mounted topics are read as topics too."""
 
 
 def silent(_text: str) -> None:
@@ -50,39 +50,40 @@ def silent(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What only the edge of the program may read, handed down: nothing below reads clocks, ids or the environment."""
+    """Access to clocks, ids and the environment; no other code reads them directly."""
 
     folder: Path
-    """The folder of `reconciler.yaml`: relative locations start here."""
+    """Folder of `reconciler.yaml`, in which relative locations start."""
     environ: Mapping[str, str]
     new_id: Callable[[], str]
-    """Makes the ids of clusters and topics (UUID4)."""
+    """Returns a UUID4 for clusters and topics."""
     now_ms: Callable[[], int]
     principal: str | None = None
-    """Who acts on an embedded cluster; `None` is the super user."""
+    """Principal on an embedded cluster; `None`: the super user."""
     host: str = "*"
-    """Where they act from; `*`: nobody knows, and only rules for all hosts are about them."""
+    """Host of the principal; `*`: unknown, so only rules for all hosts apply."""
     declared: frozenset[Address] = frozenset()
-    """What the files name. Platforms without namespaces find ours by it: a flat name belongs to the longest namespace
-    that is declared or recorded and whose prefix it has."""
+    """Declared or recorded addresses. Platforms without namespaces assign a flat name to the longest of these
+    namespaces whose prefix it has.
+    """
     is_reader: bool = False
-    """Nothing may be written: providers are opened so that they cannot."""
+    """Providers are opened read-only."""
     warn: Callable[[str], None] = silent
-    """Takes one line for people: what a call waits for."""
+    """Prints one line about what a call waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What to observe: patterns over addresses; empty is everything."""
+    """Address patterns to observe; empty: everything."""
 
     patterns: tuple[str, ...] = ()
     recorded: frozenset[Address] = frozenset()
-    """What we have applied: a namespace of it is there even where nothing is in it."""
+    """Applied addresses: their namespaces exist even if empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An action that is complete and durable on the platform."""
+    """An action that is complete and durable."""
 
     id: str
     incarnation: str | None = None
@@ -91,12 +92,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An action the platform refused; the others of its batch stand for themselves."""
+    """An action that the platform refused; others of its batch are independent."""
 
     id: str
     error: ReconcilerError
     made: Done | None = None
-    """What a `Create` made before its access rules were refused: it is ours, and lacks them."""
+    """Result of a `Create` whose access rules were refused: the resource is ours, but lacks them."""
 
 
 Outcome: TypeAlias = Done | Failed
@@ -104,14 +105,14 @@ Outcome: TypeAlias = Done | Failed
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the partitions of a topic begin and end, and what they hold together; `None`: the platform does not say."""
+    """Bounds and contents of a topic; `None`: the platform does not report it."""
 
     bounds: Mapping[int, Bounds]
     records: int | None
     bytes: int | None
-    """Each record counted once, wherever it lies."""
+    """Each record counted once, in any tier."""
     storage: TopicStorage | None = None
-    """What lies in which tier; `None`: the platform has no tiers."""
+    """Bytes by tier; `None`: the platform has no tiers."""
 
 
 class Provider(Protocol):
@@ -119,11 +120,11 @@ class Provider(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The limits of this platform and version."""
+        """Limits of this platform and version."""
         ...
 
     def identify(self) -> ClusterIdentity | None:
-        """Return which cluster answers; `None` where there is none yet (embedded only).
+        """Return the id of the cluster that answers; `None` if it does not exist yet (embedded only).
 
         Raises:
             RetryableError: It cannot be reached.
@@ -131,104 +132,92 @@ class Provider(Protocol):
         ...
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return what is there, in a handful of bulk requests. Changes nothing."""
+        """Return the resources in a few bulk requests. Read-only."""
         ...
 
     def unplaced(self) -> Sequence[Binding]:
-        """Return the access rules of no topic and no known namespace: `observe` has them nowhere."""
+        """Return access rules of no topic and no known namespace, which `observe` omits."""
         ...
 
     def check_shown(self, address: Address) -> None:
-        """Return if whoever acts may know whether a namespace or topic is there.
+        """Check that the caller may know whether a namespace or topic exists.
 
         Raises:
-            NotAuthorizedError: They may not, be it there or not.
+            NotAuthorizedError: They may not, whether it exists or not.
         """
         ...
 
     def overview(self) -> Overview:
-        """Return names and shapes of what is there, as lightly as the platform can. Changes nothing."""
+        """Return names and shapes of resources as cheaply as possible. Read-only."""
         ...
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
-        """Do a batch of independent actions and yield one outcome each. Doing one twice does it once.
+        """Run a batch of independent, idempotent actions and yield one outcome each.
 
-        `may_go_on` is asked before every attempt that changes something: a call may have waited, or tried before.
+        `may_go_on` is called before every change, as a call may wait or retry.
 
         Raises:
-            LeaseError: By `may_go_on`; nothing was done since it was last asked.
+            LeaseError: From `may_go_on`; nothing was done since its last call.
         """
         ...
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write who owns what, and return what of `change.take` another owns: then nothing was written.
+        """Write owner marks; return keys of `change.take` that others own, in which case nothing is written.
 
-        Of two that take the same at once, one wins. Who owns what is observed with the cluster (`Observed.owners`).
+        Atomic between competing callers. `Observed.owners` shows the marks.
 
         Raises:
-            NotAuthorizedError: Whoever acts may not write it.
-            UnansweredError: It may have been written.
+            NotAuthorizedError: The caller may not write them.
+            UnansweredError: They may have been written.
             RetryableError: The cluster does not answer; nothing was written.
         """
         ...
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return sizes of topics, without Spark; what could not be measured is absent."""
+        """Return sizes of topics without Spark; unmeasured ones are absent."""
         ...
 
     @property
     def groups(self) -> Groups | None:
-        """The consumer groups of this cluster; `None`: its platform has none."""
+        """Consumer groups; `None`: the platform has none."""
         ...
 
     @property
     def archives(self) -> Archives | None:
-        """The topics in the object storage of this cluster; `None`: its platform can make none from there."""
+        """Topics in object storage; `None`: the platform cannot restore any."""
         ...
 
     @property
     def migrations(self) -> Migrations | None:
-        """The mounts and unmounts of this cluster; `None`: its topics are not mounted."""
+        """Mounts and unmounts; `None`: the platform has none."""
         ...
 
     @property
     def links(self) -> Links | None:
-        """The links whose destination is this cluster, and their mirrors; `None`: its platform has none."""
+        """Links into this cluster and their mirrors; `None`: the platform has none."""
         ...
 
     def standing(self, topic: TopicAddress) -> Standing:
-        """Return what a topic holds, by one look at each partition.
-
-        Raises:
-            UserError: It does not exist.
-        """
+        """Return bounds and contents of a topic by one request per partition."""
         ...
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield what topics and mirrors take in each tier, in their order; reads no records.
-
-        Raises:
-            UserError: One does not exist.
-        """
+        """Yield sizes of topics and mirrors by tier, in order, without reading records."""
         ...
 
     def vitals(self) -> Vitals:
-        """Return what the cluster's instruments say, bounded; reads no records."""
+        """Return bounded metrics without reading records."""
         ...
 
     def learn(self, addresses: Iterable[Address]) -> None:
-        """Take note of topics that others speak of, such as the sources of mirrors of another workspace.
+        """Learn full names of topics, such as sources of mirrors of other workspaces.
 
-        Where a platform has no namespaces, it reads its flat names by what it knows of them.
+        Platforms without namespaces use them to interpret flat names.
         """
         ...
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic follow.
-
-        Raises:
-            UserError: It does not exist.
-        """
+        """Return what mirrors of a topic copy besides records."""
         ...
 
     def log(
@@ -238,37 +227,30 @@ class Provider(Protocol):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> TopicLog:
-        """Return the records of a topic.
+        """Return the log of a topic.
 
-        `on_missing` is told of offsets that are lost, and reading goes on after them; without it, it fails there.
+        `on_missing` receives lost offsets, after which reading continues; without it, reading fails.
         """
         ...
 
     def producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return where new records of a topic go in.
-
-        Raises:
-            UserError: It does not exist, or it is a mirror: only its link writes to it.
-        """
+        """Return a producer for a topic; mirrors are rejected."""
         ...
 
     def appends(self, topic: TopicAddress) -> AppendSink | None:
-        """Return where many tasks stage new records of a topic, which one publication makes readable.
+        """Return a sink in which many tasks stage records that one publication makes readable.
 
-        `None`: its platform publishes only what one producer wrote.
-
-        Raises:
-            UserError: It does not exist, or it is a mirror.
+        `None`: the platform only publishes the records of single producers. Mirrors are rejected.
         """
         ...
 
     def sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:
-        """Return where records of a topic are written."""
+        """Return a sink for the records of a topic."""
         ...
 
     @property
     def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], Upkept]]] | None:
-        """What the platform needs done now and then, by job, for one pass, begun by a call; `None`: nothing."""
+        """Maintenance jobs of one pass, by name; `None`: none."""
         ...
 
 
@@ -276,11 +258,7 @@ Part = TypeVar("Part")
 
 
 def part_of(provider: Provider, part: Part | None, what: str) -> Part:
-    """Return a part of a cluster.
-
-    Raises:
-        UserError: Its platform has none.
-    """
+    """Return a part of a cluster, or reject a platform without it."""
     if part is None:
         message = f"a {provider.capabilities.platform} cluster has no {what}"
         raise UserError(message, hint="Name a cluster of another platform.")
@@ -288,76 +266,62 @@ def part_of(provider: Provider, part: Part | None, what: str) -> Part:
 
 
 def groups_of(provider: Provider) -> Groups:
-    """Return the consumer groups of a cluster, as `part_of` does."""
+    """Return the consumer groups of a cluster, see `part_of`."""
     return part_of(provider, provider.groups, "consumer groups")
 
 
 def links_of(provider: Provider) -> Links:
-    """Return the links of a cluster, as `part_of` does."""
+    """Return the links of a cluster, see `part_of`."""
     return part_of(provider, provider.links, "links")
 
 
 def links_by_jobs(provider: Provider) -> LinksByJobs:
-    """Return the links of a cluster as jobs need them, as `part_of` does."""
+    """Return the links of a cluster for jobs, see `part_of`."""
     return part_of(provider, links_of(provider).by_jobs, "links that jobs copy")
 
 
 def migrations_of(provider: Provider) -> Migrations:
-    """Return the mounts and unmounts of a cluster, as `part_of` does."""
+    """Return the mounts of a cluster, see `part_of`."""
     return part_of(provider, provider.migrations, "mounts")
-
-
-# What every platform must do with consumer groups.
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCluster:
-    """What object storage has of one cluster, which may be gone."""
+    """Contents of object storage for one cluster, which may be lost."""
 
     topics: Iterator[tuple[str, Recoverable | UserError]]
-    """Every topic that it made, by its place; or why it is no use."""
+    """All topics it created by key, or why one is unusable."""
     metadata: ClusterMetadata | None
-    """What is kept besides segments, parts that are damaged among it; `None`: nothing, or of an unknown cluster."""
+    """Metadata next to the segments, including damaged parts; `None`: none, or unknown cluster."""
 
 
 class Archives(Protocol):
-    """Topics in the object storage of one cluster. Methods raise `RetryableError` if it cannot be reached."""
+    """Topics in a cluster's object storage. Methods raise `RetryableError` if it cannot be reached."""
 
     def recoverable(
         self, topics: Mapping[TopicAddress, str | None], replicas: Mapping[TopicAddress, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return what new topics could be made from: each by its location in object storage, `None`: by its name.
+        """Return sources for new topics by location, or by name if `None`; or why there is none.
 
-        Why one cannot be is returned, too; the cluster itself need not be there. `replicas` are new read replicas, each
-        with the location that it would follow; platforms without them are not asked. Their sizes are not looked at.
+        The cluster itself need not exist. `replicas`: new read replicas with the locations to follow, not
+        measured.
         """
         ...
 
     def cluster(self, cluster_id: str | None = None) -> StoredCluster | None:
-        """Return what object storage has of a whole cluster; `None`: this platform keeps none there.
+        """Return what object storage has of a whole cluster; `None`: the platform stores none.
 
-        An id of `None` stands for the one cluster that has topics there. Nothing else is read.
-
-        Raises:
-            UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
+        Without an id, the only cluster with topics there. Rejects a storage with several clusters.
         """
         ...
 
     def mountable(self) -> Sequence[Mountable]:
-        """Return every topic that was ever detached in the object storage of this cluster, whoever has it now, sorted.
-
-        Raises:
-            UserError: There is no object storage, or what it says cannot be read.
-        """
+        """Return all topics ever detached into this object storage, whoever owns them, sorted."""
         ...
 
 
 def archives_of(provider: Provider) -> Archives:
-    """Return the archives of a cluster.
-
-    Raises:
-        UserError: Its platform has none.
-    """
+    """Return the archives of a cluster, or reject a platform without them."""
     if provider.archives is None:
         message = f"a {provider.capabilities.platform} cluster makes no topics from object storage"
         raise UserError(message, hint="Take the topics from their source: mirror them, or copy their records.")
@@ -365,48 +329,40 @@ def archives_of(provider: Provider) -> Archives:
 
 
 class Groups(Protocol):
-    """The consumer groups of one cluster. Offsets go by (full name of the topic, partition)."""
+    """Consumer groups of one cluster. Offsets are keyed by (full topic name, partition)."""
 
     def names(self) -> Sequence[str]:
-        """Return the names of all groups, sorted, in one bulk call."""
+        """Return all group names, sorted, in one bulk call."""
         ...
 
     def called(self, group: str) -> str:
-        """Return what the platform calls a group that a person names; a new one, too."""
+        """Return the platform's name of a group, also for a new one."""
         ...
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return what a group has committed, its lag, and whether it is reading.
-
-        Raises:
-            UserError: There is no such group.
-        """
+        """Return committed offsets and lag of a group, and whether it is reading."""
         ...
 
     def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask."""
+        """Return the groups with offsets of a topic, limited to it; `None`: too many to query."""
         ...
 
     def reading(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups that are reading each topic; `None`: too many to ask. Bounded, for plans."""
+        """Return the reading groups by topic; `None`: too many to query."""
         ...
 
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return where a group goes on reading; what it never committed is absent."""
+        """Return committed next offsets; partitions without a commit are absent."""
         ...
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit the next offsets a group wants to read.
-
-        Raises:
-            UserError: A namespace, topic or partition does not exist.
-        """
+        """Commit next offsets."""
         ...
 
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return what a reset would set, what stays left out; changes nothing. Without `topic`: all the group has."""
+        """Return what a reset would change, by default in all topics of the group. Read-only."""
         ...
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
@@ -418,7 +374,7 @@ class Groups(Protocol):
         ...
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Forget a group, or what it has of one topic; say whether there was anything.
+        """Delete a group, or its offsets of one topic; return whether there were any.
 
         Raises:
             BlockedError: It is reading, and `force` is not set.
@@ -426,78 +382,72 @@ class Groups(Protocol):
         ...
 
 
-# Upkeep of a platform: what a pass is given, and what it says it did.
-
-
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
 
 
 class Costly(Protocol):
-    """A piece of work that says about how much it costs, in bytes."""
+    """A piece of work with estimated costs."""
 
     @property
     def cost(self) -> int:
-        """Return it."""
+        """Estimated cost in bytes."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Return how many stored bytes it reads."""
+        """Stored bytes that it reads."""
         ...
 
 
 class Spread(Protocol):
-    """Does work, in threads of this process or on executors, and yields what came of it in rounds."""
+    """Runs work in threads or on executors and yields results in rounds."""
 
     def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Do all of it; `do` and the work are pickled, and what is asked for in between is published by the caller.
+        """Run all work; `do` and the work are pickled. The caller publishes each round.
 
         Raises:
-            ReconcilerError: It cannot go on; what was yielded stands.
+            ReconcilerError: It cannot continue; yielded results remain valid.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePorts:
-    """What upkeep of a cluster is given beside the cluster."""
+    """Inputs of a cluster's maintenance."""
 
     spread: Spread
     is_wanted: Callable[[Address], bool]
-    """Which topics and mirrors it may touch."""
+    """Topics and mirrors that it may change."""
     is_stopped: Callable[[], bool]
     is_asked: bool = True
-    """Whether somebody waits for it; otherwise what is expensive to look for is looked for now and then."""
+    """Whether a user waits for it; otherwise expensive searches run only occasionally."""
     is_named: bool = False
-    """Whether somebody named the jobs to do: what is due once a day is done at once."""
+    """Whether the jobs were named: daily jobs then run at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upkept:
-    """What one job of upkeep did on one cluster. `done` counts `unit`s: partitions, topics, transactions, objects."""
+    """Result of a maintenance job on one cluster. `done` counts `unit`s: partitions, topics, transactions, objects."""
 
     unit: str
     done: int = 0
     records: int = 0
-    """Removed, or written anew where the job removes nothing; `bytes` likewise, stored bytes."""
+    """Removed records, or rewritten ones if the job removes none; `bytes` analogously for stored bytes."""
     bytes: int = 0
     failed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
-    """Some of what failed; the rest was done."""
+    """The first errors; other work was done."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What it did with object storage, by the names of `vitals.COUNTED`."""
+    """Object storage counters by name, see `vitals.COUNTED`."""
     levels: Mapping[str, float] = field(default_factory=dict)
-    """What holds after it, by the names of `vitals.LEVELS`."""
+    """Levels after the job by name, see `vitals.LEVELS`."""
     notes: tuple[str, ...] = ()
-    """What it did that numbers do not say: told once each."""
-
-
-# What of a cluster is asked for, told by address.
+    """Further results as text, shown once each."""
 
 
 def wanted_in(scope: Scope) -> Callable[[str], bool] | None:
-    """Return what tells whether an address is in scope; `None`: everything is. A name without `*` is compared."""
+    """Return a predicate on addresses in scope; `None`: everything. Names without `*` are compared exactly."""
     if not scope.patterns:
         return None
     names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)

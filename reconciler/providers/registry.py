@@ -1,4 +1,4 @@
-"""The only module that imports a provider, when one is asked for."""
+"""Open providers; the only module that imports them, lazily."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_provider(cluster: Cluster, edge: Edge) -> Provider:
-    """Return the provider of a cluster; nothing is read yet.
-
-    Raises:
-        UserError: Its platform is not driven by this version.
-    """
+    """Return the provider of a cluster without reading it; rejects unknown platforms."""
     platform = cluster.spec.provider
     if platform not in PLATFORMS:
         message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"
@@ -38,4 +34,4 @@ def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
 
 
 PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {"embedded": _open_embedded, "kafka": _open_kafka}
-"""What opens a cluster, by platform."""
+"""Opens a cluster, by platform."""

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def jobs_of(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: Housekeeping | None = None
 ) -> Mapping[str, Callable[[], Upkept]]:
-    """Return one pass over the cluster called `name`; jobs that follow each other share what they read.
+    """Return the jobs of one pass; consecutive jobs share what they read.
 
-    What tidies the remote tier waits until the others' requests, which `keeping` counts, leave it room.
+    Tidying waits until other requests, counted by `keeping`, leave room.
     """
     keeping = keeping or Housekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
@@ -77,7 +77,7 @@ def jobs_of(
 
 
 def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
-    """Return a job that says what it did with object storage, too."""
+    """Add counts of object storage requests to a job's result."""
 
     def done() -> Upkept:
         upkept = do()
@@ -101,10 +101,12 @@ def _scrubbed(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
 
 
 def _metadata_kept(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
-    kept = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).keep_metadata(is_named=means.is_named)
-    errors = tuple(kept.errors)
-    stored = sum(kept.written.values())
-    return Upkept("metadata part", len(kept.written), bytes=stored, failed=len(errors), errors=errors)
+    written_metadata = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).keep_metadata(
+        is_named=means.is_named
+    )
+    errors = tuple(written_metadata.errors)
+    stored = sum(written_metadata.written.values())
+    return Upkept("metadata part", len(written_metadata.written), bytes=stored, failed=len(errors), errors=errors)
 
 
 def _recovered(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
@@ -113,17 +115,20 @@ def _recovered(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Cal
     def count(segment: Entry) -> None:
         copied.append((segment.digest.records, segment.bytes))
 
-    found = upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count))
-    return replace(found, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
+    result = upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count))
+    return replace(result, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
 
 def _followed(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
-    """Follow the sources of read replicas, each after its interval, or at once where that was asked for."""
+    """Follow the sources of read replicas, each at its interval, or all at once on request."""
     topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
     if not topics:
         return Upkept("partition")
     rows, _ = remembered(cluster.store, REPLICAS)
-    now_ms, known = cluster.now_ms(), {each: row[0] for each, row in rows.items() if row and each in topics.values()}
+    now_ms, known = (
+        cluster.now_ms(),
+        {topic_id: row[0] for topic_id, row in rows.items() if row and topic_id in topics.values()},
+    )
     every_ms = int(property_of(cluster.catalog.known().cluster.properties, REPLICA_INTERVAL) or 0)
 
     def is_due(full_name: str) -> bool:
@@ -131,16 +136,16 @@ def _followed(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Call
         return is_wanted(full_name) and (means.is_asked or not last_ms <= now_ms < last_ms + every_ms)
 
     followed = cluster.follow_replicas(is_due, is_stopped=means.is_stopped)
-    errors = tuple(each for each in followed.values() if isinstance(each, ReconcilerError))
-    done = {topic_id: now_ms for topic_id, each in followed.items() if not isinstance(each, ReconcilerError)}
+    errors = tuple(result for result in followed.values() if isinstance(result, ReconcilerError))
+    done = {topic_id: now_ms for topic_id, result in followed.items() if not isinstance(result, ReconcilerError)}
     if done or known.keys() != rows.keys():
-        remember(cluster.store, REPLICAS, {each: [at_ms] for each, at_ms in {**known, **done}.items()}, {})
-    moved = sum(each for each in followed.values() if not isinstance(each, ReconcilerError))
+        remember(cluster.store, REPLICAS, {topic_id: [at_ms] for topic_id, at_ms in {**known, **done}.items()}, {})
+    moved = sum(result for result in followed.values() if not isinstance(result, ReconcilerError))
     return Upkept("partition", moved, failed=len(errors), errors=errors)
 
 
 def _migrated(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
-    """Go on with what whoever began it left. Counted are the topics of those that came further, and did not fail."""
+    """Continue interrupted migrations; count topics of those that progressed without error."""
     before, stored = cluster.mounts.under_way(), list[int]()
     if not before:
         return Upkept("topic")
@@ -172,23 +177,20 @@ def _swept(cluster: EmbeddedCluster, means: MaintenancePorts) -> Upkept:
     return Upkept("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
 
 
-# A producer of the embedded cluster, kept to one topic.
-
-
 @dataclass(frozen=True, slots=True)
 class OneTopic:
-    """New records of one topic go in here."""
+    """A producer of one topic."""
 
     producer: Producer
     full_name: str
 
     @classmethod
     def of(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
-        """Return where records of a topic go in, before the first of them is read; `name` is the cluster's.
+        """Return the producer of a topic; `name` is the cluster's.
 
         Raises:
             NotAuthorizedError: It may not be written to.
-            UserError: It does not exist, or it is a mirror.
+            UserError: It does not exist, or is a mirror.
         """
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
@@ -199,11 +201,11 @@ class OneTopic:
         return cls(cluster.producer(), full_name)
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Take a batch; it is written when there is enough."""
+        """Buffer records; write them when there are enough."""
         self.producer.append(self.full_name, records)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write all that was taken, and return what each partition gained since the last call."""
+        """Write buffered records; return the offsets gained by partition since the last call."""
         return self.producer.flush().get(self.full_name, {})
 
 

@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 
 
 MEASURED_PARTITIONS: Final = 1_000
-"""How many partitions one `measure` reads; what is beyond stays unmeasured. Those never written to hold nothing."""
+"""Limit of partitions read by one `measure`. Unwritten partitions are free."""
 
 _NOTHING: Final = Measure(0, 0)
 
 
 def measured(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-    """Return what topics hold, those asked for first before the others, as long as partitions are left to look at."""
+    """Measure topics in order until the limit of partitions is reached."""
     catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
     names = {address: full_name_of(address) for address in addresses}
     topics = {address: catalog.topics[name] for address, name in names.items() if name in catalog.topics}
     written = _written(cluster.store, {topic.id for topic in topics.values()})
-    found: dict[Address, Measure] = {}
+    measures: dict[Address, Measure] = {}
     for address, topic in topics.items():
         heads = written.get(topic.id, 0)
         if heads == 0:
-            found[address] = _NOTHING
+            measures[address] = _NOTHING
         elif heads <= left:
             left -= heads
             manifest_of = manifests_of(cluster.storage, catalog, names[address], cluster.cluster_id)
             size = size_of(cluster.store, topic.id, manifest_of, cuts.get(address, ()))
             tiered = () if topic.tiering is None else size.tiered
             newest_ms = max((newest for newest, _ in size.ages), default=None)
-            found[address] = Measure(
+            measures[address] = Measure(
                 size.bytes,
                 size.records,
                 ages=size.ages,
@@ -73,26 +73,22 @@ def measured(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts 
                 newest_ms=newest_ms,
                 older=size.older,
             )
-    return found
+    return measures
 
 
 def _written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int]:
-    """Return how many partitions of topics have a head, by the topic's id: one listing, however many topics."""
+    """Return the number of written partitions by topic id, with one listing."""
     if not ids:
         return {}
     heads = list_heads(store, *(ids if len(ids) == 1 else ()))
     return Counter(topic_of_head(listed.key) for listed in heads)
 
 
-# What topics take in each tier, for who may describe them.
-
-
 def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
-    """Yield what topics take, in their order; the catalog is read once.
+    """Yield sizes of topics by tier, in order, with one read of the catalog.
 
     Raises:
-        UserError: One does not exist.
-        NotAuthorizedError: One may not be described.
+        NotAuthorizedError: A topic may not be described.
     """
     catalog = cluster.catalog.read()
     names = {full_name_of(topic): topic for topic in topics}
@@ -103,10 +99,9 @@ def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator
 
 
 def standing_of(cluster: EmbeddedCluster, topic: Address) -> Standing:
-    """Return where the partitions of a topic begin and end for readers, and what they hold.
+    """Return bounds for readers, and contents of a topic.
 
     Raises:
-        UserError: It does not exist.
         NotAuthorizedError: It may not be described.
     """
     name, catalog = full_name_of(topic), cluster.catalog.read()
@@ -118,23 +113,20 @@ def standing_of(cluster: EmbeddedCluster, topic: Address) -> Standing:
         number: heads[entry.id, number].bounds if (entry.id, number) in heads else NEVER_WRITTEN
         for number in range(entry.partitions)
     }
-    shown = {number: each.only_local() if hides else each for number, each in bounds.items()}
+    shown = {number: bound.only_local() if hides else bound for number, bound in bounds.items()}
     return Standing(shown, storage.log_records, storage.log_bytes, storage)
 
 
 def report_of(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
-    """Return what reports on a cluster, by its catalog as it is now, or was read already."""
+    """Return a storage report of a cluster, for the current or a given catalog."""
     return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)
-
-
-# Metrics.
 
 
 _AT_ONCE: Final = 16
 
 
 def vitals_of(report: StorageReport, cluster: str) -> Vitals:
-    """Measure the cluster called `cluster`; topics that are, or were, tiered take one GET more for each partition."""
+    """Measure a cluster; tiered topics take one more GET for each partition."""
     store, catalog = report.store, report.catalog
     chosen = _chosen(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
@@ -175,26 +167,32 @@ def _remote(
     heads: Heads,
     manifests: Manifests,
 ) -> RemoteVitals | None:
-    found = report.topic(name, Address(name), heads, manifests)
-    if found.tiering is None or found.tiering.hidden is not None:
+    topic_report = report.topic(name, Address(name), heads, manifests)
+    if topic_report.tiering is None or topic_report.tiering.hidden is not None:
         return None
-    return RemoteVitals(*found.remote, found.garbage.segments, found.log_bytes, found.pending_bytes, found.lag)
+    return RemoteVitals(
+        *topic_report.remote,
+        topic_report.garbage.segments,
+        topic_report.log_bytes,
+        topic_report.pending_bytes,
+        topic_report.lag,
+    )
 
 
 def _group(store: ObjectStore, name: str) -> Group | None:
     try:
         return read_group(store, name)
     except UserError:
-        return None  # `cluster check` says what is wrong with it; the others are measured
+        return None  # reported by `cluster check`
 
 
 def _lags(
     chosen: Mapping[str, TopicEntry], heads: Mapping[tuple[str, int], Head], groups: Mapping[str, Group | None]
 ) -> Iterator[GroupLag]:
     names = {entry.id: name for name, entry in chosen.items()}
-    for group, found in groups.items():
+    for group, group_state in groups.items():
         lags: defaultdict[str, int] = defaultdict(int)
-        for (topic_id, partition), committed in ({} if found is None else found.offsets).items():
+        for (topic_id, partition), committed in ({} if group_state is None else group_state.offsets).items():
             if topic_id in names:
                 head = heads.get((topic_id, partition))
                 bounds = NEVER_WRITTEN if head is None else head.bounds
@@ -206,17 +204,17 @@ def _topic(
     cluster: str, name: str, entry: TopicEntry, links: Mapping[str, str], heads: Mapping[tuple[str, int], Head]
 ) -> TopicVitals:
     written = {number: heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads}
-    found = written.values()
+    written_heads = written.values()
     mirror = entry.follows
     from_cluster = None if mirror is None else links.get(mirror.link_id)
     source = address_of("topic", from_cluster, mirror.source) if mirror is not None and from_cluster else None
     return TopicVitals(
         address_of("topic" if mirror is None else "mirror", cluster, name),
         entry.partitions,
-        sum(head.start for head in found),
-        sum(head.end for head in found),
-        sum(head.records for head in found),
-        sum(head.stored_bytes for head in found),
+        sum(head.start for head in written_heads),
+        sum(head.end for head in written_heads),
+        sum(head.records for head in written_heads),
+        sum(head.stored_bytes for head in written_heads),
         source,
         stands={number: PartitionVitals(head.end, head.newest_ms) for number, head in written.items()},
     )

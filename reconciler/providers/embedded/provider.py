@@ -74,11 +74,8 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
-# The cluster as a whole: made, bound to its object storage, its properties set; and what is seen of that.
-
-
 def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
-    """Return what the catalog and the declared object storage say of each other: one GET, LISTs where it is new.
+    """Compare the catalog with the declared object storage: one GET, and LISTs if it is new.
 
     `root`: the URL of the cluster.
     """
@@ -86,20 +83,20 @@ def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> Se
     if storage is None:
         return SeenStorage(bound, None, tiered)
     try:
-        found = read_storage_id(storage)
-        if found is None and bound is not None:
+        storage_id = read_storage_id(storage)
+        if storage_id is None and bound is not None:
             check_not_lost(storage, bound)
-        if found is None or found != bound:
-            check_place(storage, root)  # A caller that may not list cannot tier there, and learns it in the plan.
+        if storage_id is None or storage_id != bound:
+            check_place(storage, root)  # callers without list permission cannot tier, and learn it in the plan
     except UserError as error:
         return SeenStorage(bound, None, tiered, error)
-    return SeenStorage(bound, found, tiered)
+    return SeenStorage(bound, storage_id, tiered)
 
 
 def observed_cluster(
     declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None, *, root: str
 ) -> Observed:
-    """Return the cluster as it is: its properties, and its object storage where it is bound to the declared one."""
+    """Return the observed cluster, with its object storage if it is bound to the declared one."""
     seen = seen_storage(catalog, storage, root)
     is_bound = seen.found is not None and seen.found == seen.bound
     changed = {
@@ -108,16 +105,12 @@ def observed_cluster(
         "tiering": None,
         "object_storage": declared.spec.object_storage if is_bound else None,
     }
-    found = declared.model_copy(update={"spec": declared.spec.model_copy(update=changed)})
-    return Observed(found, cluster_id, cluster=LiveCluster(seen))
+    observed_resource = declared.model_copy(update={"spec": declared.spec.model_copy(update=changed)})
+    return Observed(observed_resource, cluster_id, cluster=LiveCluster(seen))
 
 
 def check_places(store: ObjectStore, storage: ObjectStore) -> None:
-    """Refuse, before anything is written, a root or an object storage that a new cluster could not have.
-
-    Raises:
-        UserError: One of them is something else, or they do not lie apart.
-    """
+    """Reject a root or object storage that a new cluster cannot use, before anything is written."""
     read_cluster_id(store)
     try:
         check_place(storage, store.url)
@@ -128,26 +121,22 @@ def check_places(store: ObjectStore, storage: ObjectStore) -> None:
 
 
 def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
-    """Make a cluster in a store, or find it made.
-
-    Raises:
-        UserError: Another one lies there.
-    """
+    """Create a cluster, or find it created; reject another cluster in the store."""
     cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
-    found = create_cluster(store, cluster_id or new_id())
-    if cluster_id not in {None, found}:
-        message = f"{store.url} is cluster {found}, not {cluster_id}"
+    created_id = create_cluster(store, cluster_id or new_id())
+    if cluster_id not in {None, created_id}:
+        message = f"{store.url} is cluster {created_id}, not {cluster_id}"
         raise UserError(message, hint="Correct spec.clusterId, or the root.")
 
 
 def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
-    """Return the commit that does what an action asks of the cluster as a whole; doing it twice does it once."""
+    """Return an idempotent commit with an action's changes to the cluster itself."""
     wanted = dict(_properties_asked(action))
 
     def decide(draft: Draft) -> None:
         if isinstance(action, Update):
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-        else:  # Another workspace may have made it, and set them, since this was planned.
+        else:  # another workspace may have created it with properties since the plan
             properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
         check_unmoved(action.address, properties, _fields_of(draft))
         alter_cluster(draft, wanted)
@@ -158,7 +147,7 @@ def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft],
 
 
 def is_binding(action: Create | Update) -> bool:
-    """Tell whether an action binds the cluster to the object storage that is declared."""
+    """Report whether an action binds the cluster to its declared object storage."""
     match action:
         case Create():
             return isinstance(action.after, Cluster) and action.after.spec.object_storage is not None
@@ -185,11 +174,8 @@ def _fields_of(draft: Draft) -> dict[str, Value]:
     return {PROPERTIES + name: value for name, value in draft.cluster.properties.items()}
 
 
-# Names and shapes of all that a catalog has: what a listing needs, and no more.
-
-
 def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
-    """Return names and shapes of everything in a catalog that may be described."""
+    """Return names and shapes of all visible resources in a catalog."""
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
@@ -243,7 +229,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class EmbeddedProvider:
-    """One embedded cluster, as a manifest declares it. It may not be there yet."""
+    """An embedded cluster, which may not exist yet."""
 
     def __init__(self, declared: Cluster, store: ObjectStore, edge: Edge, storage: ObjectStore | None = None) -> None:
         self._declared = declared
@@ -255,32 +241,28 @@ class EmbeddedProvider:
 
     @classmethod
     def of(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
-        """Return the provider of a declared cluster; nothing is read yet."""
+        """Return the provider of a declared cluster without reading it."""
         if declared.spec.embedded is None:
             raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
         return cls(declared, opened(declared.spec.embedded.root, edge), edge, object_storage(declared, edge))
 
     @property
     def capabilities(self) -> Capabilities:
-        """The limits of an embedded cluster of this version, in the store it lies in."""
+        """Limits of an embedded cluster in its store."""
         return replace(CAPABILITIES, encryption=self._store.encrypts)
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the cluster at the root; `None` where the root is empty or does not exist.
-
-        Raises:
-            UserError: The root holds something else, or a cluster of a newer format.
-        """
-        found = read_cluster_file(self._store)
-        if self._opened is not None and (found is None or self._opened.cluster_id != found.id):
-            self._opened = None  # another cluster lies there now: nothing that was read of the last one holds
-        return None if found is None else ClusterIdentity("embedded", found.id, found.format)
+        """Return the cluster at the root; `None` if empty or missing."""
+        cluster_file = read_cluster_file(self._store)
+        if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
+            self._opened = None  # another cluster replaced it: drop what was read
+        return None if cluster_file is None else ClusterIdentity("embedded", cluster_file.id, cluster_file.format)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster and all its catalog has: two GETs where little has changed."""
+        """Return the cluster and its catalog, usually with two GETs."""
         if self.identify() is None:
             if self._storage is not None:
-                check_places(self._store, self._storage)  # What cannot be made is said by the plan.
+                check_places(self._store, self._storage)  # the plan reports what cannot be created
             return {}
         cluster = self._cluster()
         name, wanted = self._declared.metadata.name, wanted_in(scope)
@@ -288,9 +270,11 @@ class EmbeddedProvider:
         inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
         inventory |= mountings_in(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
-            here = observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
-            about = replace(here.cluster, owners=catalog.owned if catalog.owners else None)
-            inventory = {self._declared.address: replace(here, cluster=about), **inventory}
+            observed = observed_cluster(
+                self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url
+            )
+            about = replace(observed.cluster, owners=catalog.owned if catalog.owners else None)
+            inventory = {self._declared.address: replace(observed, cluster=about), **inventory}
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
         if wanted is None:
@@ -298,23 +282,23 @@ class EmbeddedProvider:
         return {address: observed for address, observed in inventory.items() if wanted(address)}
 
     def unplaced(self) -> Sequence[Binding]:
-        """Return nothing: every rule is a namespace's or a topic's."""
+        """Return nothing: all rules belong to namespaces or topics."""
         return ()
 
     def check_shown(self, address: Address) -> None:
-        """Refuse who may not know whether a namespace or topic is there."""
+        """Check that the caller may know whether a namespace or topic exists."""
         cluster = self._cluster()
         check_shown(cluster.permissions, cluster.catalog.read(), address)
 
     def overview(self) -> Overview:
-        """Return names and shapes of all that may be described: the catalog, and no model for each topic."""
+        """Return names and shapes of visible resources from the catalog."""
         cluster = self._cluster()
         return overview_in(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
-        """Do a batch by one commit and yield one outcome each; mounts, unmounts and recoveries are driven to their end.
+        """Run a batch as one commit; mounts, unmounts and recoveries are completed before their outcome.
 
-        What is deleted is marked, and gone once `run` ran.
+        Deleted topics are marked, and removed by `run`.
         """
         rest: list[ControlAction] = []
         for action in actions:
@@ -330,7 +314,7 @@ class EmbeddedProvider:
             yield from carried_out(name, cluster, rest, sources, may_go_on)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write who owns what by one commit of the catalog."""
+        """Write owner marks in one commit of the catalog."""
         if change.makes_cluster:
             self._check_storage("create", is_bound=self._declared.spec.object_storage is not None)
             make_cluster(self._store, self._declared, self._edge.new_id)
@@ -350,18 +334,18 @@ class EmbeddedProvider:
         return refused
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""
+        """Return sizes of topics from heads and manifests of at most a thousand partitions."""
         return measured(self._cluster(), addresses, cuts)
 
     @property
     def archives(self) -> EmbeddedArchives:
-        """The topics in the object storage of this cluster, which need not be there."""
+        """Topics in this cluster's object storage; the cluster need not exist."""
         who = Permissions.of(self._edge.principal, self._edge.host)
         return EmbeddedArchives(self._declared.address, self._storage, who, lambda: read_cluster_id(self._store))
 
     @property
     def migrations(self) -> Migrations:
-        """The mounts and unmounts of this cluster."""
+        """Mounts and unmounts of this cluster."""
         from reconciler.providers.embedded.mounts import Migrations  # noqa: PLC0415 - only who mounts pays
 
         who = Permissions.of(self._edge.principal, self._edge.host)
@@ -369,42 +353,42 @@ class EmbeddedProvider:
 
     @property
     def links(self) -> EmbeddedLinks:
-        """The links whose destination is this cluster, and their mirrors."""
+        """Links into this cluster, and their mirrors."""
         from reconciler.providers.embedded.links import EmbeddedLinks  # noqa: PLC0415 - only who mirrors pays
 
         return EmbeddedLinks(self._cluster(), self._declared.metadata.name)
 
     def standing(self, topic: TopicAddress) -> Standing:
-        """Return what a topic holds: one listing, a GET for each partition ever written, and for each manifest."""
+        """Return bounds and contents: one listing, and a GET for each partition and manifest."""
         from reconciler.providers.embedded.measures import standing_of  # noqa: PLC0415 - only who measures pays
 
         return standing_of(self._cluster(), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield what topics take in each tier: one listing, a GET for each partition written and each manifest."""
+        """Yield sizes by tier: one listing, and a GET for each partition and manifest."""
         from reconciler.providers.embedded.measures import storages_in  # noqa: PLC0415 - only who measures pays
 
         return storages_in(self._cluster(), topics)
 
     def vitals(self) -> Vitals:
-        """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
+        """Return metrics of at most 1,000 topics and groups."""
         from reconciler.embedded.tiered.cache import cache_levels  # noqa: PLC0415 - only who measures pays
         from reconciler.providers.embedded.measures import report_of, vitals_of  # noqa: PLC0415 - as above
 
         cluster = self._cluster()
-        found, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote
-        return found if tier is None else replace(found, levels=cache_levels(tier.properties, tier.cache_folder))
+        vitals, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote
+        return vitals if tier is None else replace(vitals, levels=cache_levels(tier.properties, tier.cache_folder))
 
     @property
     def groups(self) -> Groups:
-        """The consumer groups of this cluster."""
+        """Consumer groups of this cluster."""
         return self._cluster().groups
 
     def learn(self, addresses: Iterable[Address]) -> None:
-        """Know them already: a catalog has full names."""
+        """Do nothing: the catalog has full names."""
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic follow."""
+        """Return what mirrors of a topic copy besides records."""
         return self._cluster().source_topic(full_name_of(topic))
 
     def log(
@@ -414,25 +398,25 @@ class EmbeddedProvider:
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
-        """Return the records of a topic or mirror."""
+        """Return the log of a topic or mirror."""
         return self._cluster().log(full_name_of(topic), isolation=isolation, on_missing=on_missing)
 
     def producer(self, topic: TopicAddress) -> OneTopic:
-        """Return where new records of a topic go in."""
+        """Return a producer for a topic."""
         from reconciler.providers.embedded.maintenance import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
 
         return OneTopic.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
 
     def appends(self, topic: TopicAddress) -> EmbeddedAppends:
-        """Return where many tasks stage new records of a topic, which one publication makes readable."""
+        """Return a sink for staged records of many tasks."""
         return self._cluster().appends(full_name_of(topic))
 
     def sink(self, topic: TopicAddress) -> EmbeddedSink:
-        """Return where records of a topic or mirror are written."""
+        """Return a sink for records of a topic or mirror."""
         return self._cluster().sink(full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
-        """Return one pass of upkeep, by job."""
+        """Return the jobs of one maintenance pass."""
         from reconciler.providers.embedded.maintenance import jobs_of  # noqa: PLC0415 - plans need none of it
 
         return jobs_of(self._declared.metadata.name, self._cluster(), means, self._keeping)
@@ -453,12 +437,12 @@ class EmbeddedProvider:
         return self._opened
 
     def _check_storage(self, verb: str, *, is_bound: bool) -> ObjectStore | None:
-        """Return the object storage to which a change binds the cluster, if both can be used; else change nothing."""
+        """Return the usable object storage to bind; changes nothing."""
         Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{verb} {self._declared.address}")
         storage = self._storage if is_bound else None
         if storage is not None:
             check_places(self._store, storage)
-            check_usable(storage)  # Another cluster may have made it: that does not say what we may do there.
+            check_usable(storage)  # another cluster may have created it, so check our permissions
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
@@ -475,7 +459,7 @@ class EmbeddedProvider:
 
 
 def _cache_folder(edge: Edge) -> str | None:
-    """Return where this user's programs keep what they can fetch again; `None`: nobody says."""
+    """Return the user's cache folder; `None` if unknown."""
     environ = edge.environ
     home = environ.get("HOME")
     caches = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
