@@ -1,8 +1,7 @@
 """Archives: topics of other platforms in object storage, in the format of a detached topic.
 
-A mount claims a detached topic, copies its records, and settles it: the register keeps two clusters from taking one
-topic. An unmount begins an archive, describes the topic before it is deleted, and detaches it. Any process may repeat
-each step.
+A mount claims a detached topic, copies its records and settles it; the register prevents two owners. An unmount begins
+an archive, describes the topic before it is deleted, and detaches it. Each step may be repeated by any process.
 """
 
 from __future__ import annotations
@@ -58,36 +57,36 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("reconciler.mounting")
 _SPILL_BYTES: Final = 64 * 1024
-"""As the property `cloud_storage_spillover_manifest_size` has it where nobody sets it."""
+"""Default of the property `cloud_storage_spillover_manifest_size`."""
 _NO_TARGETS: Final = Targets(None, None, None, None, is_strict=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One topic in object storage. Picklable: an executor opens the storage again."""
+    """One topic in object storage. Pickles; an executor reopens the storage."""
 
     storage: ObjectStore
     location: TopicLocation
     owner: str
-    """Id (a UUID) of the cluster that owns it until it is detached."""
+    """UUID of the cluster that owns it until it is detached."""
     storage_id: str | None = None
-    """Id of the object storage, if it is known."""
+    """Id of the object storage, if known."""
 
     def partition(self, number: int) -> RemotePartition:
-        """Return one partition's place."""
+        """Return the location of a partition."""
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
-        """Refuse a machine that sees another storage, or none: a folder that is not shared.
+        """Require that this machine sees the same storage, not a folder that is not shared.
 
         Raises:
-            UserError: It does.
+            UserError: The storage differs or is missing.
         """
         check_storage(self.storage, self.storage_id)
 
     @property
     def swap(self) -> ManifestSwap:
-        """What changes its manifests in its owner's name."""
+        """Swap of its manifests in the owner's name."""
         return ManifestSwap(self.storage, self.owner, self._tiering, keeps_epoch=True)
 
     @property
@@ -106,11 +105,11 @@ class Archive:
 
 
 def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
-    """Claim a detached topic for the archive's owner, where it is called `name`; return it, whole. May be repeated.
+    """Claim a detached topic for the owner, under the name `name`; return it after a check for losses. Repeatable.
 
     Raises:
-        OwnershipLostError: Another cluster has it, or another attempt.
-        UserError: There is none, or something that it names is lost.
+        OwnershipLostError: Another cluster or attempt has it.
+        UserError: It does not exist, or objects of it are lost.
     """
     topic = located(archive.storage, archive.location)
     wanted = Ownership(topic.location, Owning.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
@@ -120,81 +119,81 @@ def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManife
 
 
 def check_claimed(archive: Archive, mark: str) -> None:
-    """Refuse to go on with what was claimed, and released or taken since.
+    """Require that the claim still holds.
 
     Raises:
-        OwnershipLostError: It was.
+        OwnershipLostError: It was released or taken.
     """
     place = archive.location
     check_owned(place, read_ownership(archive.storage, place), archive.owner, mark)
 
 
 def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
-    """Say that a claimed topic is its owner's: all its records are there. May be repeated.
+    """Make the owner own a claimed topic whose records are copied. Repeatable.
 
     Raises:
-        OwnershipLostError: The claim was taken away.
+        OwnershipLostError: The claim was taken.
     """
     place, storage = archive.location, archive.storage
     settle_topic(storage, place, archive.owner, mark, now_ms)
 
-    def ours(found: Manifest) -> Manifest | None:
-        check_hands("a manifest of the topic", found.owner, archive.owner)
-        if found.owner == archive.owner:
+    def take(manifest: Manifest) -> Manifest | None:
+        check_hands("a manifest of the topic", manifest.owner, archive.owner)
+        if manifest.owner == archive.owner:
             return None
-        return replace(found, owner=archive.owner, owner_epoch=found.owner_epoch + 1)
+        return replace(manifest, owner=archive.owner, owner_epoch=manifest.owner_epoch + 1)
 
     topic = located(storage, place)
-    Handing(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), ours)
+    Handing(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), take)
 
-    def told(found: TopicManifest | None) -> TopicManifest | None:
+    def describe(current: TopicManifest | None) -> TopicManifest | None:
         check_claimed(archive, mark)
-        if found is None:
+        if current is None:
             return None
-        check_hands(f"topic {place}", found.owner, archive.owner)
-        after = replace(found, owner=archive.owner, name=name, serial=0)
-        return None if after == found else after
+        check_hands(f"topic {place}", current.owner, archive.owner)
+        after = replace(current, owner=archive.owner, name=name, serial=0)
+        return None if after == current else after
 
-    hand_over(storage, place, told, f"settle-{mark}")
+    hand_over(storage, place, describe, f"settle-{mark}")
 
 
 def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
-    """Let go of a claim that came to nothing; what is another's stays so."""
+    """Drop a failed claim; does nothing if another cluster has the topic."""
     unclaim_topic(archive.storage, archive.location, archive.owner, mark, now_ms)
 
 
-_PLACES = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
-_TIERED = {"remote.write": "true", "remote.read": "true"}
-"""What holds for a topic whose records are in object storage: a mount reads them there."""
+_STORAGE_CONFIGS = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
+_ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
+"""Configs of an archived topic: a mount reads its records from object storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """A topic of another platform, as far as an archive keeps it. Configs the embedded cluster has not are left out."""
+    """A topic of another platform in an archive, without configs that the embedded cluster lacks."""
 
     full_name: str
     partitions: int
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Its own."""
+    """Set on the topic."""
     effective: Mapping[str, str] = field(default_factory=dict)
-    """All that hold for it, the defaults of its cluster included."""
+    """All effective values, with its cluster's defaults."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """The next offset that each consumer group reads, by partition."""
+    """Committed offsets by consumer group and partition."""
 
 
 def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
-    """Make an archive that holds nothing yet, its partitions beginning at `starts`; `claim` is this attempt's mark.
+    """Create an empty archive whose partitions begin at `starts`; `claim` marks this attempt.
 
-    What the location held before, from an earlier time, is named no more and deleted once this one is whole.
+    Older content of the location becomes garbage, which is deleted once this archive is whole.
 
     Raises:
-        OwnershipLostError: Another cluster has the location, or it lies detached.
-        UserError: Another topic lies there.
+        OwnershipLostError: Another cluster has the location, or it is detached.
+        UserError: Another topic is stored there.
     """
     _describe(archive, topic, {}, f"begin-{claim}")
 
-    def emptied(number: int, manifest: Manifest) -> Manifest | None:
+    def empty(number: int, manifest: Manifest) -> Manifest | None:
         start = starts.get(number, 0)
         garbage = Garbage((*manifest.garbage.pages, *manifest.pages), (*manifest.garbage.entries, *manifest.entries))
         return Manifest(
@@ -206,20 +205,20 @@ def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], cla
             garbage=garbage,
         )
 
-    def begun(number: int) -> None:
-        archive.swap(archive.partition(number), lambda manifest: emptied(number, manifest), mark=f"begin-{claim}")
+    def begin_partition(number: int) -> None:
+        archive.swap(archive.partition(number), lambda manifest: empty(number, manifest), mark=f"begin-{claim}")
 
-    all_side_by_side(begun, range(topic.partitions), name="begin")
+    all_side_by_side(begin_partition, range(topic.partitions), name="begin")
 
 
 def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
-    """Write down what a topic is before it goes, and let its partitions begin where it does: all of it was compared.
+    """Store the description of a fully copied topic before it is deleted, and narrow its partitions to its `bounds`.
 
     Raises:
-        OwnershipLostError: The topic is another cluster's by now.
+        OwnershipLostError: Another cluster has the topic.
     """
 
-    def narrowed(number: int) -> None:
+    def narrow(number: int) -> None:
         start = bounds[number].start
 
         def change(manifest: Manifest) -> Manifest | None:
@@ -228,31 +227,31 @@ def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds
 
         archive.swap(archive.partition(number), change)
 
-    all_side_by_side(narrowed, bounds, name="describe")
-    ends = {number: found.end for number, found in bounds.items() if found.end}
+    all_side_by_side(narrow, bounds, name="describe")
+    ends = {number: bound.end for number, bound in bounds.items() if bound.end}
     _describe(archive, topic, ends, fresh_mark())
 
 
 def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
-    """Let go of a topic that is whole in its archive: its registers are nobody's, and anybody may mount it.
+    """Detach a topic that is whole in its archive, so that any cluster may mount it. Return its ownership.
 
-    Return what its register says then: another cluster may have it by now, where this is done again.
+    A repetition may find that another cluster has mounted it.
 
     Raises:
-        OwnershipLostError: It is another cluster's by now, and was never detached.
+        OwnershipLostError: Another cluster has it, and it was never detached.
     """
     place, storage = archive.location, archive.storage
-    there = read_ownership(storage, place)
-    is_let_go = there is not None and (there.state is Owning.DETACHED or there.owner != archive.owner)
-    if there is not None and is_let_go and _there(archive).owner != archive.owner:
-        return there  # It was let go of before.
-    hand_over(storage, place, lambda found: _unowned(archive, found), f"detach-{claim}")
+    ownership = read_ownership(storage, place)
+    is_let_go = ownership is not None and (ownership.state is Owning.DETACHED or ownership.owner != archive.owner)
+    if ownership is not None and is_let_go and _require_topic(archive).owner != archive.owner:
+        return ownership  # detached by an earlier try
+    hand_over(storage, place, lambda current: _without_owner(archive, current), f"detach-{claim}")
 
-    def let_go(found: Manifest) -> Manifest | None:
-        check_hands("a manifest of the topic", found.owner, archive.owner)
-        return None if found.owner == NOBODY else replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
+    def let_go(current: Manifest) -> Manifest | None:
+        check_hands("a manifest of the topic", current.owner, archive.owner)
+        return None if current.owner == NOBODY else replace(current, owner=NOBODY, owner_epoch=current.owner_epoch + 1)
 
-    topic = _there(archive)
+    topic = _require_topic(archive)
     manifests = Handing(storage, place, lambda: None)(range(topic.partitions), let_go)
     detached = Ownership(
         place,
@@ -270,14 +269,14 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 
 
 def tidy(archive: Archive) -> int:
-    """Delete what a whole archive does not name, left by earlier times and by tasks that died; return how many.
+    """Delete objects that a whole archive does not name, left by earlier or killed tasks; return their number.
 
-    Before it is detached: who mounts it then puts objects there that no manifest names yet. Where it is not ours any
-    more, nothing is deleted.
+    Call it before the detach: a later mount stores objects before it names them. Does nothing if the archive is no
+    longer ours.
     """
     place, storage = archive.location, archive.storage
-    listed = [each.key for each in storage.list(location_prefix(place.cluster_id, place.revision))]
-    topic = _there(archive)
+    listed = [row.key for row in storage.list(location_prefix(place.cluster_id, place.revision))]
+    topic = _require_topic(archive)
     partitions = range(topic.partitions)
     manifests = dict(
         zip(partitions, side_by_side(lambda one: _manifest(archive, one), partitions, name="tidy"), strict=True)
@@ -299,15 +298,15 @@ def tidy(archive: Archive) -> int:
 
 def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], mark: str) -> None:
     place = archive.location
-    told = TopicManifest(
+    described = TopicManifest(
         place,
         archive.owner,
         0,
         topic.full_name,
         topic.partitions,
         topic.replication_factor,
-        _known(topic.configs),
-        {**_known(topic.effective), **_TIERED},
+        _supported_configs(topic.configs),
+        {**_supported_configs(topic.effective), **_ARCHIVE_CONFIGS},
         {},
         1,
         {
@@ -317,45 +316,47 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
         ends,
     )
 
-    def change(found: TopicManifest | None) -> TopicManifest | None:
-        if found is not None:
-            check_hands(f"topic {place}", found.owner, archive.owner)
-            if found.owner == NOBODY or found.location != place:
-                message = f"at {place} in {archive.storage.url} lies topic {found.location}, detached"
+    def change(current: TopicManifest | None) -> TopicManifest | None:
+        if current is not None:
+            check_hands(f"topic {place}", current.owner, archive.owner)
+            if current.owner == NOBODY or current.location != place:
+                message = f"at {place} in {archive.storage.url} lies topic {current.location}, detached"
                 raise UserError(message, hint="See whose it is: reconciler mount list. Nothing was changed.")
-        return None if found == told else told
+        return None if current == described else described
 
     hand_over(archive.storage, place, change, mark)
 
 
-def _unowned(archive: Archive, found: TopicManifest | None) -> TopicManifest | None:
-    if found is None:
+def _without_owner(archive: Archive, manifest: TopicManifest | None) -> TopicManifest | None:
+    if manifest is None:
         return None
-    check_hands(f"topic {found.location}", found.owner, archive.owner)
-    return None if found.owner == NOBODY else replace(found, owner=NOBODY, name=found.location.topic)
+    check_hands(f"topic {manifest.location}", manifest.owner, archive.owner)
+    return None if manifest.owner == NOBODY else replace(manifest, owner=NOBODY, name=manifest.location.topic)
 
 
-def _there(archive: Archive) -> TopicManifest:
+def _require_topic(archive: Archive) -> TopicManifest:
     place = archive.location
-    found = read_topic_manifest(archive.storage, place.cluster_id, place.revision)
-    if found is None:
+    manifest = read_topic_manifest(archive.storage, place.cluster_id, place.revision)
+    if manifest is None:
         message = f"there is no topic at {place} in {archive.storage.url}"
         raise UserError(message, hint="Is objectStorage what it was when the topic was archived? Set it back.")
-    return found
+    return manifest
 
 
 def _manifest(archive: Archive, number: int) -> Manifest | None:
     return read_manifest(archive.storage, archive.partition(number))
 
 
-def _known(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs that an embedded cluster takes, without those of where records are stored."""
+def _supported_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs that an embedded cluster accepts, without those about storage tiers."""
     return {
-        key: value for key, value in sorted(configs.items()) if not key.startswith(_PLACES) and _is_taken(key, value)
+        key: value
+        for key, value in sorted(configs.items())
+        if not key.startswith(_STORAGE_CONFIGS) and _is_supported(key, value)
     }
 
 
-def _is_taken(key: str, value: str) -> bool:
+def _is_supported(key: str, value: str) -> bool:
     if key not in EMBEDDED_CONFIGS:
         return False
     try:
@@ -366,36 +367,37 @@ def _is_taken(key: str, value: str) -> bool:
 
 
 def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
-    """Make a topic nobody's that `owner` has, or was mounting; return what is there. May be repeated.
+    """Detach a topic that `owner` has or was mounting; return its new ownership. Repeatable.
 
-    The claim is seized first, so that no migration of the owner continues. Then `topic.json` and the manifests lose
-    their owner, so that its next swap or upload fails. What it had not uploaded is lost; offsets of its groups travel
-    with the topic if they were kept.
+    The claim is seized first, which stops migrations of the owner. Then `topic.json` and the manifests lose their
+    owner, which fails its next swap. Records not uploaded are lost; stored group offsets stay with the topic.
 
     Raises:
-        UserError: There is no such topic, it has another owner or none, or a register of it is damaged.
+        UserError: The topic does not exist, is not of `owner`, or a register is damaged.
     """
-    there = located(storage, location)
-    mark, place = fresh_mark(), there.location
-    seized = Ownership(place, Owning.MOUNTED, owner, mark, there.name, there.partitions, at_ms=now_ms)
-    seize_topic(storage, place, seized, there.owner)
-    groups = _groups_left(storage, there, owner)
+    topic = located(storage, location)
+    mark, place = fresh_mark(), topic.location
+    seized = Ownership(place, Owning.MOUNTED, owner, mark, topic.name, topic.partitions, at_ms=now_ms)
+    seize_topic(storage, place, seized, topic.owner)
+    groups = _stored_groups(storage, topic, owner)
 
     def check() -> None:
         check_seized(place, read_ownership(storage, place), owner, mark)
 
-    def unowned(found: TopicManifest | None) -> TopicManifest | None:
+    def detach_topic_manifest(current: TopicManifest | None) -> TopicManifest | None:
         check()
-        return None if found is None else replace(found, owner=NOBODY, groups={**groups, **found.groups})
+        return None if current is None else replace(current, owner=NOBODY, groups={**groups, **current.groups})
 
-    def taken(found: Manifest) -> Manifest:
-        if found.owner not in {owner, NOBODY}:
-            message = f"a manifest of {place} belongs to cluster {found.owner}, not to {owner}"
+    def detach_manifest(manifest: Manifest) -> Manifest:
+        if manifest.owner not in {owner, NOBODY}:
+            message = f"a manifest of {place} belongs to cluster {manifest.owner}, not to {owner}"
             raise UserError(message, hint="See whose it is: reconciler mount list")
-        return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)  # Who read it before is refused.
+        return replace(
+            manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1
+        )  # fences readers of the former version
 
-    hand_over(storage, place, unowned, mark)
-    manifests = Handing(storage, place, check)(range(there.partitions), taken).values()
+    hand_over(storage, place, detach_topic_manifest, mark)
+    manifests = Handing(storage, place, check)(range(topic.partitions), detach_manifest).values()
     released = replace(
         seized,
         state=Owning.DETACHED,
@@ -406,21 +408,21 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     return released
 
 
-def _groups_left(storage: ObjectStore, there: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
-    """Return where the groups of a lost owner were, none beyond what it had uploaded."""
-    place = there.location
-    kept, why = kept_groups(storage, owner)
+def _stored_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
+    """Return the stored group offsets of a lost owner, limited to uploaded records."""
+    place = topic.location
+    metadata, why = kept_groups(storage, owner)
     if why is not None:
         _LOGGER.warning("topic %s: the offsets of its groups do not travel with it: %s", place, why.message)
-    if kept is None:
+    if metadata is None:
         return {}
-    manifests = {number: read_manifest(storage, remote_partition(place, number)) for number in range(there.partitions)}
+    manifests = {number: read_manifest(storage, remote_partition(place, number)) for number in range(topic.partitions)}
     ends = {number: 0 if manifest is None else manifest.end for number, manifest in manifests.items()}
     return {
         group: {
-            number: replace(each, offset=min(each.offset, ends[number]), epoch=None)
-            for number, each in offsets.items()
+            number: replace(committed, offset=min(committed.offset, ends[number]), epoch=None)
+            for number, committed in offsets.items()
             if number in ends
         }
-        for group, offsets in kept.offsets_of(place_of(place.cluster_id, place.revision)).items()
+        for group, offsets in metadata.offsets_of(place_of(place.cluster_id, place.revision)).items()
     }

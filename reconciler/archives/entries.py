@@ -12,19 +12,19 @@ from reconciler.records.log import Digest, OffsetRange
 Json = dict[str, Any]
 
 STALE_MS: Final = 60 * 60 * 1000
-"""What was put longer ago is not named any more, but put again: what no head names is swept after a day."""
+"""An object older than this is stored again instead of being named: unnamed objects are swept after a day."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""The same for rolls, compactions and merges: all of a large partition may be written before any of it is named."""
+"""The same for rolls, compactions and merges, which may write a whole partition before they name any of it."""
 
 
-_USUAL: Final = 10
+_REQUIRED_FIELDS: Final = 10
 """Fields that every entry has."""
-_RARE: Final = {"is_segment?": bool, "kms_key_id?": str, "horizon_ms?": int}
+_OPTIONAL_FIELDS: Final = {"is_segment?": bool, "kms_key_id?": str, "horizon_ms?": int}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One part of the log: offsets `base` to `last`, both records that are there. `digest` counts from `base`."""
+    """A part of the log with offsets `base` to `last`, both inclusive. `digest` counts offsets from `base`."""
 
     base: int
     last: int
@@ -35,37 +35,37 @@ class Entry:
     key: str
     digest: Digest
     producer: Json | None = None
-    """Who appended it: `{id, epoch, first, last}`, the sequence numbers of its records."""
+    """Producer: `{id, epoch, first, last}`, with the sequence numbers of its records."""
     txn: str | None = None
-    """The transaction it belongs to while that is open: `<transactional id>/<producer epoch>`."""
+    """The open transaction: `<transactional id>/<producer epoch>`."""
     is_segment: bool = False
-    """Whether it is a whole closed segment in one file."""
+    """Whether it is a closed segment in one file."""
     kms_key_id: str | None = None
-    """The key its object was encrypted under, where it was not the store's own."""
+    """Encryption key of the object, if not the store's own."""
     horizon_ms: int | None = None
-    """Of a compacted part: when the tombstones in it may go."""
+    """Of a compacted part: the time after which its tombstones may be removed."""
 
     @property
     def is_dense(self) -> bool:
-        """Tell whether every offset between its ends has a record."""
+        """Whether every offset of the range has a record."""
         return self.digest.records == self.last - self.base + 1
 
     def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
-        """Return it, written of other parts, as a closed segment: its tombstones may go once the last of theirs may."""
-        horizon_ms = max((each.horizon_ms for each in parts if each.horizon_ms is not None), default=None)
+        """Return it as a closed segment, made of `parts`, with their latest tombstone horizon."""
+        horizon_ms = max((part.horizon_ms for part in parts if part.horizon_ms is not None), default=None)
         return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
     def is_within(self, offsets: OffsetRange) -> bool:
-        """Tell whether all of it lies in a range."""
+        """Return whether it is completely in a range."""
         return offsets.start <= self.base and self.last < offsets.stop
 
     def placed(self, start: int, epoch: int) -> Entry:
-        """Return it as it stands in a log, offset 0 at `start`; the digest counts from the base and stays."""
+        """Return it shifted by `start`; the digest counts from the base and stays."""
         return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
 
     def to_json(self) -> Json:
-        """Return what heads and pages keep."""
-        kept: Json = {
+        """Return the stored JSON."""
+        values: Json = {
             "base": self.base,
             "last": self.last,
             "min_ts": self.min_ts,
@@ -78,47 +78,55 @@ class Entry:
             "digest": [self.digest.records, f"{self.digest.total:032x}", f"{self.digest.weighted:032x}"],
         }
         if self.is_segment:
-            kept["is_segment"] = True
+            values["is_segment"] = True
         if self.kms_key_id is not None:
-            kept["kms_key_id"] = self.kms_key_id
+            values["kms_key_id"] = self.kms_key_id
         if self.horizon_ms is not None:
-            kept["horizon_ms"] = self.horizon_ms
-        return kept
+            values["horizon_ms"] = self.horizon_ms
+        return values
 
     @classmethod
-    def from_json(cls, kept: Json) -> Entry:
-        """Read it back."""
-        records, total, weighted = kept["digest"]
-        who, txn = kept["producer"], kept["txn"]
-        numbers = [kept["base"], kept["last"], kept["min_ts"], kept["max_ts"], kept["bytes"], kept["epoch"], records]
-        texts = [kept["key"]] if txn is None else [kept["key"], txn]
+    def from_json(cls, values: Json) -> Entry:
+        """Parse the stored JSON."""
+        records, total, weighted = values["digest"]
+        who, txn = values["producer"], values["txn"]
+        numbers = [
+            values["base"],
+            values["last"],
+            values["min_ts"],
+            values["max_ts"],
+            values["bytes"],
+            values["epoch"],
+            records,
+        ]
+        texts = [values["key"]] if txn is None else [values["key"], txn]
         if who is not None:
             numbers += who["epoch"], who["first"], who["last"]
             texts.append(who["id"])
         check_numbers(*numbers)
         check_texts(*texts)
-        if len(kept) > _USUAL:
-            check_shape(kept, _RARE)
+        if len(values) > _REQUIRED_FIELDS:
+            check_shape(values, _OPTIONAL_FIELDS)
         return cls(
-            kept["base"],
-            kept["last"],
-            kept["min_ts"],
-            kept["max_ts"],
-            kept["bytes"],
-            kept["epoch"],
-            kept["key"],
+            values["base"],
+            values["last"],
+            values["min_ts"],
+            values["max_ts"],
+            values["bytes"],
+            values["epoch"],
+            values["key"],
             Digest(records, int(total, 16), int(weighted, 16)),
-            kept["producer"],
-            kept["txn"],
-            kept.get("is_segment", False),
-            kept.get("kms_key_id"),
-            kept.get("horizon_ms"),
+            values["producer"],
+            values["txn"],
+            values.get("is_segment", False),
+            values.get("kms_key_id"),
+            values.get("horizon_ms"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """What is known of a page without reading it: sums over its entries."""
+    """A page's key and the sums of its entries."""
 
     key: str
     base: int
@@ -129,11 +137,11 @@ class PageRef:
     records: int
     entries: int
     level: int = 0
-    """0: it holds entries; above: it holds references to pages, all of lower levels."""
+    """0: a page of entries; above: a page of references to lower pages."""
 
     def to_json(self) -> Json:
-        """Return what heads and pages of pages keep."""
-        kept: Json = {
+        """Return the stored JSON."""
+        values: Json = {
             "key": self.key,
             "base": self.base,
             "last": self.last,
@@ -144,13 +152,13 @@ class PageRef:
             "entries": self.entries,
         }
         if self.level:
-            kept["level"] = self.level
-        return kept
+            values["level"] = self.level
+        return values
 
     @classmethod
-    def from_json(cls, kept: Json) -> PageRef:
-        """Read it back."""
-        page = cls(**kept)
+    def from_json(cls, values: Json) -> PageRef:
+        """Parse the stored JSON."""
+        page = cls(**values)
         check_texts(page.key)
         check_numbers(
             page.base, page.last, page.min_ts, page.max_ts, page.bytes, page.records, page.entries, page.level
@@ -159,12 +167,12 @@ class PageRef:
 
     @classmethod
     def of(cls, key: str, entries: Sequence[Entry]) -> PageRef:
-        """Sum up entries, oldest first."""
+        """Return the reference to a page of entries, oldest first."""
         return cls._sum(key, entries, sum(entry.digest.records for entry in entries), len(entries))
 
     @classmethod
     def over(cls, key: str, pages: Sequence[PageRef]) -> PageRef:
-        """Sum up pages, oldest first."""
+        """Return the reference to a page of pages, oldest first."""
         summed = cls._sum(key, pages, sum(page.records for page in pages), sum(page.entries for page in pages))
         return replace(summed, level=1 + max(page.level for page in pages))
 
@@ -174,9 +182,9 @@ class PageRef:
             key,
             below[0].base,
             below[-1].last,
-            min(each.min_ts for each in below),
-            max(each.max_ts for each in below),
-            sum(each.bytes for each in below),
+            min(item.min_ts for item in below),
+            max(item.max_ts for item in below),
+            sum(item.bytes for item in below),
             records,
             entries,
         )

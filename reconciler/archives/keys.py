@@ -10,43 +10,40 @@ from reconciler.resources.address import split_name
 
 CLUSTER: Final = "cluster.json"
 STORAGE: Final = "storage.json"
-"""In object storage: which storage it is."""
+"""The id of the object storage."""
 REMOTE_TOPICS: Final = "topics/"
-"""In object storage: the remote tier of every topic of every cluster that shares it."""
+"""Prefix of the remote tier of all topics of all clusters."""
 TOPIC_MANIFEST: Final = "topic.json"
 MOUNTABLE: Final = "mountable/"
-"""In object storage: who owns each topic that was ever detached."""
+"""Prefix of the ownership registers of detached topics."""
 CLUSTER_METADATA: Final = "metadata/"
-"""In object storage: what clusters have beside segments, by cluster id."""
+"""Prefix of cluster metadata, by cluster id."""
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
 _PIECES_OF_MOUNTABLE: Final = 4
-"""Below `mountable/`: one tier at least, or `_`, the topic, the cluster, the revision."""
+"""Below `mountable/`: at least one tier or `_`, then topic, cluster and revision."""
 _PIECES_OF_METADATA: Final = 3
 _SHORT: Final = 8
 _LONG: Final = 16
 
 
 def location_prefix(cluster_id: str, revision: int) -> str:
-    """Return what the keys of a topic's remote objects begin with, in object storage."""
+    """Return the key prefix of a topic's remote objects."""
     return f"{REMOTE_TOPICS}{cluster_id}/{revision}/"
 
 
 def topic_manifest_key(cluster_id: str, revision: int) -> str:
-    """Return the key of a topic's register in object storage."""
+    """Return the key of a topic's register."""
     return f"{location_prefix(cluster_id, revision)}{TOPIC_MANIFEST}"
 
 
 def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
-    """Return the key of a partition's register in object storage."""
+    """Return the key of a partition's register."""
     return f"{location_prefix(cluster_id, revision)}{partition:05}/manifest.json"
 
 
 def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
-    """Return cluster id, revision and partition of a key in object storage, and what it is called there.
-
-    `None`: it lies in no partition's folder.
-    """
+    """Return cluster id, revision, partition and rest of a key in a partition's folder, or `None`."""
     pieces = key.split("/", 4)
     if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
         return None
@@ -57,31 +54,31 @@ def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
 
 
 def partition_of_manifest(key: str) -> int | None:
-    """Return the partition whose register in object storage has a key; `None`: it is none's."""
+    """Return the partition whose register has this key, or `None`."""
     place = remote_place_of(key)
     return None if place is None or key != manifest_key(*place[:3]) else place[2]
 
 
 def manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:
-    """Return a fresh name for what a manifest spills."""
+    """Return a new key for a page of a manifest."""
     return f"{location_prefix(cluster_id, revision)}{partition:05}/pages/{nonce()}.json"
 
 
 def segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
-    """Return a fresh name for a remote segment; `place` is what its manifest's key begins with, up to the `/`."""
+    """Return a new key for a remote segment; `place` is the prefix of its partition, without the `/`."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{nonce()[:_SHORT]}.parquet"
 
 
 def copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
-    """Return the name of the copy of the segment `of`: always the same, so whoever copies it again finds it there."""
+    """Return the key for a copy of the segment `of`: always the same, so that a repeated copy finds it."""
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
 
 
 def offsets_of_segment(key: str) -> tuple[int, int] | None:
-    """Return the first and last offset of a remote segment by its name; `None`: it is none."""
+    """Return the first and last offset in a remote segment's key, or `None`."""
     first, _, rest = key.rpartition("/")[2].partition("-")
     last, _, _ = rest.partition("-")
     is_one = key.endswith(".parquet") and first.isdecimal() and last.isdecimal()
@@ -89,48 +86,48 @@ def offsets_of_segment(key: str) -> tuple[int, int] | None:
 
 
 def location_of_topic_manifest(key: str) -> tuple[str, int] | None:
-    """Return cluster id and initial revision of the topic whose register has a key; `None`: it is none's."""
+    """Return cluster id and initial revision of the topic whose register has this key, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(REMOTE_TOPICS) and len(pieces) == _PIECES_OF_LOCATION and pieces[-1] == TOPIC_MANIFEST
     return (pieces[1], int(pieces[2])) if is_one and pieces[2].isdecimal() else None
 
 
 def cluster_metadata_prefix(cluster_id: str) -> str:
-    """Return what the keys of a cluster's kept metadata begin with, in object storage."""
+    """Return the key prefix of a cluster's metadata."""
     return f"{CLUSTER_METADATA}{cluster_id}/"
 
 
 def cluster_metadata_key(cluster_id: str) -> str:
-    """Return the key of the register that names the parts of a cluster's kept metadata."""
+    """Return the key of the register of a cluster's metadata."""
     return f"{cluster_metadata_prefix(cluster_id)}metadata.json"
 
 
 def metadata_part_key(cluster_id: str, part: str) -> str:
-    """Return a fresh name for one part of a cluster's kept metadata."""
+    """Return a new key for a part of a cluster's metadata."""
     return f"{cluster_metadata_prefix(cluster_id)}{part}-{nonce()[:_LONG]}.json.gz"
 
 
 def cluster_of_metadata(key: str) -> str | None:
-    """Return the id of the cluster whose kept metadata an object is of; `None`: it is none."""
+    """Return the cluster id in the key of a metadata object, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(CLUSTER_METADATA) and len(pieces) == _PIECES_OF_METADATA and pieces[1]
     return pieces[1] if is_one else None
 
 
 def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
-    """Return the key of the register that says who owns a topic that was ever detached."""
+    """Return the key of a detached topic's ownership register."""
     namespace, name = split_name(full_name)
     folders = namespace.replace(":", "/") or "_"
     return f"{MOUNTABLE}{folders}/{name}/{cluster_id}/{revision}.json"
 
 
 def is_mountable_key(key: str) -> bool:
-    """Tell whether a key is one of those registers'."""
+    """Return whether a key is that of an ownership register."""
     return location_of_mountable(key) is not None
 
 
 def location_of_mountable(key: str) -> tuple[str, int] | None:
-    """Return cluster id and initial revision of the topic whose ownership a key is of; `None`: it is no such key."""
+    """Return cluster id and initial revision in the key of an ownership register, or `None`."""
     pieces = key.removeprefix(MOUNTABLE).split("/")
     revision = pieces[-1].removesuffix(".json")
     is_one = key.startswith(MOUNTABLE) and key.endswith(".json") and len(pieces) >= _PIECES_OF_MOUNTABLE

@@ -1,4 +1,4 @@
-"""Where a topic lies in object storage, and the tiering that its manifests are written under."""
+"""The location of a topic in object storage, and its tiering."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from reconciler.resources.tiering_policy import Targets
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicLocation:
-    """Where a topic's remote objects lie for life, whatever it is called and wherever it is mounted."""
+    """The location of a topic's remote objects, which never changes."""
 
     topic: str
-    """The name it was made with, its namespace included."""
+    """Full name at creation."""
     cluster_id: str
-    """Of the cluster that made it."""
+    """Of the cluster that created it."""
     revision: int
     """Its initial revision there."""
 
     def __str__(self) -> str:
-        """Write it as people do: `orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10`."""
+        """Format as `orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10`."""
         return f"{self.topic}/{self.cluster_id}/{self.revision}"
 
     @classmethod
     def parse(cls, text: str) -> TopicLocation:
-        """Read what people write.
+        """Parse the text form.
 
         Raises:
-            UserError: It is no location.
+            UserError: The text is no location.
         """
         topic, _, rest = text.partition("/")
         cluster_id, _, revision = rest.partition("/")
@@ -41,7 +41,7 @@ class TopicLocation:
 
 @dataclass(frozen=True, slots=True)
 class Tiering:
-    """What holds for a topic that is, or was, tiered."""
+    """Tiering of a topic that is, or was, tiered."""
 
     location: TopicLocation
     state: TieringState
@@ -49,11 +49,11 @@ class Tiering:
     policy: str
     """What the last disabling did to remote data: `retain` or `delete`."""
     uploads: bool
-    """Whether closed segments are copied to the remote tier now."""
+    """Whether closed segments are uploaded."""
     serves: bool
-    """Whether offsets below the local start may be fetched now."""
+    """Whether offsets below the local start may be fetched."""
     targets: Targets
     max_interval_ms: int | None
-    """The open segment is uploaded when this has passed; `None`: closed ones only."""
+    """The open segment is uploaded after this time; `None`: only closed segments."""
     spill_bytes: int
-    """Size of a page that a manifest spills; it spills above twice that."""
+    """Size of a manifest's page; it spills above twice that."""

@@ -1,8 +1,8 @@
 """The partition manifest: the register that names every remote segment.
 
-It names the newest segments itself, and the older ones in pages. Segments never overlap; offsets between them that no
-segment has are gaps (aborted or compacted records). Objects are put before the swap that names them, and deleted after
-the swap that names them no more: what is in `garbage` is not readable, and waits to be deleted.
+It names the newest segments directly and older ones in pages. Segments do not overlap; offsets between them are gaps
+(aborted or compacted records). Objects are stored before the swap that names them and deleted after the swap that drops
+them; `garbage` is unreadable and waits for deletion.
 """
 
 from __future__ import annotations
@@ -46,64 +46,63 @@ _SHAPE: Final = {
 
 
 NOBODY: Final = "nobody"
-"""The owner of what lies detached, or was taken from its owner: whoever mounts it is the next."""
+"""Owner of a detached or released topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a manifest named once: marked, and to be deleted (KIP-405: DELETE_SEGMENT_STARTED)."""
+    """Objects to delete, which the manifest no longer names (KIP-405: DELETE_SEGMENT_STARTED)."""
 
     pages: tuple[PageRef, ...] = ()
-    """With all that they name."""
+    """With all entries that they name."""
     entries: tuple[Entry, ...] = ()
 
     def __bool__(self) -> bool:
-        """Tell whether anything waits."""
         return bool(self.pages or self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A partition as object storage has it. Offsets below `start` are gone; `end` is the next to be uploaded."""
+    """A partition in object storage. Offsets below `start` are deleted; `end` is the next to upload."""
 
     owner: str
-    """Id of the cluster whose topic it is; `NOBODY`: it lies detached."""
+    """Id of the owning cluster, or `NOBODY`."""
     owner_epoch: int = 0
-    """Rises with every change of owner; a writer that knows an older one is refused."""
+    """Incremented with every change of owner; fences writers with an older one."""
     tiered_epoch: int = 0
-    """Of the topic's tiering, as the last writer knew it; a swap under an older one is dropped."""
+    """Tiering epoch of the last writer; swaps under an older one are dropped."""
     start: int = 0
     end: int = 0
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
-    """(epoch, first offset) of the log, oldest first, as the head had them."""
+    """(epoch, first offset) of the log, oldest first."""
     uploaded_ms: int = 0
-    """When a segment was uploaded last, by the clock of records."""
+    """Time of the last upload, by the clock of records."""
     compacted_to: int = 0
-    """As the head's: below it no key comes twice."""
+    """Below this offset no key occurs twice."""
     learned: tuple[int, int] = (0, 0)
-    """(epoch, offset): what superseded records that compactions removed here lies below it, learned in that epoch."""
+    """(epoch, offset): records that superseded removed ones are below the offset, learned in that epoch."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
 
     @property
     def stored_bytes(self) -> int:
-        """What its segments take in object storage; garbage does not count."""
+        """Bytes of its segments, without garbage."""
         return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
 
     @property
     def segments(self) -> int:
-        """How many segments it names."""
+        """Number of segments."""
         return sum(page.entries for page in self.pages) + len(self.entries)
 
     @property
     def records(self) -> int:
-        """How many records they hold."""
+        """Number of records."""
         return sum(page.records for page in self.pages) + sum(entry.digest.records for entry in self.entries)
 
     def to_json(self) -> Json:
-        """Return what the register keeps."""
-        kept: Json = {
+        """Return the stored JSON."""
+        values: Json = {
             "owner": self.owner,
             "owner_epoch": self.owner_epoch,
             "tiered_epoch": self.tiered_epoch,
@@ -115,33 +114,33 @@ class Manifest:
             "entries": [entry.to_json() for entry in self.entries],
         }
         if self.compacted_to:
-            kept["compacted_to"] = self.compacted_to
+            values["compacted_to"] = self.compacted_to
         if self.learned[1]:
-            kept["learned"] = self.learned
+            values["learned"] = self.learned
         if self.garbage:
-            kept["garbage"] = {
+            values["garbage"] = {
                 "pages": [page.to_json() for page in self.garbage.pages],
                 "entries": [entry.to_json() for entry in self.garbage.entries],
             }
-        return kept
+        return values
 
     @classmethod
-    def from_json(cls, kept: Json) -> Manifest:
-        """Read it back."""
-        garbage = kept.get("garbage") or {"pages": (), "entries": ()}
-        learned_in, learned_to = kept.get("learned", (0, 0))
+    def from_json(cls, values: Json) -> Manifest:
+        """Parse the stored JSON."""
+        garbage = values.get("garbage") or {"pages": (), "entries": ()}
+        learned_in, learned_to = values.get("learned", (0, 0))
         return cls(
-            owner=kept["owner"],
-            owner_epoch=kept["owner_epoch"],
-            tiered_epoch=kept["tiered_epoch"],
-            start=kept["start"],
-            end=kept["end"],
-            epochs=tuple((epoch, start) for epoch, start in kept["epochs"]),
-            uploaded_ms=kept["uploaded_ms"],
-            compacted_to=kept.get("compacted_to", 0),
+            owner=values["owner"],
+            owner_epoch=values["owner_epoch"],
+            tiered_epoch=values["tiered_epoch"],
+            start=values["start"],
+            end=values["end"],
+            epochs=tuple((epoch, start) for epoch, start in values["epochs"]),
+            uploaded_ms=values["uploaded_ms"],
+            compacted_to=values.get("compacted_to", 0),
             learned=(learned_in, learned_to),
-            pages=tuple(map(PageRef.from_json, kept["pages"])),
-            entries=tuple(map(Entry.from_json, kept["entries"])),
+            pages=tuple(map(PageRef.from_json, values["pages"])),
+            entries=tuple(map(Entry.from_json, values["entries"])),
             garbage=Garbage(
                 tuple(map(PageRef.from_json, garbage["pages"])), tuple(map(Entry.from_json, garbage["entries"]))
             ),
@@ -150,7 +149,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePartition:
-    """One partition of the remote tier: of which cluster's which topic. Its location stays, whoever owns it."""
+    """A partition in the remote tier, by its location, which does not depend on the owner."""
 
     cluster_id: str
     revision: int
@@ -158,44 +157,43 @@ class RemotePartition:
 
     @property
     def key(self) -> str:
-        """The key of its manifest."""
+        """Key of its manifest."""
         return manifest_key(self.cluster_id, self.revision, self.number)
 
     @property
     def place(self) -> str:
-        """What the keys of its objects begin with, up to the `/`."""
+        """Prefix of its objects' keys, without the `/`."""
         return self.key.rpartition("/")[0]
 
     def __str__(self) -> str:
-        """Say which, in sentences."""
         return f"remote partition {self.number} of {self.cluster_id}/{self.revision}"
 
 
 def remote_partition(location: TopicLocation, number: int) -> RemotePartition:
-    """Return one partition of what lies at a location."""
+    """Return a partition of the topic at a location."""
     return RemotePartition(location.cluster_id, location.revision, number)
 
 
 def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Register:
-    """Return the register of a partition in object storage."""
+    """Return a partition's register."""
     return Register(storage, partition.key, format="reconciler.manifest/1", shape=_SHAPE)
 
 
-def parse_manifest(storage: ObjectStore, key: str, kept: Json) -> Manifest:
-    """Read a manifest back.
+def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
+    """Parse a manifest.
 
     Raises:
-        UserError: It is damaged, or contradicts itself: records would be missed, or offsets come twice.
+        UserError: It is damaged or inconsistent: records would be missed or repeated.
     """
-    manifest = decoded(storage, key, kept, Manifest.from_json)
-    wrong = next(_contradictions(manifest), None)
-    if wrong is not None:
-        raise damaged(storage, key, f"the manifest contradicts itself: {wrong}")
+    manifest = decoded(storage, key, values, Manifest.from_json)
+    contradiction = next(_contradictions(manifest), None)
+    if contradiction is not None:
+        raise damaged(storage, key, f"the manifest contradicts itself: {contradiction}")
     return manifest
 
 
 def read_manifest(storage: ObjectStore, partition: RemotePartition) -> Manifest | None:
-    """Return a partition's manifest: one GET; `None` where nothing was ever uploaded."""
+    """Return a partition's manifest with one GET; `None` if nothing was uploaded."""
     held = manifest_register(storage, partition).read()
     return None if held is None else parse_manifest(storage, partition.key, held.value)
 
@@ -207,26 +205,26 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
         yield "it has no epoch"
     last = -1
     named: list[PageRef | Entry] = [*manifest.pages, *manifest.entries]
-    for each in named:
-        if not last < each.base <= each.last:
-            yield f"{each.key} has offsets {each.base} to {each.last}, after offset {last}"
-        last = each.last
+    for item in named:
+        if not last < item.base <= item.last:
+            yield f"{item.key} has offsets {item.base} to {item.last}, after offset {last}"
+        last = item.last
     if last >= manifest.end:
         yield f"it ends at {manifest.end} and names offset {last}"
 
 
 def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
-    """Refuse to act on what a manifest names, where that is not the cluster's; `what` says of which partition it is.
+    """Require that the cluster owns a partition; `what` names it in the error.
 
     Raises:
-        OwnershipLostError: It is not.
+        OwnershipLostError: Another cluster owns it.
     """
     if manifest.owner != cluster_id:
         raise ownership_lost(what, manifest.owner)
 
 
 def ownership_lost(what: object, owner: str) -> OwnershipLostError:
-    """Return the error for something in object storage that is `owner`'s, and not ours any more."""
+    """Return the error for something in object storage that now belongs to `owner`."""
     whose = "no cluster now: it was released" if owner == NOBODY else f"cluster {owner} now"
     hint = (
         "Nothing was changed; see who has it: reconciler mount list. What was written here since is here alone: copy "
@@ -236,31 +234,30 @@ def ownership_lost(what: object, owner: str) -> OwnershipLostError:
 
 
 JOINED: Final = 8
-"""Neighbouring pages of one size that become one."""
+"""Number of neighbouring pages of one size that are merged."""
 _LARGEST: Final = 8 * 1024 * 1024
-"""Bytes of a page that is joined no more: it is read whole for one offset."""
+"""Limit of a merged page, which is read whole for one offset."""
 _ENTRY: Final = 300
-"""About what an entry takes, in bytes."""
+"""Approximate bytes of an entry."""
 
 
 class ManifestSpill:
-    """Writes pages of one manifest. One for each change of it: a lost race reuses what it wrote.
+    """Writes pages of one manifest during one change; a lost race reuses them.
 
-    A root names pages of entries only, so any offset takes the root and one page. Eight pages of one size become one of
-    the next.
+    A root names only pages of entries, so an offset needs the root and one page. Eight pages of one size are merged
+    into one of the next.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
-        """Name the partition; nothing is written yet."""
         self._storage = storage
         self._partition = partition
         self._page_bytes = page_bytes
         self._written: dict[bytes, PageRef] = {}
         self._joined: dict[str, None] = {}
-        """Pages that were there and are no more in what was made last."""
+        """Pages merged by the last `spilled`."""
 
     def spilled(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with at most twice a page's bytes of entries, the older ones in pages."""
+        """Return the manifest with entries of at most two pages; older ones are moved to pages."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
         if sum(sizes) <= 2 * self._page_bytes:
@@ -276,7 +273,7 @@ class ManifestSpill:
         return replace(manifest, pages=tuple(self._packed(pages)), entries=tuple(entries))
 
     def page(self, entries: Sequence[Entry]) -> PageRef:
-        """Write a page."""
+        """Write a page, once per content."""
         body = entries_page(entries)
         page = self._written.get(body)
         if page is None:
@@ -287,13 +284,13 @@ class ManifestSpill:
         return page
 
     def superfluous(self, held: Manifest | None) -> list[str]:
-        """Return what no process names, once `held` is the manifest (`None`: it stayed as it was): to be deleted."""
+        """Return the pages to delete once `held` is the manifest (`None`: it did not change)."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
 
     def _packed(self, pages: list[PageRef]) -> list[PageRef]:
-        """Join runs of pages of one size, the newest first to be looked at, until none is long enough."""
+        """Merge runs of pages of one size, newest first, until none is long enough."""
         while (run := self._run(pages)) is not None:
             entries = [entry for page in pages[run] for entry in self._entries(page)]
             self._joined.update(dict.fromkeys(page.key for page in pages[run]))
@@ -308,7 +305,7 @@ class ManifestSpill:
         return None
 
     def _size(self, page: PageRef) -> int:
-        """Return of which size a page is: 0 as it was spilled, 1 as eight of those, and so on."""
+        """Return the size class of a page: 0 as spilled, 1 as eight of those, and so on."""
         size, limit = 0, 2 * self._page_bytes
         while page.entries * _ENTRY > limit:
             size, limit = size + 1, limit * JOINED
@@ -320,27 +317,26 @@ class ManifestSpill:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSwap:
-    """Who swaps: the cluster that holds the topic, and the tiering it acts under."""
+    """Swaps manifests for the owning cluster, under its tiering."""
 
     storage: ObjectStore
     cluster_id: str
     tiering: Tiering
     keeps_epoch: bool = False
-    """Whether no catalog has the topic: the tiered epoch that its manifests got while one had it stays."""
+    """Keep the tiered epoch of manifests whose topic is in no catalog."""
 
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
     ) -> Manifest | None:
-        """Change a manifest by one swap; return it as it is then, `None` where nothing was changed.
+        """Change a manifest with one swap; return the result, or `None` if nothing changed.
 
-        `change` gets the manifest, or one that holds nothing, and returns what it shall become, `None` for no change;
-        it runs again after a lost race: what it decided last is what holds. Under a newer tiered epoch than ours
-        nothing is changed. What has become too large is spilled.
+        `change` gets the manifest, empty if there is none, and returns the new one or `None`; it runs again after a
+        lost race. Nothing changes under a newer tiered epoch. Large manifests are spilled.
 
         Raises:
-            OwnershipLostError: The partition belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
             UserError: The manifest is damaged.
-            LostRaceError: Others were faster every time.
+            LostRaceError: Other writers were first every time.
         """
         register = manifest_register(self.storage, partition)
         spill = ManifestSpill(self.storage, partition, self.tiering.spill_bytes)
@@ -370,11 +366,11 @@ N = TypeVar("N", Entry, PageRef)
 
 
 def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> bool:
-    """Delete what a manifest has as garbage, and take it from there; say whether there was any.
+    """Delete the garbage of a manifest; return whether there was any.
 
     Raises:
-        OwnershipLostError: The partition belongs to another cluster now; its garbage is gone nevertheless.
-        UserError: The manifest or one of its pages is damaged.
+        OwnershipLostError: Another cluster owns the partition; the garbage is deleted nevertheless.
+        UserError: The manifest or a page is damaged.
     """
     if not garbage:
         return False
@@ -390,13 +386,13 @@ def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> b
 
 
 def delete_garbage(storage: ObjectStore, garbage: Garbage) -> None:
-    """Delete the objects of garbage: segments with their indexes, and pages after all that they name."""
+    """Delete the objects of garbage: segments with their indexes, and each page after its segments."""
     storage.delete(objects_of(garbage.entries))
     for page in garbage.pages:
         try:
             entries = read_page(storage, page)
         except MissingObjectError:
-            continue  # All that it named went before it.
+            continue  # all that it named was deleted before it
         storage.delete(objects_of(entries))
         storage.delete([page.key])
 
@@ -409,48 +405,48 @@ def objects_of(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _without(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
-    return tuple(each for each in named if each.key not in keys)
+    return tuple(item for item in named if item.key not in keys)
 
 
 Change = Callable[[Manifest], Manifest | None]
-"""Returns what a manifest shall become, `None` for no change; may raise where it is in wrong hands."""
+"""Returns the new manifest, or `None` for no change; may raise if the owner is wrong."""
 _ROUNDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Handing:
-    """The manifests of one topic, which change owner together.
+    """Changes the owner of all manifests of a topic.
 
-    Each swap is of a manifest that was read before `check` allowed it: a process that was late reads it and asks again.
+    `check` runs between reading a manifest and swapping it: a late process must read and check again.
     """
 
     storage: ObjectStore
     location: TopicLocation
     check: Callable[[], None]
-    """Raises where we may not, or may not any more; asked after each reading of what is swapped then."""
+    """Raises if the change is not, or no longer, allowed."""
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before every write, from any thread; may raise."""
+    """Called before every write, from any thread; may raise."""
 
     def __call__(self, partitions: Iterable[int], change: Change) -> dict[int, Manifest]:
-        """Change the manifests there are; return them as they are then. May be repeated.
+        """Change the existing manifests; return the results. Repeatable.
 
         Raises:
             UserError: One is damaged.
-            RetryableError: Others were faster every time, or the store does not answer.
+            RetryableError: Other writers were first every time, or the store does not answer.
         """
         done: dict[int, Manifest] = {}
         waiting = list(partitions)
         for _ in range(_ROUNDS):
-            found = list(side_by_side(self._read, waiting, name="hand over"))
+            pairs = list(side_by_side(self._read, waiting, name="hand over"))
             self.check()
-            after = side_by_side(lambda one: self._swapped(*one, change), found, name="hand over")
-            again = []
-            for (number, held), manifest in zip(found, after, strict=True):
+            after = side_by_side(lambda one: self._swap(*one, change), pairs, name="hand over")
+            retries = []
+            for (number, held), manifest in zip(pairs, after, strict=True):
                 if manifest is not None:
                     done[number] = manifest
                 elif held is not None:
-                    again.append(number)
-            waiting = again
+                    retries.append(number)
+            waiting = retries
             if not waiting:
                 return done
         message = f"{len(waiting)} manifests of {self.location} are being changed all the time"
@@ -459,15 +455,15 @@ class Handing:
     def _read(self, number: int) -> tuple[int, ReadRegister | None]:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
-    def _swapped(self, number: int, held: ReadRegister | None, change: Change) -> Manifest | None:
-        """Return the manifest as it is then; `None`: there is none, or it has to be read again."""
+    def _swap(self, number: int, held: ReadRegister | None, change: Change) -> Manifest | None:
+        """Return the resulting manifest; `None` if there is none or it must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))
-        found = parse_manifest(self.storage, register.key, held.value)
-        after = change(found)
+        current = parse_manifest(self.storage, register.key, held.value)
+        after = change(current)
         if after is None:
-            return found
+            return current
         self.may_go_on()
         try:
             register.swap(held, after.to_json())

@@ -1,4 +1,4 @@
-"""Immutable JSON objects, and the errors of those that are missing or damaged."""
+"""Immutable JSON objects, and errors for missing or damaged ones."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.register import is_cut_off, truncation_error
 
 T = TypeVar("T")
-_LOOKS: Final = 3
-"""How often a head or manifest is read that names an object which is not there, before that is believed."""
+_READ_ATTEMPTS: Final = 3
+"""Reads of a head or manifest before an object missing in it counts as lost."""
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
-"""Raised where JSON of another shape is decoded."""
+"""Errors of decoding JSON of another shape."""
 RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 
 def put_gzipped(store: ObjectStore, key: str, value: dict[str, Any]) -> str:
-    """Store `value` under a fresh key and return the sha256 of the object."""
+    """Store `value` under a new key and return the sha256 of the object."""
     body, sha256 = gzipped(value)
     store.put(key, body)
     return sha256
 
 
 def gzipped(value: dict[str, Any]) -> tuple[bytes, str]:
-    """Return the object that `put_gzipped` stores, and its sha256; the same value gives the same."""
-    # Level 1: three times as fast as the default, and catalogs repeat themselves so much that little is lost.
+    """Return the body that `put_gzipped` stores, and its sha256; deterministic."""
+    # Level 1 is three times as fast as the default, and catalogs are repetitive.
     body = gzip.compress(orjson.dumps(value), compresslevel=1, mtime=0)
     return body, hashlib.sha256(body).hexdigest()
 
 
 def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
-    """Return the error for an object that is named and not there, and what is lost with it."""
+    """Return the error for a named object that is missing; `what` is lost with it."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
 def missing_offsets(
     store: ObjectStore, key: str, first: int, last: int, *, end: int | None = None
 ) -> MissingObjectError:
-    """Return the error for an object that is named and not there, and that records of these offsets lay in.
+    """Return the error for a missing object that held records of these offsets.
 
-    `end`: the object is a manifest, which is there and names nothing from that offset on.
+    `end`: the object is a manifest that exists and names nothing from that offset on.
     """
     what = f"what lies at offsets {first} to {last}"
     error = missing(store, key, what)
@@ -58,38 +58,38 @@ def missing_offsets(
 
 
 def look_again(look: Callable[[], T]) -> T:
-    """Call `look` up to three times: again where an object that a head or manifest names is not there.
+    """Call `look` up to three times while an object is missing.
 
-    Maintenance may have replaced and deleted that object. The head or manifest, read again, names the new one.
+    Maintenance may have replaced the object; the head or manifest, read again, names the new one.
 
     Raises:
-        MissingObjectError: It was not there the last time either.
+        MissingObjectError: It was missing the last time, too.
     """
-    for _ in range(_LOOKS - 1):
+    for _ in range(_READ_ATTEMPTS - 1):
         with suppress(MissingObjectError):
             return look()
     return look()
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
-    """Return what `put_gzipped` stored; `what` is lost with it.
+    """Return the value that `put_gzipped` stored; `what` is lost with it.
 
     Raises:
-        MissingObjectError: It is not there.
-        UserError: It is not what was stored.
+        MissingObjectError: The object is missing.
+        UserError: Its digest is wrong.
     """
     body = existing(store, key, what)
-    found = hashlib.sha256(body).hexdigest()
-    if found != sha256:
-        raise damaged(store, key, f"its sha256 is {found[:12]}…, not {sha256[:12]}…")
+    actual = hashlib.sha256(body).hexdigest()
+    if actual != sha256:
+        raise damaged(store, key, f"its sha256 is {actual[:12]}…, not {sha256[:12]}…")
     return parsed(store, key, gzip.decompress(body))
 
 
 def existing(store: ObjectStore, key: str, what: str) -> bytes:
-    """Return the body of an object that something names; `what` is lost with it.
+    """Return the body of a named object; `what` is lost with it.
 
     Raises:
-        MissingObjectError: It is not there.
+        MissingObjectError: The object is missing.
     """
     stored = store.get(key)
     if stored is None:
@@ -98,10 +98,10 @@ def existing(store: ObjectStore, key: str, what: str) -> bytes:
 
 
 def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
-    """Return a JSON object.
+    """Parse a JSON object.
 
     Raises:
-        UserError: It is none.
+        UserError: The body is no JSON object.
     """
     try:
         value = orjson.loads(body)
@@ -113,10 +113,10 @@ def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
 
 
 def decoded(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
-    """Return what an object of JSON says.
+    """Decode the content of an object.
 
     Raises:
-        UserError: It cannot be what was written.
+        UserError: The content is malformed.
     """
     try:
         return decode(content)
@@ -125,5 +125,5 @@ def decoded(store: ObjectStore, key: str, content: dict[str, Any], decode: Calla
 
 
 def damaged(store: ObjectStore, key: str, why: str) -> UserError:
-    """Return the error for an object whose content cannot be what was written."""
+    """Return the error for an object with invalid content."""
     return UserError(f"{store.url}: {key} cannot be read: {why}", hint=RESTORE_HINT)

@@ -1,7 +1,7 @@
 """Ownership registers of detached topics: claim, settle, release.
 
-`detached` → `claimed` (a cluster is mounting it) → `mounted` → `detached`, each by one swap under the next epoch. Of
-two clusters that mount one topic one loses the swap. The claim is a mark of the migration, by which it is continued.
+`detached` → `claimed` (being mounted) → `mounted` → `detached`, each by one swap under the next epoch, so that of two
+clusters one loses. The claim is the mark of a migration, which continues by it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PLACE: Final = ("topic", "cluster_id", "revision")
 
 
 class Owning(StrEnum):
-    """Whether a topic has an owner."""
+    """Ownership state of a topic."""
 
     DETACHED = "detached"
     CLAIMED = "claimed"
@@ -52,83 +52,83 @@ class Owning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What the register of a topic says. Sizes are those it had when it was detached last."""
+    """Content of a topic's register. Sizes are those of the last detach."""
 
     location: TopicLocation
     state: Owning
     owner: str | None
-    """Id of the cluster that mounts it or has it mounted; of a detached one, that of the last."""
+    """Id of the cluster that mounts or owns it; if detached, of the last owner."""
     claim: str | None
-    """Of the migration that claimed or detached it."""
+    """Mark of the migration that claimed or detached it."""
     name: str
-    """What it is, or was last, called by its owner."""
+    """Its name on the owner."""
     partitions: int = 0
     records: int = 0
     bytes: int = 0
     at_ms: int = 0
-    """When this was written, by the clock of who wrote it."""
+    """Write time, by the writer's clock."""
 
     def to_json(self) -> Json:
-        """Return what the register keeps."""
-        kept = asdict(self)
-        kept |= {**kept.pop("location"), "state": str(self.state)}
-        return {key: kept[key] for key in _SHAPE}
+        """Return the stored JSON."""
+        values = asdict(self)
+        values |= {**values.pop("location"), "state": str(self.state)}
+        return {key: values[key] for key in _SHAPE}
 
     @classmethod
-    def from_json(cls, kept: Json) -> Ownership:
-        """Read it back."""
-        place = {key: kept[key] for key in _PLACE}
-        rest = {key: kept[key] for key in _SHAPE.keys() - {*_PLACE, "state"}}
-        return cls(TopicLocation(**place), Owning(kept["state"]), **rest)
+    def from_json(cls, values: Json) -> Ownership:
+        """Parse the stored JSON."""
+        place = {key: values[key] for key in _PLACE}
+        rest = {key: values[key] for key in _SHAPE.keys() - {*_PLACE, "state"}}
+        return cls(TopicLocation(**place), Owning(values["state"]), **rest)
 
 
 def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership | None:
-    """Return who owns a topic; `None`: it was never detached, and is its first owner's.
+    """Return a topic's ownership; `None` if it was never detached.
 
     Raises:
         UserError: The register is damaged, or of a newer format.
     """
     register = ownership_register(storage, location)
     held = register.read()
-    return None if held is None else _parsed(register, held)
+    return None if held is None else _parse(register, held)
 
 
 def ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
-    """Yield every topic that was ever detached, by the key of its register: one listing, one GET each."""
+    """Yield the ownership of every topic ever detached, by key: one LIST, and one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
-    found = side_by_side(lambda key: ownership_at(storage, key), keys, name="mountable")
-    yield from ((key, each) for key, each in zip(keys, found, strict=True) if each is not None)
+    results = side_by_side(lambda key: ownership_at(storage, key), keys, name="mountable")
+    yield from ((key, result) for key, result in zip(keys, results, strict=True) if result is not None)
 
 
 def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
-    """Return what the register with a key says, or why it cannot be read."""
+    """Return the ownership at a key, or why it cannot be read."""
     register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
     try:
         held = register.read()
-        return None if held is None else _parsed(register, held)
+        return None if held is None else _parse(register, held)
     except UserError as error:
         return error
 
 
 def sound_ownerships(storage: ObjectStore) -> list[Ownership]:
-    """Return every topic that was ever detached, sorted by location; costs as `ownerships`.
+    """Return the ownership of every topic ever detached, sorted by location; costs as `ownerships`.
 
     Raises:
         UserError: A register is damaged.
     """
-    found = []
-    for _, each in ownerships(storage):
-        if isinstance(each, UserError):
-            raise each
-        found.append(each)
-    return sorted(found, key=lambda one: one.location)
+    sound = []
+    for _, ownership in ownerships(storage):
+        if isinstance(ownership, UserError):
+            raise ownership
+        sound.append(ownership)
+    return sorted(sound, key=lambda item: item.location)
 
 
 def check_hands(what: object, owner: str, cluster_id: str) -> None:
-    """Refuse what a migration meets in object storage that is neither the cluster's nor nobody's.
+    """Require that an object of a migration belongs to the cluster or to no owner.
 
     Raises:
-        OwnershipLostError: It is another cluster's by now.
+        OwnershipLostError: Another cluster owns it.
     """
     if owner not in {cluster_id, NOBODY}:
         message = f"{what} belongs to cluster {owner} now"
@@ -138,11 +138,11 @@ def check_hands(what: object, owner: str, cluster_id: str) -> None:
 def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
-    """Change a register by one swap under the next epoch; doing it twice under one mark does it once."""
+    """Change a register with one swap under the next epoch; a repetition with the same mark does nothing."""
     register = ownership_register(storage, location)
 
     def changed(held: ReadRegister | None) -> Json | None:
-        after = change(None if held is None else _parsed(register, held))
+        after = change(None if held is None else _parse(register, held))
         return None if after is None else after.to_json()
 
     register.update(changed, mark=mark, raises_epoch=True)
@@ -152,111 +152,112 @@ _FORMAT: Final = "reconciler.mountable/1"
 
 
 def ownership_register(storage: ObjectStore, location: TopicLocation) -> Register:
-    """Return the register of a topic."""
+    """Return a topic's register."""
     key = mountable_key(location.topic, location.cluster_id, location.revision)
     return Register(storage, key, format=_FORMAT, shape=_SHAPE)
 
 
-def _parsed(register: Register, held: ReadRegister) -> Ownership:
-    found = decoded(register.store, register.key, held.value, Ownership.from_json)
-    place = found.location
+def _parse(register: Register, held: ReadRegister) -> Ownership:
+    ownership = decoded(register.store, register.key, held.value, Ownership.from_json)
+    place = ownership.location
     if mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {place}")
-    return found
+    return ownership
 
 
-def check_claimable(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str = "") -> None:
-    """Refuse a topic that another cluster has, or another migration.
+def check_claimable(
+    location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str = ""
+) -> None:
+    """Require that a topic is detached, or claimed by this migration.
 
     Raises:
-        OwnershipLostError: It is not detached; names who has it.
+        OwnershipLostError: Another cluster or migration has it.
     """
-    if found is None:
+    if ownership is None:
         message = f"{location} was never detached: it belongs to cluster {location.cluster_id}"
         raise OwnershipLostError(message, hint="Unmount it there first.")
-    if found.state is Owning.DETACHED or (found.owner == cluster_id and found.claim == claim):
+    if ownership.state is Owning.DETACHED or (ownership.owner == cluster_id and ownership.claim == claim):
         return
-    word = "mounted on" if found.state is Owning.MOUNTED else "being mounted on"
-    whose = "this cluster" if found.owner == cluster_id else f"cluster {found.owner}"
-    message = f"{location} is {word} {whose} as {found.name}"
-    release = f"reconciler mount release {location} --owner {found.owner} --allow release:{location}"
-    raise OwnershipLostError(message, hint=way_to_free(release, is_mounted=found.state is Owning.MOUNTED))
+    word = "mounted on" if ownership.state is Owning.MOUNTED else "being mounted on"
+    whose = "this cluster" if ownership.owner == cluster_id else f"cluster {ownership.owner}"
+    message = f"{location} is {word} {whose} as {ownership.name}"
+    release = f"reconciler mount release {location} --owner {ownership.owner} --allow release:{location}"
+    raise OwnershipLostError(message, hint=way_to_free(release, is_mounted=ownership.state is Owning.MOUNTED))
 
 
 def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership) -> None:
-    """Claim a detached topic for a migration; one that has it already has it still.
+    """Claim a detached topic for a migration. Repeatable.
 
     Raises:
-        OwnershipLostError: Another cluster, or another migration, has it, or this one has given it back.
+        OwnershipLostError: Another cluster or migration has it, or this one has given it back.
     """
 
-    def claimed(found: Ownership | None) -> Ownership | None:
-        check_claimable(location, found, wanted.owner, wanted.claim or "")
-        if found is None or found.state is not Owning.DETACHED:
+    def claim(current: Ownership | None) -> Ownership | None:
+        check_claimable(location, current, wanted.owner, wanted.claim or "")
+        if current is None or current.state is not Owning.DETACHED:
             return None
-        return replace(wanted, partitions=found.partitions, records=found.records, bytes=found.bytes)
+        return replace(wanted, partitions=current.partitions, records=current.records, bytes=current.bytes)
 
-    update_ownership(storage, location, claimed, mark=_claiming(wanted.claim))
+    update_ownership(storage, location, claim, mark=_claim_mark(wanted.claim))
     check_owned(location, read_ownership(storage, location), wanted.owner, wanted.claim)
 
 
-def check_owned(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str | None) -> None:
-    """Refuse to go on with a topic that a migration had claimed, and has no longer.
+def check_owned(
+    location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str | None
+) -> None:
+    """Require that a migration's claim still holds.
 
     Raises:
-        OwnershipLostError: It was given back, or taken away.
+        OwnershipLostError: It was given back or taken.
     """
-    check_claimable(location, found, cluster_id, claim or "")
-    if found is not None and found.state is Owning.DETACHED:
+    check_claimable(location, ownership, cluster_id, claim or "")
+    if ownership is not None and ownership.state is Owning.DETACHED:
         message = f"{location} was released, or given back: the claim of this cluster is gone"
         raise OwnershipLostError(message, hint="Mount it again, if it is still detached: reconciler mount list")
 
 
 def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Say that a claimed topic is mounted.
+    """Mark a claimed topic as mounted.
 
     Raises:
-        OwnershipLostError: The claim was taken away.
+        OwnershipLostError: The claim was taken.
     """
 
-    def settled(found: Ownership | None) -> Ownership | None:
-        check_owned(location, found, cluster_id, claim)
-        if found is None or found.state is Owning.MOUNTED:
+    def settled(current: Ownership | None) -> Ownership | None:
+        check_owned(location, current, cluster_id, claim)
+        if current is None or current.state is Owning.MOUNTED:
             return None
-        return replace(found, state=Owning.MOUNTED, at_ms=now_ms)
+        return replace(current, state=Owning.MOUNTED, at_ms=now_ms)
 
     update_ownership(storage, location, settled, mark=f"settle-{claim}")
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Let go of a claim, also of one that is still on its way: whoever is late finds that it was made already.
+    """Drop a claim, and keep a delayed claim write from succeeding. Does nothing if another cluster has the topic."""
+    update_ownership(storage, location, lambda current: current, mark=_claim_mark(claim))
 
-    What is another's stays so.
-    """
-    update_ownership(storage, location, lambda found: found, mark=_claiming(claim))
-
-    def unclaimed(found: Ownership | None) -> Ownership | None:
-        if found is None or (found.state, found.owner, found.claim) != (Owning.CLAIMED, cluster_id, claim):
+    def unclaim(current: Ownership | None) -> Ownership | None:
+        if current is None or (current.state, current.owner, current.claim) != (Owning.CLAIMED, cluster_id, claim):
             return None
-        return replace(found, state=Owning.DETACHED, at_ms=now_ms)
+        return replace(current, state=Owning.DETACHED, at_ms=now_ms)
 
-    update_ownership(storage, location, unclaimed, mark=f"unclaim-{claim}")
+    update_ownership(storage, location, unclaim, mark=f"unclaim-{claim}")
 
 
 def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Ownership) -> None:
-    """Say that a topic is nobody's: by the cluster that has it, once for each migration.
+    """Mark a topic as detached, for the cluster that owns it, once per migration.
 
     Raises:
-        OwnershipLostError: It is another cluster's.
+        OwnershipLostError: Another cluster owns it.
     """
 
-    def detach(found: Ownership | None) -> Ownership | None:
-        if found is None:
+    def detach(current: Ownership | None) -> Ownership | None:
+        if current is None:
             return detached
-        if found.claim == detached.claim:
-            return None  # Done before, by the process that was here.
-        if found.owner != detached.owner or found.state is not Owning.MOUNTED:
-            message = f"{location} belongs to cluster {found.owner} now"
+        if current.claim == detached.claim:
+            return None  # done by an earlier process
+        if current.owner != detached.owner or current.state is not Owning.MOUNTED:
+            message = f"{location} belongs to cluster {current.owner} now"
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
         return detached
 
@@ -264,65 +265,65 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
 
 
 def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership, described: str) -> None:
-    """Take the claim from the owner of a topic, in whose name it stays: from here on no migration of it is its own.
+    """Replace the claim of a topic's owner, which stops its migrations of the topic.
 
-    `described` is the owner by its `topic.json`: see `check_owner`.
+    `described` is the owner in `topic.json`: see `check_owner`.
 
     Raises:
         UserError: It has another owner, or none.
     """
 
-    def seize(found: Ownership | None) -> Ownership | None:
-        check_owner(location, found, seized.owner or "", described)
-        return seized if found is None else replace(found, claim=seized.claim)
+    def seize(current: Ownership | None) -> Ownership | None:
+        check_owner(location, current, seized.owner or "", described)
+        return seized if current is None else replace(current, claim=seized.claim)
 
     update_ownership(storage, location, seize, mark=f"seize-{seized.claim}")
 
 
-def check_seized(location: TopicLocation, found: Ownership | None, owner: str, claim: str) -> None:
-    """Refuse to go on releasing what was let go of meanwhile, or what another process is releasing.
+def check_seized(location: TopicLocation, ownership: Ownership | None, owner: str, claim: str) -> None:
+    """Require that a seized topic is still seized by this process.
 
     Raises:
-        UserError: It was, or somebody is.
+        UserError: It was released, or another process is releasing it.
     """
-    check_owner(location, found, owner)
-    if found is None or found.claim != claim:
+    check_owner(location, ownership, owner)
+    if ownership is None or ownership.claim != claim:
         message = f"another process is releasing {location}, or cluster {owner} has let go of it"
         raise UserError(message, hint="See whose it is: reconciler mount list")
 
 
 def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
-    """Drop the register of a topic that its owner has deleted with all it had: nothing is left to be owned."""
-    found = read_ownership(storage, location)
-    if found is not None and found.owner == cluster_id and found.state is Owning.MOUNTED:
+    """Delete the register of a topic that its owner has deleted."""
+    ownership = read_ownership(storage, location)
+    if ownership is not None and ownership.owner == cluster_id and ownership.state is Owning.MOUNTED:
         storage.delete([mountable_key(location.topic, location.cluster_id, location.revision)])
 
 
 def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:
-    """Say that a topic that was seized is nobody's.
+    """Mark a seized topic as detached.
 
     Raises:
-        UserError: It is not seized any more.
+        UserError: It is no longer seized.
     """
 
-    def release(found: Ownership | None) -> Ownership | None:
-        check_seized(location, found, owner, released.claim or "")
+    def release(current: Ownership | None) -> Ownership | None:
+        check_seized(location, current, owner, released.claim or "")
         return released
 
     update_ownership(storage, location, release, mark=f"release-{released.claim}")
 
 
-def check_owner(location: TopicLocation, found: Ownership | None, owner: str, described: str = NOBODY) -> None:
-    """Refuse to take a topic from a cluster that does not have it.
+def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str, described: str = NOBODY) -> None:
+    """Require that `owner` owns a topic.
 
-    Without a register it was never detached, or the register is lost: whose it is says `described`, its `topic.json`.
+    Without a register, which may be lost, `described` is the owner, by `topic.json`.
 
     Raises:
         UserError: It has another owner, or none.
     """
     first = location.cluster_id if described == NOBODY else described
-    has = first if found is None else found.owner
-    if found is not None and found.state is Owning.DETACHED:
+    has = first if ownership is None else ownership.owner
+    if ownership is not None and ownership.state is Owning.DETACHED:
         message = f"{location} is detached: no cluster owns it"
         raise UserError(message, hint="Mount it where it is wanted; there is nothing to release.")
     if has != owner:
@@ -330,5 +331,5 @@ def check_owner(location: TopicLocation, found: Ownership | None, owner: str, de
         raise UserError(message, hint=f"If that is the cluster that will not come back: --owner {has}")
 
 
-def _claiming(claim: str | None) -> str:
+def _claim_mark(claim: str | None) -> str:
     return f"claim-{claim}"

@@ -1,8 +1,7 @@
-"""Pages: older entries of a head in immutable objects.
+"""Pages: older entries of a head, in immutable objects.
 
-A head keeps its newest entries itself. What is older lies in pages of entries; when there are many of those, the
-oldest become a page of pages, and so on: a tree whose roots stand in the head, oldest first. The head of a hundred
-thousand parts is hardly larger than that of a hundred, and each is found in a few requests.
+A head stores its newest entries and references to pages, oldest first. Many pages become a page of pages, and so on: a
+tree, so that a head stays small and each entry is found in a few requests.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ _FORMAT: Final = "reconciler.page/1"
 
 
 class Paged(Protocol):
-    """What names parts of a log: its newest entries itself, the older ones in pages. A head, or a remote manifest."""
+    """A head or remote manifest: newest entries, and pages of older ones."""
 
     @property
     def pages(self) -> tuple[PageRef, ...]:
-        """What lies in pages, oldest first."""
+        """References to pages, oldest first."""
         ...
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """What it names itself, oldest first, all of it after the pages."""
+        """Entries after the pages, oldest first."""
         ...
 
 
@@ -55,32 +54,32 @@ def read_page(store: ObjectStore, page: PageRef) -> tuple[Entry, ...]:
     """Return the entries of a page of level 0, oldest first.
 
     Raises:
-        MissingObjectError: It is not there.
+        MissingObjectError: The page is missing.
         UserError: It is damaged, or of a newer format.
     """
-    return _read(store, page, lambda kept: tuple(map(Entry.from_json, kept["entries"])))
+    return _read(store, page, lambda content: tuple(map(Entry.from_json, content["entries"])))
 
 
 def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
-    """Return what a page of a higher level names, oldest first.
+    """Return the references in a page of a higher level, oldest first.
 
     Raises:
-        MissingObjectError: It is not there.
+        MissingObjectError: The page is missing.
         UserError: It is damaged, or of a newer format.
     """
-    return _read(store, page, lambda kept: tuple(map(PageRef.from_json, kept["pages"])))
+    return _read(store, page, lambda content: tuple(map(PageRef.from_json, content["pages"])))
 
 
 def all_pages(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -> Iterator[PageRef]:
-    """Yield every page below a head, each after those it names. Reads only pages of pages.
+    """Yield all pages of a head, each after the pages below it. Reads only pages of pages.
 
-    `skips_missing`: of a page that is gone, what it named is left out; for a deletion that is done again.
+    `skips_missing` ignores missing pages and all below them, for a repeated deletion.
     """
     return _pages(store, head.pages, skips_missing=skips_missing)
 
 
 def all_entries(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -> Iterator[Entry]:
-    """Yield every entry of a head, oldest first; also those no reader may see."""
+    """Yield every entry of a head, oldest first, readable or not."""
     for page in all_pages(store, head, skips_missing=skips_missing):
         if page.level == 0:
             try:
@@ -96,25 +95,25 @@ def all_entries(store: ObjectStore, head: Paged, *, skips_missing: bool = False)
 def entries_within(
     store: ObjectStore, head: Paged, offsets: OffsetRange, *, since_ms: int | None = None
 ) -> Iterator[Entry]:
-    """Yield the entries with an offset in a range, oldest first; only the pages it touches are read.
+    """Yield entries that overlap a range, oldest first, reading only their pages.
 
-    `since_ms`: only entries that have a record at or after that time.
+    `since_ms`: only entries with a record at or after that time.
     """
 
-    def is_wanted(lying: PageRef | Entry) -> bool:
-        touches = lying.last >= offsets.start and lying.base < offsets.stop
-        return touches and (since_ms is None or lying.max_ts >= since_ms)
+    def is_wanted(item: PageRef | Entry) -> bool:
+        touches = item.last >= offsets.start and item.base < offsets.stop
+        return touches and (since_ms is None or item.max_ts >= since_ms)
 
-    yield from _wanted(store, head.pages, is_wanted)
+    yield from _filter_entries(store, head.pages, is_wanted)
     yield from filter(is_wanted, head.entries)
 
 
-def _wanted(
+def _filter_entries(
     store: ObjectStore, pages: Iterable[PageRef], is_wanted: Callable[[PageRef | Entry], bool]
 ) -> Iterator[Entry]:
     for page in filter(is_wanted, pages):
         if page.level:
-            yield from _wanted(store, read_pages(store, page), is_wanted)
+            yield from _filter_entries(store, read_pages(store, page), is_wanted)
         else:
             yield from filter(is_wanted, read_page(store, page))
 

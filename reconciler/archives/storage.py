@@ -1,4 +1,4 @@
-"""Object storage: its id (`storage.json`), and that it is apart from roots of clusters, since a sweep deletes there."""
+"""Object storage: its id (`storage.json`), and checks that it overlaps no cluster root, where a sweep would delete."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 APART: Final = "Give objectStorage a location of its own, beside the roots of clusters, never in or around one."
 _FOLDER: Final = "file://"
 _MARK: Final = b'"reconciler.cluster/'
-_LOOKED_AT: Final = 1000
-"""One page of a listing."""
+_LISTED_KEYS: Final = 1000
+"""One page of a LIST."""
 
 
 def check_place(storage: ObjectStore, root: str | None = None) -> None:
-    """Refuse as object storage what is, lies in or holds the root of a cluster, as far as that can be told.
+    """Reject an object storage that is, contains or lies inside a cluster's root, where that can be seen.
 
-    `root`: the URL of the cluster that is to tier there. A GET, and one page of a LIST.
+    `root` is the URL of the cluster that tiers there. Costs a GET and one page of a LIST.
 
     Raises:
-        UserError: It is one, or cannot be read.
+        UserError: It overlaps, or cannot be read.
     """
     if root is not None and root.startswith(_FOLDER) and is_overlapping(root, storage.url):
         raise UserError(
@@ -43,7 +43,7 @@ def check_place(storage: ObjectStore, root: str | None = None) -> None:
         )
     if storage.get(CLUSTER) is not None:
         raise UserError(f"{storage.url} is the root of a cluster: it holds {CLUSTER}", hint=APART)
-    for listed in islice(storage.list(""), _LOOKED_AT):
+    for listed in islice(storage.list(""), _LISTED_KEYS):
         if listed.key.endswith(f"/{CLUSTER}") and _is_cluster(storage, listed.key):
             raise UserError(f"{storage.url} holds the root of a cluster: {listed.key}", hint=APART)
     above = next(_roots_above(storage), None)
@@ -52,24 +52,24 @@ def check_place(storage: ObjectStore, root: str | None = None) -> None:
 
 
 def _roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
-    """Yield the roots that a folder lies in; of a bucket only what the plan is told can be known."""
+    """Yield cluster roots that contain a folder; those of a bucket cannot be seen."""
     if storage.url.startswith(_FOLDER):
         for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
-            with suppress(ReconcilerError):  # Who may not look there cannot tell.
+            with suppress(ReconcilerError):  # folders without read permission are skipped
                 if _is_cluster(DirectoryStore(folder), CLUSTER):
                     yield DirectoryStore(folder)
 
 
 def _is_cluster(store: ObjectStore, key: str) -> bool:
-    found = store.get(key)  # Others may have files of that name.
-    return found is not None and _MARK in found.body
+    stored = store.get(key)  # other programs may have files of this name
+    return stored is not None and _MARK in stored.body
 
 
 _FORMAT: Final = "reconciler.object-storage/1"
 
 
 def read_storage_id(storage: ObjectStore) -> str | None:
-    """Return the id of an object storage; `None`: nobody has tiered into it yet.
+    """Return the id of an object storage; `None` if no cluster has tiered into it.
 
     Raises:
         UserError: The file is damaged, or of a newer format.
@@ -78,36 +78,35 @@ def read_storage_id(storage: ObjectStore) -> str | None:
     if stored is None or is_cut_off(stored.body):
         return None
     content = parsed(storage, STORAGE, stored.body)
-    found = content.get("id")
-    if content.get("format") != _FORMAT or not isinstance(found, str) or not found:
+    storage_id = content.get("id")
+    if content.get("format") != _FORMAT or not isinstance(storage_id, str) or not storage_id:
         raise damaged(storage, STORAGE, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
-    return found
+    return storage_id
 
 
 def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Make it an object storage, if it is none yet, and return its id: that of whoever came first.
+    """Create the object storage's id if there is none; return the id that is stored.
 
     Raises:
-        UserError: It does not honour conditional writes, we may not write, list or delete there, a cluster lies there,
-            or it was one and has lost its id.
+        UserError: Conditional writes fail, rights are missing, a cluster is stored there, or it has lost its id.
     """
-    found = read_storage_id(storage)
-    if found is not None:
-        return found
+    existing_id = read_storage_id(storage)
+    if existing_id is not None:
+        return existing_id
     check_place(storage)
-    check_not_lost(storage, None)  # Under another id, clusters that are bound to it would find theirs no more.
+    check_not_lost(storage, None)  # A new id would cut off the clusters that are bound to the old one.
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
-    with suppress(LostRaceError):  # Somebody else was faster: theirs holds.
+    with suppress(LostRaceError):  # another process was first
         create(storage, STORAGE, body)
     return read_storage_id(storage) or ""
 
 
 def check_usable(storage: ObjectStore) -> None:
-    """Write, change and delete an object, as a remote tier does all the time.
+    """Require that objects can be written, swapped and deleted.
 
     Raises:
-        UserError: It does not honour conditional writes, or we may not write or delete there.
+        UserError: Conditional writes fail, or rights are missing.
     """
     problems = storage.probe()
     if problems:
@@ -116,22 +115,22 @@ def check_usable(storage: ObjectStore) -> None:
 
 
 def check_storage(storage: ObjectStore, expected: str | None) -> None:
-    """Refuse another storage than the cluster was bound to: its topics' records are not there (F-R-013).
+    """Require the object storage to which the cluster is bound (F-R-013).
 
     Raises:
         UserError: It is another one.
     """
-    found = read_storage_id(storage)
-    if expected is not None and found is None:
+    storage_id = read_storage_id(storage)
+    if expected is not None and storage_id is None:
         check_not_lost(storage, expected)
-    if expected is not None and found != expected:
-        what = "holds nothing of it" if found is None else f"is object storage {found}"
+    if expected is not None and storage_id != expected:
+        what = "holds nothing of it" if storage_id is None else f"is object storage {storage_id}"
         message = f"{storage.url} {what}: this cluster's topics lie in object storage {expected}"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
 
 
 def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
-    """Refuse another storage where an executor looks: perhaps it is only this machine that does not see the right one.
+    """Require the cluster's object storage on an executor; the hint names the machine.
 
     Raises:
         UserError: It is another one.
@@ -145,20 +144,20 @@ def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
-    """Tell an object storage that lost its `storage.json` from a place where nothing is: one LIST.
+    """Require that a place without `storage.json` has no topics; one LIST.
 
     Raises:
-        UserError: Remote objects of topics lie there.
+        UserError: It has: the file is lost.
     """
     if _holds_topics(storage):
         raise _lost(storage, expected)
 
 
 def check_given(storage: ObjectStore | None, bound: str | None) -> None:
-    """Refuse to go on without the object storage that a cluster is bound to.
+    """Require an object storage if the cluster is bound to one.
 
     Raises:
-        UserError: It is bound to one, and none was given.
+        UserError: It is bound to one, and none is configured.
     """
     if storage is None and bound is not None:
         message = f"what is remote lies in object storage {bound}, and the cluster is opened without one"
@@ -170,7 +169,6 @@ def _holds_topics(storage: ObjectStore) -> bool:
 
 
 def _lost(storage: ObjectStore, expected: str | None) -> UserError:
-    """Return the error for an object storage without its id; `expected` is what a cluster that is bound to it knows."""
     bound = "" if expected is None else f": this cluster's topics lie in object storage {expected}"
     content = orjson.dumps({"format": _FORMAT, "id": expected or "ID"}).decode()
     if expected is None:

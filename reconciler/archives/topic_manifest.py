@@ -1,7 +1,7 @@
 """`topic.json`: the register of a topic in object storage.
 
-It is written when a topic uploads, also where no segment is there yet, and follows the catalog: `serial` is the commit
-it was taken from, and an older one never replaces a newer one. Whoever lists locations finds every tiered topic by it.
+It is written when a topic begins to upload and follows the catalog: `serial` is the commit it was taken from, and an
+older one never replaces a newer one. Every tiered topic is found by it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _SHAPE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The next offset a group wants to read of one partition, what it noted beside it, and when it said so.
+    """The committed offset of a group in a partition, with its metadata and time.
 
-    `at_ms` is `None` where nobody who reads has said so: the offset was set by a reset. `epoch` is the newest that the
-    log had when it was read, where that is known (KIP-320).
+    `at_ms` is `None` if the offset was set by a reset. `epoch` is the log's newest epoch at the commit, if known
+    (KIP-320).
     """
 
     offset: int
@@ -59,63 +59,63 @@ class Committed:
     epoch: int | None = None
 
     def clamped(self, bounds: Bounds) -> Committed:
-        """Return it within a log: what lies below its start or beyond its end cannot be read.
+        """Return the offset limited to the log's bounds.
 
-        Where the log's end was cut since, and has grown again, it is read from the cut on: what lies there is new.
+        If the log was truncated since, the offset is limited to the cut: later records are new.
         """
         end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
 
     def to_json(self) -> Json:
-        """Return what a register keeps."""
-        kept: Json = {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
-        return kept if self.epoch is None else {**kept, "epoch": self.epoch}
+        """Return the stored JSON."""
+        values: Json = {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
+        return values if self.epoch is None else {**values, "epoch": self.epoch}
 
     @classmethod
-    def from_json(cls, kept: Json) -> Committed:
-        """Read it back."""
-        return cls(int(kept["offset"]), str(kept["metadata"]), kept["at_ms"], kept.get("epoch"))
+    def from_json(cls, values: Json) -> Committed:
+        """Parse the stored JSON."""
+        return cls(int(values["offset"]), str(values["metadata"]), values["at_ms"], values.get("epoch"))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicManifest:
-    """A topic as object storage has it."""
+    """A topic in object storage."""
 
     location: TopicLocation
-    """For life: the name, the cluster and the initial revision it was made with."""
+    """Its name, cluster and initial revision at creation."""
     owner: str
-    """Id of the cluster whose topic it is; `NOBODY`: it lies detached."""
+    """Id of the owning cluster; `NOBODY` if detached."""
     serial: int
-    """Of the owner's catalog, when this was written."""
+    """Of the owner's catalog at the time of writing."""
     name: str
-    """What it is called there, its namespace included."""
+    """Full name on the owner."""
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Its own."""
+    """Set on the topic."""
     effective: Mapping[str, str] = field(default_factory=dict)
-    """All that were set for it: by itself, its namespaces or its cluster; what is missing had its default."""
+    """All configs set on the topic, its namespaces or its cluster; others had their default."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """What the cluster's defaults gave it when it was made."""
+    """Defaults of the cluster at creation."""
     tiered_epoch: int = 0
-    """Of its tiering, as the owner had it."""
+    """Of its tiering on the owner."""
     groups: Mapping[str, Mapping[int, Committed]] = field(default_factory=dict)
-    """What consumer groups had committed, by group and partition, when it was detached. While it has an owner: of those
-    that have no namespace there, and travel on with the topic."""
+    """Committed offsets by group and partition at the detach; while it is owned, of groups without a namespace there.
+    """
     ends: Mapping[int, int] = field(default_factory=dict)
-    """Where each partition that was ever written to ended, when it was detached; else nothing."""
+    """End offset at the detach of each partition ever written to."""
 
     streams: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
-    """The last batch of each stream into it, when it was detached: its number, and what tells its rows from others."""
+    """Last batch of each stream at the detach: its number, and the identity of its rows."""
 
     def says_the_same_as(self, other: TopicManifest) -> bool:
-        """Tell whether they differ in nothing but when they were written."""
+        """Return whether they are equal except for `serial`."""
         return {**self.to_json(), "serial": 0} == {**other.to_json(), "serial": 0}
 
     def to_json(self) -> Json:
-        """Return what the register keeps."""
-        kept: Json = {
+        """Return the stored JSON."""
+        values: Json = {
             "topic": self.location.topic,
             "cluster_id": self.location.cluster_id,
             "revision": self.location.revision,
@@ -129,51 +129,49 @@ class TopicManifest:
             "initial": dict(sorted(self.initial.items())),
             "tiered_epoch": self.tiered_epoch,
             "groups": {
-                group: {str(number): each.to_json() for number, each in sorted(offsets.items())}
+                group: {str(number): committed.to_json() for number, committed in sorted(offsets.items())}
                 for group, offsets in sorted(self.groups.items())
             },
             "ends": {str(number): end for number, end in sorted(self.ends.items())},
         }
         if self.streams:
-            kept["streams"] = {
+            values["streams"] = {
                 stream: {"batch": number, "rows": rows} for stream, (number, rows) in sorted(self.streams.items())
             }
-        return kept
+        return values
 
     @classmethod
-    def from_json(cls, kept: Json) -> TopicManifest:
-        """Read it back."""
+    def from_json(cls, values: Json) -> TopicManifest:
+        """Parse the stored JSON."""
         return cls(
-            TopicLocation(kept["topic"], kept["cluster_id"], kept["revision"]),
-            kept["owner"],
-            kept["serial"],
-            kept["name"],
-            kept["partitions"],
-            kept["replication_factor"],
-            kept["configs"],
-            kept["effective"],
-            kept["initial"],
-            kept.get("tiered_epoch", 0),
+            TopicLocation(values["topic"], values["cluster_id"], values["revision"]),
+            values["owner"],
+            values["serial"],
+            values["name"],
+            values["partitions"],
+            values["replication_factor"],
+            values["configs"],
+            values["effective"],
+            values["initial"],
+            values.get("tiered_epoch", 0),
             {
-                group: {int(number): Committed.from_json(each) for number, each in offsets.items()}
-                for group, offsets in kept.get("groups", {}).items()
+                group: {int(number): Committed.from_json(committed) for number, committed in offsets.items()}
+                for group, offsets in values.get("groups", {}).items()
             },
-            {int(number): end for number, end in kept.get("ends", {}).items()},
-            {stream: (last["batch"], last["rows"]) for stream, last in kept.get("streams", {}).items()},
+            {int(number): end for number, end in values.get("ends", {}).items()},
+            {stream: (last["batch"], last["rows"]) for stream, last in values.get("streams", {}).items()},
         )
 
 
 def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) -> TopicManifest | None:
-    """Return what object storage has of a topic, by the cluster and initial revision of its location.
-
-    `None`: there is no such location.
+    """Return a topic's register by the cluster and initial revision of its location; `None` if there is none.
 
     Raises:
         UserError: It is damaged, or of a newer format.
     """
     register = _register(storage, cluster_id, revision)
     held = register.read()
-    return None if held is None else _parsed(register, held)
+    return None if held is None else _parse(register, held)
 
 
 def hand_over(
@@ -182,43 +180,45 @@ def hand_over(
     change: Callable[[TopicManifest | None], TopicManifest | None],
     mark: str,
 ) -> None:
-    """Let a topic have another owner: `change` gets what is there and returns what shall be, `None` for no change.
+    """Change a topic's register, for example its owner: `change` returns the new content, or `None` for no change.
 
-    Doing it twice under one mark does it once.
+    A repetition with the same mark does nothing.
 
     Raises:
         UserError: It is damaged, or of a newer format.
-        LostRaceError: Others were faster every time.
+        LostRaceError: Other writers were first every time.
     """
     register = _register(storage, location.cluster_id, location.revision)
 
     def changed(held: ReadRegister | None) -> Json | None:
-        after = change(None if held is None else _parsed(register, held))
+        after = change(None if held is None else _parse(register, held))
         return None if after is None else after.to_json()
 
     register.update(changed, mark=mark)
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
-    """Let object storage say of a topic what `manifest` does; say whether anything was to be changed.
+    """Update a topic's register; return whether it changed. Stored groups stay, and a damaged register is replaced.
 
-    `creates`: also where it says nothing of it yet. Groups that travel with it stay. What is damaged is replaced.
+    `creates`: also create a missing register.
 
     Raises:
-        OwnershipLostError: It belongs to another cluster now.
-        NewerFormatError: A newer version wrote what is there.
-        LostRaceError: Others were faster every time.
+        OwnershipLostError: Another cluster owns it.
+        NewerFormatError: A newer version wrote it.
+        LostRaceError: Other writers were first every time.
     """
     register = _register(storage, manifest.location.cluster_id, manifest.location.revision)
     is_changed = False
 
     def changed(held: ReadRegister | None) -> Json | None:
         nonlocal is_changed
-        found = None if held is None else _parsed(register, held)
-        if found is not None and found.owner != manifest.owner:
-            raise ownership_lost(f"topic {found.location}", found.owner)
-        after = manifest if found is None else replace(manifest, groups=found.groups)
-        is_changed = creates if found is None else (found.serial < after.serial and not found.says_the_same_as(after))
+        current = None if held is None else _parse(register, held)
+        if current is not None and current.owner != manifest.owner:
+            raise ownership_lost(f"topic {current.location}", current.owner)
+        after = manifest if current is None else replace(manifest, groups=current.groups)
+        is_changed = (
+            creates if current is None else (current.serial < after.serial and not current.says_the_same_as(after))
+        )
         return after.to_json() if is_changed else None
 
     try:
@@ -226,17 +226,17 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
     except (NewerFormatError, OwnershipLostError):
         raise
     except UserError:
-        return _is_replaced(register, manifest)
+        return _replace_damaged(register, manifest)
     return is_changed
 
 
-def _is_replaced(register: Register, manifest: TopicManifest) -> bool:
-    """Swap what is damaged; `False`: it is not any more."""
+def _replace_damaged(register: Register, manifest: TopicManifest) -> bool:
+    """Swap a damaged register; return false if it is whole again."""
     stored = register.store.get(register.key)
     try:
         held = register.read()
         if held is not None:
-            _parsed(register, held)
+            _parse(register, held)
     except NewerFormatError:
         raise
     except UserError:
@@ -252,10 +252,10 @@ def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
     return Register(storage, key, format="reconciler.topic/2", shape=_SHAPE)
 
 
-def _parsed(register: Register, held: ReadRegister) -> TopicManifest:
-    found = decoded(register.store, register.key, held.value, TopicManifest.from_json)
-    if topic_manifest_key(found.location.cluster_id, found.location.revision) != register.key:
-        raise damaged(register.store, register.key, f"it is that of {found.location}")
-    if not 1 <= found.partitions <= MAX_PARTITIONS:  # Readers look at each partition.
-        raise damaged(register.store, register.key, f"it says that the topic has {found.partitions:,} partitions")
-    return found
+def _parse(register: Register, held: ReadRegister) -> TopicManifest:
+    manifest = decoded(register.store, register.key, held.value, TopicManifest.from_json)
+    if topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
+        raise damaged(register.store, register.key, f"it is that of {manifest.location}")
+    if not 1 <= manifest.partitions <= MAX_PARTITIONS:  # readers process every partition
+        raise damaged(register.store, register.key, f"it says that the topic has {manifest.partitions:,} partitions")
+    return manifest
