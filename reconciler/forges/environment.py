@@ -1,4 +1,4 @@
-"""Which forge, repository and pull request is meant, as runners of pipelines say it in the environment."""
+"""Find the forge, repository and pull request from the environment of a pipeline's runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.runtime.text import first_few
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a command line says of it; `None`: the environment does."""
+    """Options of the command line; `None`: from the environment."""
 
     forge: Kind | None = None
     repository: str | None = None
@@ -30,12 +30,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The variables of one kind of forge; of those that are set the first counts."""
+    """Variables of one kind of forge; the first that is set counts."""
 
     title: str
     api: tuple[str, ...]
     public: str
-    """The API where the environment names none; empty: there is no such."""
+    """Default API; empty: there is none."""
     repository: tuple[str, ...]
     token: tuple[str, ...]
     token_hint: str
@@ -73,17 +73,17 @@ _EVENT_NAMES: Final = ("GITEA_EVENT_NAME", "FORGEJO_EVENT_NAME", "GITHUB_EVENT_N
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+|[0-9]+")
 _TOKEN: Final = re.compile(r"[!-~]+")
 _MOST_BYTES: Final = 32 << 20
-"""Of the file of an event; GitHub's have at most 25 MB."""
+"""Limit of an event file; GitHub's have at most 25 MB."""
 
 
-def open_forge(environ: Mapping[str, str], asked: Asked, *, tool: str, now_ms: Callable[[], int]) -> Forge:
-    """Return the forge that is meant. Nothing is asked of it yet.
+def open_forge(environ: Mapping[str, str], request: Asked, *, tool: str, now_ms: Callable[[], int]) -> Forge:
+    """Return the client of the forge; no request is made.
 
     Raises:
-        UsageError: It is not said which, or in which repository, or how it is reached.
+        UsageError: The forge, its repository or its address is unknown.
         UserError: There is no token.
     """
-    settings = settings_of(environ, asked, tool)
+    settings = settings_of(environ, request, tool)
     match settings.kind:
         case "github":
             from reconciler.forges.github import GitHub  # noqa: PLC0415 - lazy import: slow
@@ -99,52 +99,52 @@ def open_forge(environ: Mapping[str, str], asked: Asked, *, tool: str, now_ms: C
             return Gitea(settings, now_ms)
 
 
-def settings_of(environ: Mapping[str, str], asked: Asked, tool: str) -> ForgeSettings:
-    """Return where the forge is, and who asks.
+def settings_of(environ: Mapping[str, str], request: Asked, tool: str) -> ForgeSettings:
+    """Return the address of the forge, and the token.
 
     Raises:
-        UsageError: It is not said which forge or repository, or how it is reached.
+        UsageError: The forge, its repository or its address is unknown.
         UserError: There is no token.
     """
-    kind = asked.forge or _kind_of(environ)
+    kind = request.forge or _kind_of(environ)
     names = _NAMES[kind]
     api = (_value(environ, names.api) or names.public).rstrip("/")
     if not api:
         message = f"the environment does not say where {names.title} is"
         raise UsageError(message, hint=f"Set {names.api[0]} to its API, as https://{kind}.example.com/api/v1")
-    _check_address(api, first_few(names.api, 1), allows_http=asked.allows_http)
-    repository = asked.repository or _value(environ, names.repository)
+    _check_address(api, first_few(names.api, 1), allows_http=request.allows_http)
+    repository = request.repository or _value(environ, names.repository)
     if not repository:
         message = "the environment does not say which repository is meant"
         raise UsageError(message, hint=f"Give --repository OWNER/NAME, or set {names.repository[0]}.")
     if not _REPOSITORY.fullmatch(repository) or {".", ".."} & set(repository.split("/")):
         raise UsageError(f"'{repository}' is no repository", hint="Write it as --repository OWNER/NAME")
-    name = next((each for each in names.token if environ.get(each, "").strip()), None)
+    name = next((variable for variable in names.token if environ.get(variable, "").strip()), None)
     if name is None:
         raise UserError(f"there is no token for {names.title}: {names.token[0]} is not set", hint=names.token_hint)
     token = environ[name].strip()
     if not _TOKEN.fullmatch(token):
         raise UserError(f"what {name} holds is no token: it has spaces or line ends", hint=names.token_hint)
     trusted = environ.get("SSL_CERT_FILE") or None, environ.get("SSL_CERT_DIR") or None
-    return ForgeSettings(kind, api, repository, token, name, tool, asked.timeout_s, *trusted)
+    return ForgeSettings(kind, api, repository, token, name, tool, request.timeout_s, *trusted)
 
 
-def pull_request_of(environ: Mapping[str, str], asked: Asked) -> int:
+def pull_request_of(environ: Mapping[str, str], request: Asked) -> int:
     """Return the number of the pull request that this run is about.
 
     Raises:
         UsageError: It is about none, or about several.
     """
-    if asked.pull_request is not None:
-        return asked.pull_request
-    kind = asked.forge or _kind_of(environ)
-    found = _gitlab_requests(environ) if kind == "gitlab" else _event_requests(environ)
-    if len(found) == 1:
-        return found[0]
+    if request.pull_request is not None:
+        return request.pull_request
+    kind = request.forge or _kind_of(environ)
+    numbers = _gitlab_requests(environ) if kind == "gitlab" else _event_requests(environ)
+    if len(numbers) == 1:
+        return numbers[0]
     event = _value(environ, _EVENT_NAMES)
     message = (
-        f"this run is about {len(found)} pull requests"
-        if found
+        f"this run is about {len(numbers)} pull requests"
+        if numbers
         else f"this run is not about a pull request{f' (its event is {event})' if event else ''}"
     )
     raise UsageError(message, hint="Run it for pull requests only, or name one: --pull-request N")
@@ -175,11 +175,7 @@ def _value(environ: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _check_address(api: str, name: str, *, allows_http: bool) -> None:
-    """Refuse an address that is none, or that would show the token to everybody on the way.
-
-    Raises:
-        UsageError: It is one of those.
-    """
+    """Reject an address that is malformed, or would send the token unencrypted."""
     try:
         parts = urlsplit(api)
         has_port = parts.port is None or parts.port > 0
@@ -196,7 +192,7 @@ def _check_address(api: str, name: str, *, allows_http: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine by its name alone."""
+    """Return whether a host name is this machine."""
     if host == "localhost":
         return True
     try:
@@ -206,10 +202,12 @@ def is_loopback(host: str) -> bool:
 
 
 def _gitlab_requests(environ: Mapping[str, str]) -> list[int]:
-    """Return the merge request of the pipeline; of a branch's pipeline those that are open for the branch."""
+    """Return the merge request of the pipeline, or those open for its branch."""
     if number := environ.get("CI_MERGE_REQUEST_IID", ""):
         return _numbers([number])
-    return _numbers(each.rpartition("!")[2] for each in environ.get("CI_OPEN_MERGE_REQUESTS", "").split(",") if each)
+    return _numbers(
+        reference.rpartition("!")[2] for reference in environ.get("CI_OPEN_MERGE_REQUESTS", "").split(",") if reference
+    )
 
 
 def _event_requests(environ: Mapping[str, str]) -> list[int]:
@@ -221,7 +219,7 @@ def _event_requests(environ: Mapping[str, str]) -> list[int]:
         case {"pull_request": {"number": number}} | {"issue": {"number": number, "pull_request": dict()}}:
             return _numbers([number])
         case {"workflow_run": {"pull_requests": [*requests]}}:
-            return _numbers(each.get("number") for each in requests if isinstance(each, dict))
+            return _numbers(pull_request.get("number") for pull_request in requests if isinstance(pull_request, dict))
         case _:
             return []
 
@@ -235,6 +233,6 @@ def _event(path: Path) -> Any:
         raise UsageError(message, hint="Name the pull request: --pull-request N") from error
 
 
-def _numbers(found: Any) -> list[int]:
-    texts = [str(each) for each in found]
+def _numbers(values: Any) -> list[int]:
+    texts = [str(value) for value in values]
     return [int(text) for text in texts if text.isascii() and text.isdecimal() and int(text) > 0]

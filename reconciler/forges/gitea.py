@@ -41,84 +41,84 @@ class Gitea(SharedApi):
     limit = 65_535
 
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
-        """Connect to nothing yet."""
+        """Make no connection yet."""
         headers = {"Authorization": f"token {settings.token}", "Accept": "application/json"}
         super().__init__(Api(settings, headers, _ADVICE, now_ms), settings.repository)
         self._labels = f"{self._repository}/labels"
 
     def size(self, text: str) -> int:
-        """Return the bytes: databases with a limit count those."""
+        """Return the bytes, which databases limit."""
         return len(text.encode())
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return the comments with wanted texts that this token's user wrote, oldest first."""
-        found = [each for each in self._comments(number) if is_wanted(str(each.get("body") or ""))]
-        if not found:
+        """Return matching comments of this token's user, oldest first."""
+        matching = [item for item in self._comments(number) if is_wanted(str(item.get("body") or ""))]
+        if not matching:
             return []
         me = self._api.get("/user", "see whose token this is").item()["id"]
-        own = (comment_of(each) for each in found if (each.get("user") or {}).get("id") == me)
-        return sorted(own, key=lambda each: each.id)
+        own = (comment_of(item) for item in matching if (item.get("user") or {}).get("id") == me)
+        return sorted(own, key=lambda item: item.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Fold its text away."""
+        """Collapse its text."""
         marker = marker_of(comment.body)
         if marker is not None:
             self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit, self.size))
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return the open issues with wanted texts that this token's user wrote, oldest first."""
+        """Return matching open issues of this token's user, oldest first."""
         rows = self._rows(f"{self._issues}?state=open&type=issues", "list the issues")
-        found = [each for each in rows if is_wanted(str(each.get("body") or ""))]
-        if not found:
+        matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
+        if not matching:
             return []
         me = self._api.get("/user", "see whose token this is").item()["id"]
-        own = (issue_of(each) for each in found if (each.get("user") or {}).get("id") == me)
-        return sorted(own, key=lambda each: each.number)
+        own = (issue_of(item) for item in matching if (item.get("user") or {}).get("id") == me)
+        return sorted(own, key=lambda item: item.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Write a new issue, with those of the labels that the repository has."""
+        """Create an issue, with labels that the repository has."""
         known = self._rows(f"{self._labels}?", "list the labels") if labels else ()
-        numbers = [each["id"] for each in known if each.get("name") in labels]
+        numbers = [label["id"] for label in known if label.get("name") in labels]
         content = {"title": title, "body": body, "labels": numbers}
         return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        """Edit an issue, and close it if asked; `None` if it does not exist."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
         return None if answer.status == _GONE else issue_of(answer.item())
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the number of the merged pull request that brought a commit."""
+        """Return the number of the merged pull request of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
         if answer.status == _GONE:
             return []
-        found = request_of(answer.item())
-        return [found.number] if found.is_merged else []
+        pull_request = request_of(answer.item())
+        return [pull_request.number] if pull_request.is_merged else []
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals that stand; `official` ones are of people who may write."""
+        """Return the valid approvals; `official` ones are of people with write access."""
         rows = self._rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
-        found = standing((each for each in rows if not each.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",))
+        latest = standing((review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",))
         return [
-            Approval(login_of(each), ms_of(each.get("submitted_at")), each.get("commit_id") == request.head)
-            for each in found
-            if each.get("official")
+            Approval(login_of(review), ms_of(review.get("submitted_at")), review.get("commit_id") == request.head)
+            for review in latest
+            if review.get("official")
         ]
 
     def _comments(self, number: int) -> Iterator[dict[str, Any]]:
         return self._rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield all of a list. Not every version knows of pages of comments: a page that has nothing new ends it."""
+        """Yield all rows of a list. Some versions have no pages of comments: a page without new rows ends it."""
         seen: set[int] = set()
         page = 1
         while True:
             answer = self._api.get(f"{path}&page={page}&limit={_AT_ONCE}", what)
-            new = [each for each in answer.listed() if each["id"] not in seen]
-            seen.update(each["id"] for each in new)
+            new = [item for item in answer.listed() if item["id"] not in seen]
+            seen.update(item["id"] for item in new)
             yield from new
             total = answer.headers.get("x-total-count", "")
             if not new or (total.isdecimal() and len(seen) >= int(total)):

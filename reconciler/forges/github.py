@@ -1,4 +1,4 @@
-"""GitHub: comments by REST; who wrote them, and hiding them, by GraphQL."""
+"""GitHub: comments by REST; their authors and hiding by GraphQL."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
     A comment that was deleted in between is no error: there is nothing to say about it.
     """
     errors = answer.part("errors")
-    found = errors if isinstance(errors, list) else []
-    return [each for each in found if isinstance(each, dict) and each.get("type") != "NOT_FOUND"]
+    rows = errors if isinstance(errors, list) else []
+    return [row for row in rows if isinstance(row, dict) and row.get("type") != "NOT_FOUND"]
 
 
 def _trouble_of(answer: Answer) -> Trouble | None:
@@ -30,7 +30,7 @@ def _trouble_of(answer: Answer) -> Trouble | None:
     """
     if b'"errors"' not in answer.body:
         return None
-    types = {each.get("type") for each in _errors_of(answer)}
+    types = {problem.get("type") for problem in _errors_of(answer)}
     if "RATE_LIMITED" in types:
         return "limit"
     return "busy" if None in types else None
@@ -54,27 +54,27 @@ _MINIMIZE: Final = (
 
 
 class SharedApi:
-    """What the REST APIs of GitHub and Gitea have in common."""
+    """Common REST API of GitHub and Gitea."""
 
     def __init__(self, api: Api, repository: str) -> None:
-        """Connect to nothing yet."""
+        """Make no connection yet."""
         self._api = api
         self._repository = f"/repos/{quote(repository)}"
         self._issues = f"{self._repository}/issues"
 
     def post_comment(self, number: int, body: str) -> Comment:
-        """Write a new comment."""
+        """Create a comment."""
         path = f"{self._issues}/{number}/comments"
         return comment_of(self._api.send("POST", path, "post a comment", body={"body": body}).item())
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
-        """Give a comment another text; `None`: it is not there any more."""
+        """Edit a comment; `None` if it does not exist."""
         path = f"{self._issues}/comments/{comment.id}"
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
         return None if answer.status == _GONE else comment_of(answer.item())
 
     def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
-        """Delete a comment; that it is gone already is no error."""
+        """Delete a comment; a missing one is ignored."""
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
     def pull_request(self, number: int) -> PullRequest:
@@ -114,10 +114,10 @@ class GitHub(SharedApi):
         return len(text)
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return the comments with wanted texts that this token wrote, oldest first."""
-        found = [each for each in self._comments(number) if is_wanted(each.body)]
-        own = self._own_and_shown([each.node for each in found])
-        return sorted((each for each in found if each.node in own), key=lambda each: each.id)
+        """Return matching comments of this token, oldest first."""
+        matching = [comment for comment in self._comments(number) if is_wanted(comment.body)]
+        own = self._own_and_shown([comment.node for comment in matching])
+        return sorted((comment for comment in matching if comment.node in own), key=lambda comment: comment.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Hide a comment as outdated."""
@@ -129,37 +129,37 @@ class GitHub(SharedApi):
         All open ones are listed: a search by author or text knows of a new issue only later, and labels are changed.
         """
         rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
-        found = [issue_of(each) for each in rows if "pull_request" not in each]
-        wanted = [each for each in found if is_wanted(each.body)]
-        own = self._own_and_shown([each.node for each in wanted])
-        return sorted((each for each in wanted if each.node in own), key=lambda each: each.number)
+        issues = [issue_of(issue) for issue in rows if "pull_request" not in issue]
+        wanted = [issue for issue in issues if is_wanted(issue.body)]
+        own = self._own_and_shown([issue.node for issue in wanted])
+        return sorted((issue for issue in wanted if issue.node in own), key=lambda issue: issue.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Write a new issue; labels that are not there are made."""
+        """Create an issue; missing labels are created."""
         content = {"title": title, "body": body, "labels": list(labels)}
         return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        """Edit an issue, and close it if asked; `None` if it does not exist."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
         return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the numbers of the merged pull requests that brought a commit."""
+        """Return the numbers of the merged pull requests of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
-        found = self._rows(path, "see which pull request a commit is of")
-        return sorted(request_of(each).number for each in found if each.get("merged_at"))
+        pulls = self._rows(path, "see which pull request a commit is of")
+        return sorted(request_of(pull).number for pull in pulls if pull.get("merged_at"))
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals that stand. Everybody may review: only who may write counts."""
+        """Return the valid approvals of people with write access; others may review, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_AT_ONCE}"
-        found = standing(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
+        latest = standing(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
         return [
-            Approval(login_of(each), ms_of(each.get("submitted_at")), each.get("commit_id") == request.head)
-            for each in found
-            if self._may_write(login_of(each))
+            Approval(login_of(review), ms_of(review.get("submitted_at")), review.get("commit_id") == request.head)
+            for review in latest
+            if self._may_write(login_of(review))
         ]
 
     def _may_write(self, login: str) -> bool:
@@ -172,7 +172,7 @@ class GitHub(SharedApi):
         return map(comment_of, self._rows(path, "list the comments"))
 
     def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield what is on a page and all that follow it."""
+        """Yield the rows of a page and all following pages."""
         place: str | None = path
         seen: set[str] = set()
         while place is not None and place not in seen:
@@ -186,10 +186,10 @@ class GitHub(SharedApi):
         own: set[str] = set()
         for start in range(0, len(nodes), _AT_ONCE):
             data = self._ask("see who wrote a comment", _NODES, {"ids": nodes[start : start + _AT_ONCE]})
-            for each in data.get("nodes") or ():
-                is_own = isinstance(each, dict) and each.get("viewerDidAuthor") is True
-                if is_own and each.get("isMinimized") is not True:
-                    own.add(str(each.get("id")))
+            for node in data.get("nodes") or ():
+                is_own = isinstance(node, dict) and node.get("viewerDidAuthor") is True
+                if is_own and node.get("isMinimized") is not True:
+                    own.add(str(node.get("id")))
         return own
 
     def _ask(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
@@ -205,59 +205,61 @@ class GitHub(SharedApi):
         data, wrong = answer.part("data"), _errors_of(answer)
         if not wrong:
             return data if isinstance(data, dict) else {}
-        said = one_line("; ".join(str(each.get("message", "")) for each in wrong))
-        if any(each.get("type") in {"FORBIDDEN", "INSUFFICIENT_SCOPES"} for each in wrong):
-            raise NotAuthorizedError(f"GitHub does not let this token {what}: {said}", hint=_ADVICE.rights)
-        raise UserError(f"GitHub refuses to {what}: {said}", hint="Read what it says, then run the same command again.")
+        reasons = one_line("; ".join(str(problem.get("message", "")) for problem in wrong))
+        if any(problem.get("type") in {"FORBIDDEN", "INSUFFICIENT_SCOPES"} for problem in wrong):
+            raise NotAuthorizedError(f"GitHub does not let this token {what}: {reasons}", hint=_ADVICE.rights)
+        raise UserError(
+            f"GitHub refuses to {what}: {reasons}", hint="Read what it says, then run the same command again."
+        )
 
 
 _GONE: Final = 404
 _DELETED: Final = 410
 
 
-def comment_of(found: Mapping[str, Any]) -> Comment:
-    """Return a comment as GitHub and Gitea describe it."""
+def comment_of(row: Mapping[str, Any]) -> Comment:
+    """Parse a comment of GitHub or Gitea."""
     return Comment(
-        int(found["id"]),
-        str(found.get("body") or ""),
-        str(found.get("html_url") or ""),
-        str(found.get("node_id") or ""),
-        ms_of(found.get("updated_at")),
+        int(row["id"]),
+        str(row.get("body") or ""),
+        str(row.get("html_url") or ""),
+        str(row.get("node_id") or ""),
+        ms_of(row.get("updated_at")),
     )
 
 
-def request_of(found: Mapping[str, Any]) -> PullRequest:
-    """Return a pull request as GitHub and Gitea describe it."""
-    number = found.get("number")
-    is_merged = bool(found.get("merged") or found.get("merged_at"))
+def request_of(row: Mapping[str, Any]) -> PullRequest:
+    """Parse a pull request of GitHub or Gitea."""
+    number = row.get("number")
+    is_merged = bool(row.get("merged") or row.get("merged_at"))
     return PullRequest(
         number if isinstance(number, int) else 0,
-        str(found.get("html_url") or ""),
-        str((found.get("head") or {}).get("sha") or ""),
-        login_of(found),
+        str(row.get("html_url") or ""),
+        str((row.get("head") or {}).get("sha") or ""),
+        login_of(row),
         is_merged,
-        is_closed=not is_merged and found.get("state") == "closed",
+        is_closed=not is_merged and row.get("state") == "closed",
     )
 
 
-def login_of(found: Mapping[str, Any]) -> str:
-    """Return whose it is, by the name to log in."""
-    return str((found.get("user") or {}).get("login") or "")
+def login_of(row: Mapping[str, Any]) -> str:
+    """Return the author's login name."""
+    return str((row.get("user") or {}).get("login") or "")
 
 
 def standing(reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]) -> list[Mapping[str, Any]]:
-    """Return the newest review of each person that decides something, where it is an approval; a remark does not."""
-    newest = {login_of(each): each for each in reviews if each.get("state") in {approved, *others}}
-    return [each for each in newest.values() if each.get("state") == approved]
+    """Return the latest review of each person that decides, if it is an approval."""
+    newest = {login_of(review): review for review in reviews if review.get("state") in {approved, *others}}
+    return [review for review in newest.values() if review.get("state") == approved]
 
 
-def issue_of(found: Mapping[str, Any]) -> Issue:
-    """Return an issue as GitHub and Gitea describe it."""
-    number = found.get("number")
+def issue_of(row: Mapping[str, Any]) -> Issue:
+    """Parse an issue of GitHub or Gitea."""
+    number = row.get("number")
     return Issue(
         number if isinstance(number, int) else 0,
-        str(found.get("title") or ""),
-        str(found.get("body") or ""),
-        str(found.get("html_url") or ""),
-        str(found.get("node_id") or ""),
+        str(row.get("title") or ""),
+        str(row.get("body") or ""),
+        str(row.get("html_url") or ""),
+        str(row.get("node_id") or ""),
     )

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("reconciler.forges")
 _BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
 _ATTEMPTS: Final = 8
-"""Of one request that gets no answer; limits of the forge are waited for as long as there is time."""
+"""Limit of retries of one request without an answer; rate limits are waited for longer."""
 _AT_ONCE_S: Final = 30.0
-"""For one answer to begin, or to go on."""
+"""Limit of one read of an answer."""
 _MOST_BYTES: Final = 64 << 20
-"""Of one answer: a hundred comments as long as they may be have less."""
+"""Limit of one answer; a hundred comments of full length have less."""
 _HOPS: Final = 5
 _SAID: Final = 500
-"""Characters of what a forge says."""
+"""Limit of the forge's text in a message, in characters."""
 _A_MINUTE_S: Final = 60.0
-"""What GitHub asks to wait after a secondary limit for which it names no time."""
+"""Pause after a secondary limit of GitHub without a time."""
 
 _CHECK: Final = "Check the address of the API, and what stands between."
 _BUSY: Final = frozenset({502, 503, 504})
@@ -49,13 +49,13 @@ _MOVED_AS_IT_IS: Final = frozenset({307, 308})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a forge answered."""
+    """A response of a forge."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     where: str
-    """Who answered, for messages."""
+    """Host name, for messages."""
 
     def json(self) -> Any:
         """Return the body.
@@ -75,10 +75,10 @@ class Answer:
         Raises:
             UserError: The body is something else.
         """
-        found = self.json()
-        if not isinstance(found, list) or not all(map(_has_id, found)):
+        rows = self.json()
+        if not isinstance(rows, list) or not all(map(_has_id, rows)):
             raise self._unreadable()
-        return found
+        return rows
 
     def item(self) -> dict[str, Any]:
         """Return one object that has a number as its `id`.
@@ -86,15 +86,15 @@ class Answer:
         Raises:
             UserError: The body is something else.
         """
-        found = self.json()
-        if not _has_id(found):
+        row = self.json()
+        if not _has_id(row):
             raise self._unreadable()
-        return cast("dict[str, Any]", found)
+        return cast("dict[str, Any]", row)
 
     def part(self, name: str) -> Any:
-        """Return a field of an object; `None`: there is none."""
-        found = self.json()
-        return found.get(name) if isinstance(found, dict) else None
+        """Return a field of an object, or `None`."""
+        content = self.json()
+        return content.get(name) if isinstance(content, dict) else None
 
     def _unreadable(self) -> UserError:
         message = f"the answer of {self.where} is not what an API answers"
@@ -103,40 +103,40 @@ class Answer:
 
 @cache
 def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Return who is trusted, once a process: to read all certificates takes long."""
+    """Return the SSL context, cached: loading certificates is slow."""
     if file or folder:
         return ssl.create_default_context(cafile=file, capath=None if file else folder)
     return httpx.create_ssl_context(trust_env=False)
 
 
 Trouble: TypeAlias = Literal["limit", "busy"]
-"""Why a success is no answer: too much was asked, or the forge could not work it out just now."""
+"""Reason to retry a successful answer: the forge was asked too much or is overloaded."""
 
 
 def _no_trouble(_answer: Answer) -> Trouble | None:
-    """Take every success as an answer."""
+    """Accept every success."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do about a refusal, in the words of a forge, and how it tells one."""
+    """A forge's texts about refusals, and its test for them."""
 
     title: str
-    """Of the forge."""
+    """Name of the forge."""
     rights: str
-    """What the token has to be allowed, as a sentence."""
+    """Rights of the token, as a sentence."""
     trouble_of: Callable[[Answer], Trouble | None] = _no_trouble
-    """Finds in a success why it is no answer."""
+    """Finds the reason to retry a success."""
 
 
 class Api:
-    """The REST API of one forge."""
+    """REST API of one forge."""
 
     def __init__(
         self, settings: ForgeSettings, headers: Mapping[str, str], advice: Advice, now_ms: Callable[[], int]
     ) -> None:
-        """Connect to nothing yet; the time that all requests have together begins."""
+        """Make no connection yet; the time limit of all requests begins."""
         self._settings = settings
         self._advice = advice
         self._now_ms = now_ms
@@ -148,9 +148,9 @@ class Api:
                 headers=headers, follow_redirects=False, verify=_trusted(settings.trusted_file, settings.trusted_folder)
             )
         except (ValueError, ImportError, httpx.InvalidURL) as error:
-            message = "the proxy that the environment names cannot be used"  # what it is may hold a password
+            message = "the proxy that the environment names cannot be used"  # its value may hold a password
             raise UserError(message, hint="Correct HTTPS_PROXY, or name the forge in NO_PROXY.") from error
-        except OSError as error:  # of `ssl` too
+        except OSError as error:  # includes `ssl` errors
             trusted = settings.trusted_file or settings.trusted_folder
             message = f"the certificates in {trusted} cannot be read: {error.strerror or error}"
             raise UserError(message, hint="Correct SSL_CERT_FILE or SSL_CERT_DIR.") from error
@@ -160,7 +160,7 @@ class Api:
         self._client.close()
 
     def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> Answer:
-        """Ask for something; `path` begins with a slash, or is an address that an answer named."""
+        """Send a GET; `path` begins with a slash, or is an address from an answer."""
         return self.send("GET", path, what, accepts=accepts)
 
     def send(
@@ -189,31 +189,31 @@ class Api:
         url = path if "://" in path else f"{self._settings.api}{path}"
         content = None if body is None else orjson.dumps(body)
         for _ in range(_HOPS):
-            answer = self._answer(method, self._checked(url), what, content, tries=tries, is_repeatable=again)
+            answer = self._answer(method, self._check_host(url), what, content, tries=tries, is_repeatable=again)
             if answer.status not in _MOVED:
                 break
             url = self._next_place(answer, url, method)
         if answer.status in accepts or httpx.codes.is_success(answer.status):
             return answer
-        raise self._refused(answer, what)
+        raise self._raise_refusal(answer, what)
 
     def _answer(
         self, method: str, url: str, what: str, content: bytes | None, *, tries: Tries, is_repeatable: bool
     ) -> Answer:
-        """Return an answer of the forge itself: nothing that would be another one a moment later."""
+        """Return an answer of the forge, retrying until it is final."""
         while True:
             try:
-                answer = self._asked(method, url, content)
+                answer = self._send_once(method, url, content)
             except httpx.RequestError as error:
                 self._check_trust(error)
                 is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-                problem = f"{self._where} gives no answer: {self._said(str(error)) or type(error).__name__}"
+                problem = f"{self._where} gives no answer: {self._one_line(str(error)) or type(error).__name__}"
                 if is_sent and not is_repeatable:
                     raise self._unanswered(problem, what) from error
                 self._pause(tries, problem, what, error)
                 continue
             except httpx.InvalidURL as error:
-                message = f"{self._where} names an address that is none: {self._said(str(error))}"
+                message = f"{self._where} names an address that is none: {self._one_line(str(error))}"
                 raise UserError(message, hint=_CHECK) from error
             trouble = self._advice.trouble_of(answer) if httpx.codes.is_success(answer.status) else None
             pause_s = self._pause_of(answer, is_limited=trouble == "limit")
@@ -221,7 +221,7 @@ class Api:
                 self._wait_for_limit(answer, what, pause_s)
             elif answer.status in _BUSY or trouble is not None:
                 problem = f"{self._where} answers {answer.status}"
-                problem += f": {self._said_by(answer)}" if trouble is not None else ""
+                problem += f": {self._reason_of(answer)}" if trouble is not None else ""
                 if not is_repeatable:
                     raise self._unanswered(problem, what)
                 self._pause(tries, problem, what)
@@ -229,14 +229,14 @@ class Api:
                 return answer
 
     def _pause(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
-        """Pause before the next try, or say what was wrong with the last."""
+        """Pause before the next try, or raise for the last."""
         pause_s = _BACKOFF.after(tries.failed + 1)
         if tries.is_over_after(pause_s):
             message = f"cannot {what}: {problem}"
             raise RetryableError(message, hint="Run the same command again; --timeout gives it longer.") from cause
         tries.wait(pause_s)
 
-    def _asked(self, method: str, url: str, content: bytes | None) -> Answer:
+    def _send_once(self, method: str, url: str, content: bytes | None) -> Answer:
         left = self._left_s
         if left <= 0:
             raise httpx.ConnectTimeout("the time is over")
@@ -258,12 +258,10 @@ class Api:
     def _left_s(self) -> float:
         return self._settings.within_s - self._clock.spent_s
 
-    # Where a request goes.
-
-    def _checked(self, url: str) -> str:
-        """Refuse an address of another host: the token is for this one."""
+    def _check_host(self, url: str) -> str:
+        """Reject an address of another host: the token is for this host."""
         if _origin(url) != _origin(self._settings.api):
-            message = f"{self._where} sends on to {self._said(urlsplit(url).netloc)}, which is another host"
+            message = f"{self._where} sends on to {self._one_line(urlsplit(url).netloc)}, which is another host"
             raise UserError(message, hint="The token was not sent there. Name that host's own API if it is right.")
         return url
 
@@ -277,10 +275,8 @@ class Api:
             raise UserError(message, hint="Give its new name with --repository.")
         return place
 
-    # Limits.
-
     def _pause_of(self, answer: Answer, *, is_limited: bool) -> float | None:
-        """Return for how long the forge asks to wait; `None`: it does not."""
+        """Return the pause that the forge asks for; `None` if it asks for none."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (
@@ -301,7 +297,7 @@ class Api:
         return _A_MINUTE_S
 
     def _seconds_of(self, text: str | None) -> float | None:
-        """Return the seconds of `Retry-After`: a number, or a date."""
+        """Return the seconds of `Retry-After`, a number or a date."""
         if text is None:
             return None
         if text.strip().isdecimal():
@@ -315,17 +311,15 @@ class Api:
         if pause_s >= self._left_s:
             message = (
                 f"{self._advice.title} asks to wait {about(pause_s)} before it lets reconciler {what}: "
-                f"{self._said_by(answer) or 'too many requests'}"
+                f"{self._reason_of(answer) or 'too many requests'}"
             )
             raise RetryableError(message, hint="Run the same command later, or give it longer with --timeout.")
         pause(max(pause_s, _BACKOFF.first_s))
 
-    # What went wrong.
-
-    def _refused(self, answer: Answer, what: str) -> ReconcilerError:
+    def _raise_refusal(self, answer: Answer, what: str) -> ReconcilerError:
         title, status = self._advice.title, answer.status
-        said = self._said_by(answer)
-        because = f": {said}" if said else ""
+        reason = self._reason_of(answer)
+        because = f": {reason}" if reason else ""
         match status:
             case 401:
                 message = f"{title} does not accept the token in {self._settings.token_name}{because}"
@@ -351,33 +345,33 @@ class Api:
         return UnansweredError(message, hint="Run the same command again: it looks before it writes.")
 
     def _check_trust(self, error: httpx.RequestError) -> None:
-        """Refuse at once what no other try can change: a certificate that is not trusted, an address that is none."""
+        """Raise for errors that a retry cannot change: an untrusted certificate or a malformed address."""
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                message = f"the certificate of {self._where} is not trusted: {self._said(cause.verify_message)}"
+                message = f"the certificate of {self._where} is not trusted: {self._one_line(cause.verify_message)}"
                 raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from error
             cause = cause.__cause__ or cause.__context__
         if isinstance(error, httpx.UnsupportedProtocol | httpx.DecodingError):
-            message = f"{self._where} does not speak as an API does: {self._said(str(error))}"
+            message = f"{self._where} does not speak as an API does: {self._one_line(str(error))}"
             raise UserError(message, hint=_CHECK) from error
 
-    def _said_by(self, answer: Answer) -> str:
-        """Return what a forge says about a request, in one line; pages in HTML say nothing."""
+    def _reason_of(self, answer: Answer) -> str:
+        """Return the forge's message in one line; HTML is ignored."""
         try:
-            found = orjson.loads(answer.body)
+            content = orjson.loads(answer.body)
         except orjson.JSONDecodeError:
             return ""
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             return ""
-        parts = [found.get(name) for name in ("message", "error", "error_description")]
-        errors = found.get("errors")
+        parts = [content.get(name) for name in ("message", "error", "error_description")]
+        errors = content.get("errors")
         if isinstance(errors, list):
-            parts += [each.get("message") if isinstance(each, dict) else each for each in errors]
-        return self._said("; ".join(dict.fromkeys(_as_text(part) for part in parts if part)))
+            parts += [problem.get("message") if isinstance(problem, dict) else problem for problem in errors]
+        return self._one_line("; ".join(dict.fromkeys(_as_text(part) for part in parts if part)))
 
-    def _said(self, text: str) -> str:
-        """Return text of others for a message: one line, not too long, and without the token."""
+    def _one_line(self, text: str) -> str:
+        """Return foreign text for a message: one short line, without the token."""
         return one_line(text.replace(self._settings.token, "***"))[:_SAID]
 
 
@@ -394,5 +388,5 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", port or {"https": 443, "http": 80}.get(parts.scheme)
 
 
-def _has_id(found: object) -> bool:
-    return isinstance(found, dict) and type(found.get("id")) is int
+def _has_id(row: object) -> bool:
+    return isinstance(row, dict) and type(row.get("id")) is int

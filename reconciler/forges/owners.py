@@ -1,8 +1,7 @@
-"""CODEOWNERS: who owns a file, as the forges read it.
+"""CODEOWNERS: owners of a file, as the forges read it.
 
-GitHub: patterns as in .gitignore; of those that match a file the last one counts. GitLab: the same within each section,
-whose owners stand behind its name where a line names none. Gitea: regular expressions, and all that match count; `!`
-turns one around.
+GitHub: patterns as in .gitignore; the last match counts. GitLab: the same within each section, whose owners are the
+default. Gitea: regular expressions, and all matches count; `!` negates one.
 """
 
 from __future__ import annotations
@@ -22,42 +21,42 @@ _PLACES: Final[dict[Kind, tuple[str, ...]]] = {
     "gitlab": ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"),
     "gitea": ("CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS"),
 }
-_MOST_BYTES: Final = 3 << 20
-"""GitHub reads no larger one."""
+_MAX_BYTES: Final = 3 << 20
+"""Limit of GitHub."""
 _OWNER: Final = re.compile(r"@[A-Za-z0-9_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_-])?")
-"""What is mentioned; an address of mail is not."""
+"""Mentions; e-mail addresses are ignored."""
 _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
 _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 
-@dataclass(slots=True, eq=False)  # two that say the same are two
+@dataclass(slots=True, eq=False)  # compared by identity
 class _Section:
-    """A part of the file, of which at most one line counts for a file."""
+    """A section of the file, of which the last matching line counts."""
 
     owners: list[str]
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
 
 
 def owners_of(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
-    """Return who is to be mentioned for files, whose names are relative to the repository `root`; sorted.
+    """Return the owners to mention for files (paths relative to the repository `root`), sorted.
 
-    Where there is no file of owners, or it cannot be read, that is nobody.
+    Empty without a readable CODEOWNERS file.
     """
     text = _read(root, kind)
     named = list(files)
     match kind:
         case "gitea":
-            found = {owner for file in named for owner in _of_expressions(text, file)}
+            owners = {owner for file in named for owner in _match_expressions(text, file)}
         case "github" | "gitlab":
             sections = _sections(text, has_sections=kind == "gitlab")
-            found = {owner for file in named for each in sections for owner in _last(each, file)}
-    return tuple(sorted(owner for owner in found if _OWNER.fullmatch(owner)))
+            owners = {owner for file in named for section in sections for owner in _last_match(section, file)}
+    return tuple(sorted(owner for owner in owners if _OWNER.fullmatch(owner)))
 
 
 def repository_of(folder: Path) -> Path | None:
-    """Return the folder of the repository that a folder is in; `None`: it is in none."""
+    """Return the root of the repository that contains a folder, or `None`."""
     folder = folder.resolve()
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
 def _read(root: Path, kind: Kind) -> str:
@@ -65,32 +64,32 @@ def _read(root: Path, kind: Kind) -> str:
         path = root / place
         if path.is_file() and path.resolve().is_relative_to(root.resolve()):
             with path.open("rb") as file:
-                return file.read(_MOST_BYTES).decode(errors="replace")
+                return file.read(_MAX_BYTES).decode(errors="replace")
     return ""
 
 
 def _sections(text: str, *, has_sections: bool) -> list[_Section]:
-    found = [_Section([])]
+    sections = [_Section([])]
     by_name: dict[str, _Section] = {}
     for line in text.splitlines():
-        said = line.strip()
-        if not said or said.startswith("#"):
+        content = line.strip()
+        if not content or content.startswith("#"):
             continue
-        head = _SECTION.fullmatch(said) if has_sections else None
+        head = _SECTION.fullmatch(content) if has_sections else None
         if head:
             name = head[1].strip().lower()
             if name not in by_name:
                 by_name[name] = _Section(head[2].split())
-                found.append(by_name[name])
+                sections.append(by_name[name])
             else:
-                found.append(found.pop(found.index(by_name[name])))
+                sections.append(sections.pop(sections.index(by_name[name])))
             continue
-        pattern, *owners = _SPACE.split(said.split(" #", 1)[0].strip())
-        found[-1].lines.append((_pattern(pattern.replace("\\ ", " ").replace("\\#", "#")), owners))
-    return found
+        pattern, *owners = _SPACE.split(content.split(" #", 1)[0].strip())
+        sections[-1].lines.append((_pattern(pattern.replace("\\ ", " ").replace("\\#", "#")), owners))
+    return sections
 
 
-def _last(section: _Section, file: str) -> list[str]:
+def _last_match(section: _Section, file: str) -> list[str]:
     for pattern, owners in reversed(section.lines):
         if pattern.fullmatch(file):
             return owners or section.owners
@@ -98,7 +97,7 @@ def _last(section: _Section, file: str) -> list[str]:
 
 
 def _pattern(glob: str) -> re.Pattern[str]:
-    """Return what a pattern of .gitignore matches: files, and all below folders."""
+    """Return the regular expression of a .gitignore pattern: files, and everything below folders."""
     is_rooted = "/" in glob.rstrip("/")
     body = re.sub(r"(\*\*/)+", "**/", glob.strip("/"))
     parts = re.split(r"(\*\*/|/\*\*|\*|\?)", body)
@@ -108,21 +107,21 @@ def _pattern(glob: str) -> re.Pattern[str]:
     if glob.endswith("/"):
         end = "/.*"
     elif body.endswith("/*"):
-        end = ""  # what lies in a folder, and not below it
+        end = ""  # only direct children of the folder
     else:
         end = "(?:/.*)?"
     return re.compile(start + text + end)
 
 
-def _of_expressions(text: str, file: str) -> list[str]:
-    found: list[str] = []
+def _match_expressions(text: str, file: str) -> list[str]:
+    matching_owners: list[str] = []
     for line in text.splitlines():
         pattern, *owners = _SPACE.split(line.split("#", 1)[0].strip())
         is_turned, expression = pattern.startswith("!"), pattern.removeprefix("!")
         try:
             is_match = bool(expression) and re.fullmatch(expression, file) is not None
         except re.error:
-            continue  # Gitea leaves out what is no expression, too
+            continue  # Gitea ignores invalid expressions, too
         if owners and is_match is not is_turned:
-            found += owners
-    return found
+            matching_owners += owners
+    return matching_owners

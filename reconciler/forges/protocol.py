@@ -1,4 +1,4 @@
-"""What every forge must do, where one is, and the hidden line by which a comment of ours is found again."""
+"""The protocol of a forge, and the marker by which our comments are found."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from reconciler.runtime.text import count_text, visible
 
-# A marker is the first line of what `--format markdown` prints: `<!-- reconciler:plan workspace=shop environment=prod
-# digest=7c41… items=3 -->`. Fields that a reader does not know are passed over, and those that an older version did not
-# write are absent.
+# The first line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3
+# -->`. Unknown fields are ignored; older versions lack some.
 
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"
-"""What stands in place of the command in a comment that was folded away: it is found no more."""
+"""Command of a collapsed comment, which is not found again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a comment is about. One comment is kept for each command, workspace and environment."""
+    """The subject of a comment: one per command, workspace and environment."""
 
     command: str
     workspace: str
     environment: str | None = None
     digest: str = ""
     items: int | None = None
-    """How many things are reported: actions, findings, errors. `None`: an older version, which did not say."""
+    """Number of actions, findings or errors; `None` from an older version."""
     approvers: int = 0
-    """How many people must approve what is reported."""
+    """Number of required approvals."""
 
     @property
     def line(self) -> str:
@@ -43,30 +42,30 @@ class Marker:
             "items": "" if self.items is None else str(self.items),
             "approvers": str(self.approvers or ""),
         }
-        said = "".join(f" {name}={value}" for name, value in fields.items() if value)
-        return f"<!-- reconciler:{self.command}{said} -->"
+        values = "".join(f" {name}={value}" for name, value in fields.items() if value)
+        return f"<!-- reconciler:{self.command}{values} -->"
 
     def is_of(self, text: str) -> bool:
-        """Tell whether a text is about the same command, workspace and environment."""
+        """Return whether a text is about the same command, workspace and environment."""
         other = marker_of(text)
-        return other is not None and _place(other) == _place(self)
+        return other is not None and _identity(other) == _identity(self)
 
     def is_in(self, text: str) -> bool:
-        """Tell whether a line of a text says so: people write above what they find."""
+        """Return whether any line is such a marker; people write above it."""
         return any(line.startswith("<!--") and self.is_of(line) for line in text.splitlines())
 
 
 def marker_of(text: str) -> Marker | None:
-    """Return the marker in the first line of a text; `None`: there is none."""
-    found = _MARKER.fullmatch(text.partition("\n")[0].strip())
-    if found is None:
+    """Return the marker in the first line, or `None`."""
+    match = _MARKER.fullmatch(text.partition("\n")[0].strip())
+    if match is None:
         return None
-    fields = dict(pair.split("=", 1) for pair in found[2].split())
+    fields = dict(pair.split("=", 1) for pair in match[2].split())
     if "workspace" not in fields:
         return None
     items, approvers = fields.get("items", ""), fields.get("approvers", "")
     return Marker(
-        found[1],
+        match[1],
         fields["workspace"],
         fields.get("environment"),
         fields.get("digest", ""),
@@ -76,55 +75,52 @@ def marker_of(text: str) -> Marker | None:
 
 
 def owing_message(text: str) -> str:
-    """Return a text whose marker says that a message about it is still to be sent."""
+    """Return the text with a marker that its message is not sent yet."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
 
 def comment_safe(text: str) -> str:
-    """Return `text` for a hidden HTML comment: nothing that could end it."""
+    """Return `text` safe for an HTML comment."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", visible(text)).replace("--", "-_")
 
 
-def _place(marker: Marker) -> tuple[str, str, str]:
+def _identity(marker: Marker) -> tuple[str, str, str]:
     return marker.command, comment_safe(marker.workspace), comment_safe(marker.environment or "")
-
-
-# A text that fits.
 
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _ROOM: Final = 200
-"""For the sentence that says what is missing."""
+"""Room for the sentence about the missing lines."""
 
 
 def fitted(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Return a text of at most `limit` by `size`: one that is longer is cut at a line, and says so at its end.
+    """Return a text of at most `limit` by `size`, cut at a line with a note at its end.
 
-    Folds and blocks of code that are open where it is cut are closed.
+    Open folds and code blocks are closed.
     """
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
-    kept, closing, used = 0, "", 0
+    kept_lines, closing, used = 0, "", 0
     open_parts: list[str] = []
-    for position, each in enumerate(lines):
-        used += size(each)
-        _follow(each, open_parts)
+    for position, line in enumerate(lines):
+        used += size(line)
+        _track_open_parts(line, open_parts)
         ends = "".join(f"{end}\n" for end in reversed(open_parts))
         if used + size(ends) + _ROOM > limit:
             break
-        kept, closing = position + 1, ends
-    missing = count_text(len(lines) - kept)
-    body = "".join(lines[:kept])
+        kept_lines, closing = position + 1, ends
+    missing = count_text(len(lines) - kept_lines)
+    body = "".join(lines[:kept_lines])
     gap = "" if not body or body.endswith("\n") else "\n"
-    said = f"**The rest does not fit here: {missing} more lines. The log of the job has them all.**"
-    return f"{body}{gap}{closing}\n{said}\n"
+    note = f"**The rest does not fit here: {missing} more lines. The log of the job has them all.**"
+    return f"{body}{gap}{closing}\n{note}\n"
 
 
-def _follow(line: str, open_parts: list[str]) -> None:
-    """Keep account of what is open after a line: how each fold and block of code ends, the innermost last."""
+def _track_open_parts(line: str, open_parts: list[str]) -> None:
+    """Update the closing marks of open folds and code blocks, innermost last."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():
@@ -133,8 +129,8 @@ def _follow(line: str, open_parts: list[str]) -> None:
     if fence:
         open_parts.append(fence[1])
         return
-    for found in _FOLD.finditer(line):
-        if not found[1]:
+    for tag in _FOLD.finditer(line):
+        if not tag[1]:
             open_parts.append(_END_OF_FOLD)
         elif open_parts:
             open_parts.pop()
@@ -144,7 +140,7 @@ _END_OF_FOLD: Final = "</details>"
 
 
 def folded_away(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Return an older comment as a fold that keeps its text, under a line by which it is not found any more."""
+    """Return an older comment as a fold with its text, under an outdated marker."""
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
@@ -152,86 +148,83 @@ def folded_away(marker: Marker, text: str, limit: int, size: Callable[[str], int
     return f"{start}{fitted(''.join(lines), room, size).rstrip()}\n\n{_END_OF_FOLD}\n"
 
 
-# Where a forge is, and what each must do.
-
-
 Kind: TypeAlias = Literal["github", "gitlab", "gitea"]
 
 
 @dataclass(frozen=True, slots=True)
 class ForgeSettings:
-    """Where a forge is, which repository is meant, and who asks."""
+    """Address, repository and token of a forge."""
 
     kind: Kind
     api: str
-    """Address of the REST API, without a slash at its end."""
+    """REST API, without a trailing slash."""
     repository: str
-    """As `OWNER/NAME`; on GitLab with all groups, or a number."""
+    """`OWNER/NAME`; on GitLab with all groups, or a number."""
     token: str = field(repr=False)
     token_name: str
-    """The variable of the environment that it comes from."""
+    """Variable that holds the token."""
     tool: str
-    """Our version."""
+    """Version of reconciler."""
     within_s: float
-    """For all that is asked, pauses included."""
+    """Limit for all requests, pauses included."""
     trusted_file: str | None = None
-    """Authorities that sign its certificate, in place of the usual ones (`SSL_CERT_FILE`)."""
+    """Certificate authorities instead of the default (`SSL_CERT_FILE`)."""
     trusted_folder: str | None = None
     """The same as a folder (`SSL_CERT_DIR`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment of a pull request. Its text may have been changed by anybody with the right to."""
+    """A comment of a pull request. Others may have edited it."""
 
     id: int
     body: str
     url: str
     node: str = ""
-    """Its id in GitHub's GraphQL API."""
+    """Id in GitHub's GraphQL API."""
     changed_ms: int = 0
-    """When its text was written or changed last, by anybody."""
+    """Time of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """A pull request, as far as an approval is about it."""
+    """A pull request."""
 
     number: int
     url: str
     head: str
-    """The commit that it ends with."""
+    """Its last commit."""
     author: str
-    """Who opened it, by the name to log in."""
+    """Login name."""
     is_merged: bool
     is_closed: bool = False
-    """Closed without a merge: whoever did that does not want it."""
+    """Closed without a merge: rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Somebody with the right to write to the repository approves a pull request, and has not taken it back."""
+    """A valid approval by a person with write access."""
 
     by: str
     at_ms: int
     is_of_head: bool
-    """Whether it was given for the commit that the pull request ends with now."""
+    """Whether it approves the last commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue that is open."""
+    """An open issue."""
 
     number: int
     title: str
     body: str
     url: str
     node: str = ""
-    """Its id in GitHub's GraphQL API."""
+    """Id in GitHub's GraphQL API."""
 
 
 def ms_of(stamp: object) -> int:
-    """Return the milliseconds since 1970 of a time as forges write it; 0: it is none."""
+    """Return a forge's time in milliseconds since 1970; 0 if malformed."""
     try:
         return round(datetime.fromisoformat(str(stamp)).timestamp() * 1000)
     except ValueError:
@@ -239,88 +232,88 @@ def ms_of(stamp: object) -> int:
 
 
 class Forge(Protocol):
-    """A repository of a forge, and what may be said in it.
+    """A repository of a forge.
 
-    Every call may raise: NotAuthorizedError (the token may not do that), UserError (it cannot be done so),
-    RetryableError (no answer in time, or a limit that lasts longer than the time that is left).
+    Every call may raise: NotAuthorizedError (the token lacks a right), UserError (the request is refused),
+    RetryableError (no answer in time, or a rate limit beyond the time left).
     """
 
     @property
     def kind(self) -> Kind:
-        """Which of them it is."""
+        """The kind of forge."""
         ...
 
     @property
     def title(self) -> str:
-        """How people call the forge."""
+        """Its name for messages."""
         ...
 
     @property
     def limit(self) -> int:
-        """The longest body of a comment, by `size`."""
+        """Maximum length of a comment, by `size`."""
         ...
 
     def size(self, text: str) -> int:
-        """Return how much of `limit` a text takes."""
+        """Return the length of a text towards `limit`."""
         ...
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return the comments of a pull request with wanted texts that this token's user wrote, oldest first.
+        """Return matching comments of this token's user in a pull request, oldest first.
 
-        What others wrote is never returned, whatever it says, nor what was hidden.
+        Never those of others, nor hidden ones.
         """
         ...
 
     def post_comment(self, number: int, body: str) -> Comment:
-        """Write a new comment.
+        """Create a comment.
 
         Raises:
-            UnansweredError: It may have been written: look before it is tried again.
+            UnansweredError: It may have been created: look before a retry.
         """
         ...
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
-        """Give a comment another text; `None`: it is not there any more."""
+        """Edit a comment; `None` if it does not exist."""
         ...
 
     def delete_comment(self, number: int, comment: Comment) -> None:
-        """Delete a comment; that it is gone already is no error."""
+        """Delete a comment; a missing one is ignored."""
         ...
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Hide an older comment, so that its text can still be opened; `own_comments` does not return it any more."""
+        """Hide an older comment, which stays readable; `own_comments` no longer returns it."""
         ...
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return the open issues with wanted texts that this token's user wrote, oldest first."""
+        """Return matching open issues of this token's user, oldest first."""
         ...
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Write a new issue. Labels that the forge does not know are made, or left out where it cannot do that.
+        """Create an issue. Missing labels are created, or left out.
 
         Raises:
-            UnansweredError: It may have been written: look before it is tried again.
+            UnansweredError: It may have been created: look before a retry.
         """
         ...
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Give an issue another text, and close it if asked; `None`: it is not there any more."""
+        """Edit an issue, and close it if asked; `None` if it does not exist."""
         ...
 
     def pull_request(self, number: int) -> PullRequest:
         """Return a pull request.
 
         Raises:
-            UserError: There is none of that number.
+            UserError: It does not exist.
         """
         ...
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the numbers of the merged pull requests that brought a commit."""
+        """Return the numbers of the merged pull requests of a commit."""
         ...
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals that stand, of people who may write to the repository."""
+        """Return the valid approvals of people with write access."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One message to a webhook, in the form that Slack, Mattermost and many others take: `{"text": …}`."""
+"""Send a message to a webhook in the form of Slack, Mattermost and others: `{"text": …}`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from reconciler.runtime.text import one_line
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 4
 _SECONDS: Final = 20.0
-_SAID: Final = 200
-_AGAIN: Final = frozenset({429, 502, 503, 504})
+_MAX_REASON: Final = 200
+_RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
 def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
-    """Send a text to the address in the variable `name`, which is a secret: it appears in no message.
+    """Send a text to the address in the variable `name`; the address is secret and is never shown.
 
-    A message may come twice where its answer was lost: that is better than not at all.
+    A message with a lost answer may be sent twice.
 
     Raises:
-        UsageError: The variable is not set, or holds no address.
+        UsageError: The variable is not set, or is no address.
         RetryableError: There is no answer.
         UserError: The message is refused.
     """
@@ -44,10 +44,10 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
         else:
             if answer.is_success:
                 return
-            said = one_line(answer.text.replace(url, "***"))[:_SAID]
-            message = f"the webhook in {name} answers {answer.status_code}: {said or answer.reason_phrase}"
+            reason = one_line(answer.text.replace(url, "***"))[:_MAX_REASON]
+            message = f"the webhook in {name} answers {answer.status_code}: {reason or answer.reason_phrase}"
             problem = UserError(message, hint=f"See that {name} holds its whole address, and that it still exists.")
-            is_final = answer.status_code not in _AGAIN
+            is_final = answer.status_code not in _RETRIED_STATUSES
         if is_final or tries.is_over:
             raise problem
         tries.wait()
@@ -57,7 +57,7 @@ def address_of(environ: Mapping[str, str], name: str, *, allows_http: bool = Fal
     """Return the address in a variable.
 
     Raises:
-        UsageError: There is none, or it is not encrypted.
+        UsageError: It is missing, malformed or not encrypted.
     """
     url = environ.get(name, "").strip()
     if not url:
