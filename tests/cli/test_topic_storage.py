@@ -138,7 +138,7 @@ def test_a_pattern_that_nothing_matches_is_no_error(typed: Call, tmp_path: Path)
 
 def test_beyond_the_bound_topics_are_only_counted(typed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     applied(typed, tmp_path)
-    monkeypatch.setattr(topics, "PARTITIONS", 2)
+    monkeypatch.setattr(topics, "MAX_PARTITIONS", 2)
     said = typed("topic", "storage")
     assert "1 topic. " in said.out
     assert "Not measured: 1 of 2 topics" in said.err
