@@ -212,7 +212,7 @@ def test_a_copy_that_was_deleted_and_made_anew_begins_anew(place: Place) -> None
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge the end of a copy by the first look at it."""
-    monkeypatch.setattr(copy_sink, "_CUT_S", 0.0)
+    monkeypatch.setattr(copy_sink, "_TRUNCATION_WAIT_S", 0.0)
 
 
 def ahead(place: Place, topic: str, by: int) -> None:

@@ -1,7 +1,6 @@
-"""Records of Kafka as Arrow columns: of the batches that brokers send, or of messages of confluent-kafka; and back.
+"""Convert Kafka records to Arrow columns, from brokers' batches or confluent-kafka messages, and back.
 
-Messages come in small lots, for what the client makes of them is fastest while it stays in the processor's cache; to
-build arrays of so few would cost more than all the rest. So lots are only joined, and arrays are built of many.
+Messages are converted in small lots, which stay in the processor's cache, and joined into large arrays.
 """
 
 from __future__ import annotations
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
 
 
 class Lots:
-    """Messages of one partition on their way to be one batch, in order; none of them is an error."""
+    """Messages of one partition, collected in order for one batch; none is an error."""
 
     def __init__(self, partition: int) -> None:
-        """Begin with none."""
         self._partition = partition
         self._offsets: list[npt.NDArray[np.int64]] = []
         self._times: list[npt.NDArray[np.int64]] = []
@@ -57,14 +55,14 @@ class Lots:
 
     @property
     def bytes(self) -> int:
-        """What their keys and values take."""
+        """Size of keys and values."""
         return self._keys.bytes + self._values.bytes
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take what follows."""
+        """Add the next messages."""
         count = len(messages)
         self._offsets.append(_offsets(messages))
-        # Pairs of type and time: each is gone again before the next is made.
+        # pairs of type and time, each freed before the next is created
         self._times.append(np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count))
         self._keys.add(list(map(Message.key, messages)))
         self._values.add(list(map(Message.value, messages)))
@@ -72,7 +70,7 @@ class Lots:
         self.rows += count
 
     def batch(self) -> pa.RecordBatch:
-        """Return all of them as records."""
+        """Return all messages as one batch of records."""
         times = np.concatenate(self._times)
         types = np.where(times[::2] == TIMESTAMP_LOG_APPEND_TIME, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)
         columns = [
@@ -88,7 +86,7 @@ class Lots:
 
 
 class _Contents:
-    """A column of bytes in the making; a length of -1 is no bytes at all."""
+    """Builder of a binary column; a length of -1 is null."""
 
     def __init__(self) -> None:
         self._joined: list[bytes] = []
@@ -119,7 +117,7 @@ class _Contents:
 
 def _offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
-    if last - first == len(messages) - 1:  # they only go up: no gap
+    if last - first == len(messages) - 1:  # consecutive offsets
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
@@ -129,8 +127,8 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
         starts = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(starts, pa.array([], HEADERS.value_type), type=HEADERS)
     headers = list(chain.from_iterable(lots))
-    counts = np.fromiter((len(each) if each else 0 for each in headers), np.int32, rows)
-    flat = [pair for each in headers if each for pair in each]
+    counts = np.fromiter((len(headers_of_row) if headers_of_row else 0 for headers_of_row in headers), np.int32, rows)
+    flat = [pair for headers_of_row in headers if headers_of_row for pair in headers_of_row]
     names = texts_of([name for name, _ in flat])
     values = pa.array([value for _, value in flat], pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
@@ -138,40 +136,40 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# Batches as brokers send them. Where each record begins is found one after another; all else is found for thousands of
-# records at once, so that no record becomes a Python object.
+# Batches as brokers send them. Only the beginning of each record is found in a loop; all fields are decoded for
+#     thousands of records at once, so no record becomes a Python object.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
-"""Of one batch of columns, where batches of the protocol are smaller."""
+"""Limits of a batch of columns, unless one batch of the protocol exceeds them."""
 _ARROW_BYTES: Final = (1 << 31) - 1
-"""Places of cells are 32 bits."""
+"""Arrow's offsets have 32 bits."""
 _MORE: Final = 0x80
-"""Set in every byte of a number but its last."""
+"""Set in every byte of a varint but its last."""
 _LONGEST: Final = 63
-"""A number of more bits is none."""
+"""Limit of a varint's bits."""
 _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
-"""Attributes of batches that are read here."""
+"""Attributes of batches that can be decoded."""
 
 
 def readable_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the heads of the batches at the beginning of an answer that can be read here, and that do not count.
+    """Return the leading batches of an answer that can be decoded or do not count.
 
     Old formats and unknown codecs are left to the client.
     """
-    found: list[BatchHead] = []
+    heads: list[BatchHead] = []
     for head in heads_in(answer):
         if head.first >= offsets.stop or (head.counts and not head.has_only(_READABLE)):
             break
         if head.through > offsets.start:
-            found.append(head)
-    return found
+            heads.append(head)
+    return heads
 
 
 def columns_in(
     answer: Answer, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the records of an answer that lie in a range, each lot with the offset up to which it is complete.
+    """Yield the records of an answer within a range, each batch with the offset up to which it is complete.
 
     Raises:
         ValueError: A batch is damaged.
@@ -186,7 +184,7 @@ def columns_in(
 
 
 class _Lot:
-    """Batches of an answer that become one batch of columns. What is not compressed stays where it is."""
+    """Batches of an answer that become one batch of columns. Uncompressed batches are not copied."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -205,12 +203,12 @@ class _Lot:
         self.bytes += head.end - head.content_begin if plain is None else len(plain)
 
     def content(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
-        """Return bytes with the records of all, and where those of each batch begin and end in them."""
+        """Return the bytes of all records, and where each batch begins and ends in them."""
         if not any(plain is not None for plain in self._plain):
             return self._answer, [(head.content_begin, head.end) for head in self.heads]
-        kept = memoryview(self._answer)
+        view = memoryview(self._answer)
         parts = [
-            kept[head.content_begin : head.end] if plain is None else plain
+            view[head.content_begin : head.end] if plain is None else plain
             for head, plain in zip(self.heads, self._plain, strict=True)
         ]
         ends = list(accumulate(map(len, parts)))
@@ -219,7 +217,7 @@ class _Lot:
 
 def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
     if not lot.heads:
-        return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in RECORD_SCHEMA], schema=RECORD_SCHEMA)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, field_.type) for field_ in RECORD_SCHEMA], schema=RECORD_SCHEMA)
     content, places = lot.content()
     if len(content) > _ARROW_BYTES:
         raise ValueError("a batch is larger than a column may be")
@@ -228,7 +226,7 @@ def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
     try:
         lengths, at = _numbers(data, _begins(content, places, counts))
         ends = at + lengths
-        since_first, at = _numbers(data, at + 1)  # behind attributes, which mean nothing
+        since_first, at = _numbers(data, at + 1)  # skips the attributes, which are unused
         deltas, at = _numbers(data, at)
         keys, at = _cells(data, content, at)
         values, at = _cells(data, content, at)
@@ -237,27 +235,27 @@ def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
         raise ValueError("a record is longer than its batch") from error
     if not np.array_equal(at, ends):
         raise ValueError("a record is not as long as it says")
-    found = deltas + np.repeat([head.first for head in lot.heads], counts)
+    positions = deltas + np.repeat([head.first for head in lot.heads], counts)
     is_appended = np.repeat([bool(head.attributes & APPEND_TIME) for head in lot.heads], counts)
     newest = np.repeat([head.newest_ms for head in lot.heads], counts)
     times = np.where(is_appended, newest, since_first + np.repeat([head.first_ms for head in lot.heads], counts))
     columns = [
-        pa.array(np.full(len(found), partition, np.int32)),
-        pa.array(found),
+        pa.array(np.full(len(positions), partition, np.int32)),
+        pa.array(positions),
         pa.array(times),
         pa.array(np.where(is_appended, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)),
         keys,
         values,
         headers,
     ]
-    begin, end = np.searchsorted(found, (offsets.start, offsets.stop))
+    begin, end = np.searchsorted(positions, (offsets.start, offsets.stop))
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA).slice(begin, end - begin)
 
 
 def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return where each record of the batches at some places begins: before the number of its length."""
+    """Return where each record begins: at the varint of its length."""
     begins: list[int] = []
-    add, more = begins.append, _MORE  # once for each record: what is local is found faster
+    add, more = begins.append, _MORE  # local names are faster; this runs once per record
     for (begin, end), count in zip(places, counts, strict=True):
         at = begin
         for _ in range(count):
@@ -287,9 +285,9 @@ def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[
 def _numbers(
     data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the numbers at some places, of seven bits a byte, the lowest first, and where each ends."""
+    """Decode the varints at some positions; return them and where they end."""
     byte = data[at].astype(np.int64)
-    found = byte & 0x7F
+    numbers = byte & 0x7F
     at = at + 1
     more = np.flatnonzero(byte >= _MORE)
     shift = 7
@@ -297,23 +295,23 @@ def _numbers(
         if shift > _LONGEST:
             raise OverflowError
         byte = data[at[more]].astype(np.int64)
-        found[more] |= (byte & 0x7F) << shift
+        numbers[more] |= (byte & 0x7F) << shift
         at[more] += 1
         more = more[byte >= _MORE]
         shift += 7
-    # The sign is the lowest bit; the highest is one of the number's, not a sign.
-    return (found >> 1) & np.int64(np.iinfo(np.int64).max) ^ -(found & 1), at
+    # The lowest bit is the sign; the shift must not extend the highest.
+    return (numbers >> 1) & np.int64(np.iinfo(np.int64).max) ^ -(numbers & 1), at
 
 
 def _cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the bytes at some places, each behind its length, and where each ends; a length below 0 is none."""
+    """Decode the length-prefixed bytes at some positions; return them and where they end. Negative lengths are null."""
     lengths, begins = _numbers(data, at)
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
         raise IndexError
-    # Of the content, every other cell is wanted; the ones between are what lies between.
+    # Every other cell is wanted; the ones between are the gaps.
     bounds = np.empty(2 * len(begins) + 1, np.int32)
     bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])
@@ -325,7 +323,7 @@ def _cells(
 def _header_cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
-    """Return the headers of records at some places, and where they end: the first of each, then the second."""
+    """Decode the headers of records at some positions, one header of each record per round; return where they end."""
     counts, at = _numbers(data, at)
     if len(counts) and counts.min() < 0:
         raise OverflowError
@@ -350,20 +348,20 @@ def _header_cells(
 
 def _texts(names: pa.Array) -> pa.Array:
     try:
-        found = names.cast(pa.string())
-    except pa.ArrowInvalid:  # one is not UTF-8
+        texts = names.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
         return texts_of(names.to_pylist())
-    return texts_of(names.to_pylist()) if has_marks(found) else found
+    return texts_of(names.to_pylist()) if has_marks(texts) else texts
 
 
 def contents_of(column: pa.Array) -> list[bytes | None]:
-    """Return a column of bytes as Python has it; much faster than `to_pylist`."""
-    found: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
-    return found
+    """Return a binary column as Python objects; much faster than `to_pylist`."""
+    contents: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+    return contents
 
 
 def headers_of(column: pa.ListArray) -> list[Headers]:
-    """Return the headers of each record as a producer takes them; `None` where there are none."""
+    """Return each record's headers as a producer accepts them; `None` if it has none."""
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)
@@ -372,16 +370,16 @@ def headers_of(column: pa.ListArray) -> list[Headers]:
     if has_marks(texts) or has_nul(texts):
         names = [written(text) for text in names]
     pairs: list[Header] = list(zip(names, flat.field("value").to_pylist(), strict=True))
-    found: list[Headers] = []
+    headers: list[Headers] = []
     at = 0
     for length in column.value_lengths().to_pylist():
-        found.append(pairs[at : at + length] or None)
+        headers.append(pairs[at : at + length] or None)
         at += length
-    return found
+    return headers
 
 
 def written(text: str) -> str | bytes:
-    """Return a name as librdkafka writes it; as bytes where it would write another."""
+    """Return a header's name as librdkafka writes it, or as bytes if it would alter the name."""
     name = name_of(text)
     try:
         return name if b"\0" in name else name.decode()

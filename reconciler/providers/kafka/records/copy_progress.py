@@ -1,4 +1,4 @@
-"""Progress and offset map of a copy, kept in the ledger."""
+"""Progress and offset map of a copy, stored in the ledger."""
 
 from __future__ import annotations
 
@@ -27,33 +27,34 @@ _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One partition: everything below `through` of that source was copied; `last` is the open chunk of its map."""
+    """Progress of a partition: source offsets below `through` are copied; `last` is the open chunk of its map."""
 
     through: int = 0
     topic_id: str | None = None
     epochs: tuple[tuple[int, int], ...] = ()
     last: Chunk = _NOTHING
     copy_id: str | None = None
-    """Which topic was copied into: what is said of one that was deleted says nothing of its successor."""
+    """Id of the topic copied into: progress of a deleted topic does not apply to its successor."""
     newest_ms: int | None = None
-    """The latest timestamp of a record that was copied. Its brokers do not tell: they count ends of transactions."""
+    """Latest timestamp of a copied record. Brokers cannot report it: they count transaction markers, too."""
     commits: int | None = None
-    """How many transactions wrote records, each of which left a marker there; `None`: nobody counted from the start."""
+    """Number of transactions that wrote records, each with a marker in the copy; `None` if not counted from the start.
+    """
 
     @property
     def reached(self) -> SinkPosition:
-        """The same as a copying job knows it: offsets are those of the source."""
+        """The same as the position of a copying job, in offsets of the source."""
         return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
 
     @property
     def written(self) -> int:
-        """The offset of the copy behind the last record that was written there; 0: none was."""
+        """Offset of the copy after the last written record; 0 if none was written."""
         return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
 
     def document(self) -> dict[str, Any]:
-        """Return it for the ledger; the open chunk has an entry of its own."""
+        """Return the ledger's document; the open chunk is an entry of its own."""
         epochs = [list(epoch) for epoch in self.epochs]
-        kept = {
+        document = {
             "through": self.through,
             "topic_id": self.topic_id,
             "epochs": epochs,
@@ -61,25 +62,25 @@ class Progress:
             "copy_id": self.copy_id,
         }
         more = {"newest_ms": self.newest_ms, "commits": self.commits}
-        return kept | {name: value for name, value in more.items() if value is not None}
+        return document | {name: value for name, value in more.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The source of a partition as it was seen before a round."""
+    """Source of a partition as seen before a round."""
 
     topic_id: str | None
     bounds: Bounds
 
     def epochs_below(self, offset: int) -> tuple[tuple[int, int], ...]:
-        """Return the epochs that have offsets below one."""
+        """Return the leader epochs that begin below an offset."""
         return tuple((epoch, start) for epoch, start in self.bounds.epochs if start < offset)
 
 
 def advanced(
     before: Progress, through: int, pieces: Iterable[Piece], source: Followed
 ) -> tuple[Progress, Sequence[Chunk]]:
-    """Return the progress after a transaction, and the chunks of the map that it must write."""
+    """Return the progress after a transaction, and the chunks of the map to write."""
     chunks = appended(before.last, pieces)
     last = chunks[-1] if chunks else before.last
     epochs = source.epochs_below(through)
@@ -91,27 +92,27 @@ def advanced(
 def messages_of(
     topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return what a transaction writes into the ledger."""
+    """Return the ledger entries of a transaction."""
     written = [message(map_key(topic, partition, chunk.number), chunk.document()) for chunk in chunks]
     return [*written, message(progress_key(topic, partition), progress.document())]
 
 
 def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
-    """Return the map of a partition from the ledger's entries of the kinds `PROGRESS` and `MAP`.
+    """Return a partition's map from ledger entries of the kinds `PROGRESS` and `MAP`.
 
-    Chunks behind the last one that the progress names are of a topic that had the name before, as are all of them
-    where no record was copied yet.
+    Chunks after the last one named by the progress belong to an earlier topic of the name; all do if nothing was
+    copied.
     """
     known = entries.get(progress_key(topic, partition), {})
     last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
-    kept = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
-    chunks = [chunk_of(number, value) for number, value in kept.items() if number <= last]
+    stored = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
+    chunks = [chunk_of(number, value) for number, value in stored.items() if number <= last]
     return OffsetMap(chunks, known.get("through", 0))
 
 
 @dataclass
 class Ledgers:
-    """What the ledger says of the copying of one topic, read on from where it stopped before."""
+    """Progress of one topic's copy, read incrementally from the ledger."""
 
     tail: Tail
     topic: str
@@ -119,7 +120,7 @@ class Ledgers:
     changes: int = 0
     """How often the state of the mirror or of its link was written."""
     is_over: bool = False
-    """Whether the mirror's mirroring is over, or has not begun: it may be shown as under way until copiers are out."""
+    """Whether mirroring has ended or not begun. It may be shown as in progress until copiers are fenced."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
@@ -133,30 +134,30 @@ class Ledgers:
             self._take(tuple(json.loads(key)), value)
 
     def of(self, partition: int) -> Progress | None:
-        """Return how far a partition was; `None`: nothing of it was ever copied."""
-        found = self._progress.get(partition)
-        if found is None:
+        """Return a partition's progress; `None` if it was never copied."""
+        entry = self._progress.get(partition)
+        if entry is None:
             return None
-        epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
-        # Where no record was copied yet, what is read last is of a topic that had the name before.
-        last = _NOTHING if found.get("commits") == 0 else self._last.get(partition, _NOTHING)
+        epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
+        # If no record was copied yet, the last chunk belongs to an earlier topic of the name.
+        last = _NOTHING if entry.get("commits") == 0 else self._last.get(partition, _NOTHING)
         return Progress(
-            found["through"],
-            found["topic_id"],
+            entry["through"],
+            entry["topic_id"],
             epochs,
             last,
-            found.get("copy_id"),
-            newest_ms=found.get("newest_ms"),
-            commits=found.get("commits"),
+            entry.get("copy_id"),
+            newest_ms=entry.get("newest_ms"),
+            commits=entry.get("commits"),
         )
 
     def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
-        """Return all, or some."""
-        found = {number: self.of(number) for number in self._progress if only is None or number in only}
-        return {number: progress for number, progress in found.items() if progress is not None}
+        """Return the progress of all or some partitions."""
+        by_partition = {number: self.of(number) for number in self._progress if only is None or number in only}
+        return {number: progress for number, progress in by_partition.items() if progress is not None}
 
     def put(self, known: Mapping[int, Progress]) -> None:
-        """Begin with what another process has read up to where this reader begins."""
+        """Start with the progress that another process read up to this reader's first offset."""
         for number, progress in known.items():
             self._progress[number] = progress.document()
             self._last[number] = progress.last
@@ -176,11 +177,11 @@ class Ledgers:
             else:
                 self._progress[number] = json.loads(value)
         elif value is None:
-            # A mirror that is restored begins a new map: nothing may be added to a chunk of the one before.
+            # A restored mirror begins a new map: the last chunk of the old one must not be continued.
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:
-            # The open one is always written last.
+            # The open chunk is always written last.
             self._last[number] = chunk_of(int(key[3]), json.loads(value))
 
     def _forget(self) -> None:

@@ -1,4 +1,4 @@
-"""The sink of a copy into a Kafka topic: exactly once, one task a partition."""
+"""Sink of an exactly-once copy into a Kafka topic, with one task per partition."""
 
 from __future__ import annotations
 
@@ -50,42 +50,42 @@ from reconciler.runtime.retry import Backoff, Tries
 Writer = Transactions | RawTransactions
 
 _NOTHING: Final = Progress()
-_CUT_S: Final = 10.0
-"""For so long an end that lies below what was written is asked for again: its leader may have just been elected."""
-_CUT: Final = Backoff(first_s=0.2, longest_s=2.0)
+_TRUNCATION_WAIT_S: Final = 10.0
+"""How long a log end below the written offset is read again: its leader may have just been elected."""
+_TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a transaction is committed: whatever comes first; and from how many records on batches are copied whole."""
+    """Limits of a transaction, committed when one is reached, and the range from which batches are copied whole."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
     whole: int = 50_000
-    """Fewer are copied one by one: the connections that batches come over take longer to open."""
+    """Smaller ranges are copied record by record: connections for whole batches take longer to open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The topic that is copied into. Picklable."""
+    """The topic copied into. Picklable."""
 
     settings: Mapping[str, Any]
-    """Of confluent-kafka clients, secrets hidden."""
+    """Settings of confluent-kafka clients, secrets hidden."""
     cluster: str
     topic: str
-    """As its brokers call it."""
+    """Name on the brokers."""
     topic_id: str | None
     partitions: int
     owner: str
-    """Id of the link, or of whatever else copies: it tells one copier from another of the same topic."""
+    """Id of the link or other copier; tells copiers of one topic apart."""
     link: str | None = None
-    """Name of the link; `None`: no state says whether it is to be copied."""
+    """Name of the link; `None` if no state controls the copy."""
     begins: Mapping[int, int] = field(default_factory=dict)
-    """Where its partitions begin that do not begin where the source does."""
+    """First offsets of partitions that do not begin where the source does."""
     limits: Limits = field(default_factory=Limits)
     writing: Mapping[str, Any] = field(default_factory=dict)
-    """More settings of the producer: how batches are packed."""
+    """Additional producer settings for packing batches."""
 
 
 class Way(Enum):
@@ -97,47 +97,47 @@ class Way(Enum):
 
 
 _NEXT: Final = {Way.WHOLE: Way.EACH, Way.EACH: Way.ODD, Way.ODD: Way.EACH}
-"""The way to go on where one ends."""
+"""The way to continue with when one way ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is copied of a partition, and how."""
+    """A range of a partition to copy, and the way to copy it."""
 
     partition: int
     source: TopicLog
     way: Way
     offsets: OffsetRange
     goes_on: bool = False
-    """Records before these were just copied another way: what is removed from here on is missed aloud."""
+    """Whether preceding records were just copied another way, so that records removed from here on are an error."""
 
     def lots(self) -> Iterator[Lot]:
-        """Yield the records, in order; whole batches up to the first that cannot be had whole.
+        """Yield the records in order; whole batches up to the first that cannot be copied whole.
 
         Raises:
-            RetryableError: The first records were removed since those before them were read.
+            RetryableError: The first records were removed after the preceding ones were read.
         """
         if self.way is Way.WHOLE and isinstance(self.source, BatchLog):
-            found = lots_whole(self.source, self.partition, self.offsets)
+            lots = lots_whole(self.source, self.partition, self.offsets)
         else:
-            found = lots_each(self.source, self.partition, self.offsets)
+            lots = lots_each(self.source, self.partition, self.offsets)
         if self.goes_on:
-            first = next(found, None)
+            first = next(lots, None)
             if first is None or first.first > self.offsets.start:
                 self._check_begin()
             if first is not None:
                 yield first
-        yield from found
+        yield from lots
 
     def check_read(self, stop: int) -> None:
-        """Return if what was read up to an offset is of the very log that was looked at: it is read by its name.
+        """Check that records up to an offset came from the expected topic: it is read by name.
 
         Raises:
             SourceChangedError: The source was deleted and created again.
-            RetryableError: It ends before that by now: its brokers have lost records.
+            RetryableError: The source ends before `stop`: its brokers lost records.
         """
-        found = self.source.bounds([self.partition]).get(self.partition)
-        if found is None or found.end < stop:
+        bounds = self.source.bounds([self.partition]).get(self.partition)
+        if bounds is None or bounds.end < stop:
             raise source_changed()
 
     def _check_begin(self) -> None:
@@ -149,19 +149,19 @@ class Work:
 
 
 def transactions_of(target: Target, partition: int, way: Way) -> Writer:
-    """Return who writes a partition: librdkafka, or the protocol itself."""
+    """Return the writer of a partition, by librdkafka or by the protocol."""
     place = (target.topic, partition)
     settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
     if way is Way.EACH:
         return Transactions(settings, place, target.cluster)
-    from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - as its records
+    from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - imports another client
 
     return RawTransactions(settings, place, target.cluster)
 
 
 @dataclass
 class CopySink:
-    """A `TransactionalSink`. The driver reads the ledger once and on; tasks read only what was written since."""
+    """A `TransactionalSink`. The driver reads the whole ledger; tasks read only later entries."""
 
     target: Target
     on_complete: Callable[[], None] | None = None
@@ -170,22 +170,22 @@ class CopySink:
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
     ledger: Ledger | None = None
-    """Shared by several sinks, so that it is read once; `None`: it is read whole for each question."""
+    """Shared by several sinks to read it once; `None` reads it for each call."""
     deletes: bool = True
-    """Whether brokers delete old records of the topic by themselves."""
+    """Whether brokers delete old records of the topic."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without connections."""
+        """Pickle without connections."""
         return type(self), (self.target, None, self.source, None, self.known, self.read_to)
 
     def check_shared(self) -> None:
-        """Return: brokers are seen from everywhere, or say so themselves."""
+        """Do nothing: every process reaches the brokers, or they report an error."""
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return how far each partition was copied, in offsets of its source.
 
         Raises:
-            SourceChangedError: The copy has lost records that were written to it.
+            SourceChangedError: The copy has lost written records.
         """
         target = self.target
         if self.ledgers is None:
@@ -197,22 +197,23 @@ class CopySink:
         self.read_to = self.ledgers.tail.position
         self.known = self.ledgers.all(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
-        found = {number: self._valid(self.known.get(number), number) for number in numbers}
-        self._check_uncut(found)
-        return {number: progress.reached for number, progress in found.items()}
+        by_partition = {number: self._valid(self.known.get(number), number) for number in numbers}
+        self._check_uncut(by_partition)
+        return {number: progress.reached for number, progress in by_partition.items()}
 
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return what both have by the offset map, the copy's range first.
+        """Return the ranges that both sides have according to the offset map, the copy's first.
 
-        What the source let go of counts for none, nor what the retention of the copy did. Of a partition that the copy
-        does not have yet nothing was copied.
+        Records that the source removed, or the retention of the copy, are excluded. A partition that the copy lacks
+        has an
+        empty range.
         """
         target = self.target
         ledger = self.ledger or Ledger(target.settings, target.cluster)
         entries = ledger.read(PROGRESS, MAP)
-        there = [number for number in source if number < target.partitions]
-        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in there])
-        found: dict[int, Spans] = {}
+        numbers = [number for number in source if number < target.partitions]
+        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in numbers])
+        spans: dict[int, Spans] = {}
         for number, bounds in source.items():
             offsets = map_of(entries, target.topic, number)
             begin = starts.get((target.topic, number), 0) if self.deletes else 0
@@ -220,11 +221,11 @@ class CopySink:
             stop = max(start, min(offsets.through, bounds.stable))
             ends = offsets.target_of(start), offsets.target_of(stop)
             both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
-            found[number] = Spans(both, OffsetRange(start, stop), offsets)
-        return found
+            spans[number] = Spans(both, OffsetRange(start, stop), offsets)
+        return spans
 
     def following(self, source: SourceSeen) -> CopySink:
-        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        """Return this sink for a round over a source, whose log is recorded with each commit."""
         return replace(self, source=source)
 
     def complete(self) -> None:
@@ -233,18 +234,18 @@ class CopySink:
             self.on_complete()
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
-        """Copy a range, and say so after each transaction; goes on where a copier before this one stopped.
+        """Copy a range from where the previous copier stopped, and report each transaction.
 
-        Nothing is copied where the state of the mirror or its link was written since the driver looked.
+        Copies nothing if the state of the mirror or its link was written after the driver read it.
 
         Raises:
-            LostRaceError: Somebody else copies this partition now.
-            SourceChangedError: What is there is no copy of that log, or has lost records that were written to it.
-            RetryableError: Brokers do not answer; what is committed stays.
+            LostRaceError: Another process copies this partition now.
+            SourceChangedError: The copy is not one of this source, or has lost written records.
+            RetryableError: Brokers do not answer; committed records stay.
         """
         through, way = offsets.start, self._first_way(partition, source, offsets)
         while through < offsets.stop:
-            # Each fences the one before it, and then looks how far that came: nobody else copied in between unnoticed.
+            # Opening fences the previous copier; progress is read after that, so no other commit is missed.
             transactions = transactions_of(self.target, partition, way)
             try:
                 progress = self._progress(partition)
@@ -263,7 +264,7 @@ class CopySink:
         return Way.WHOLE if is_whole else Way.EACH
 
     def _progress(self, partition: int) -> Progress | None:
-        """Return how far it is under the fence; `None`: states were written meanwhile, so somebody must look again."""
+        """Return the fenced progress; `None` if states were written meanwhile and must be read again."""
         target = self.target
         ledgers = opened(target.settings, target.cluster, target.topic, target.link, self.read_to)
         ledgers.put({number: known for number, known in self.known.items() if number == partition})
@@ -281,7 +282,7 @@ class CopySink:
         return progress
 
     def _copied(self, transactions: Writer, work: Work, progress: Progress) -> Generator[Copied, None, int]:
-        """Copy, and return how far: up to records that another way of writing is for."""
+        """Copy, and return the offset reached: the end, or records that need another way of writing."""
         partition, rest = work.partition, work.offsets
         followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
         limits = self.target.limits
@@ -306,7 +307,7 @@ class CopySink:
                     return reached
                 rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
         else:
-            if work.way is Way.WHOLE:  # What follows must be read record by record.
+            if work.way is Way.WHOLE:  # The rest must be read record by record.
                 rest = OffsetRange(rest.start, reached)
         if rest.length:
             self._commit(transactions, (progress, followed), rest, work)
@@ -319,7 +320,7 @@ class CopySink:
         partition = work.partition
         sources, targets = transactions.settle()
         check_in_order(sources, targets, within)
-        if len(targets) and targets[0] < state[0].written:  # It was cut while it was copied.
+        if len(targets) and targets[0] < state[0].written:  # The log was truncated during the copy.
             raise self._lost(partition, int(targets[0]), state[0].written)
         work.check_read(within.stop)
         progress, chunks = advanced(state[0], within.stop, pieces_of(sources, targets), state[1])
@@ -327,19 +328,20 @@ class CopySink:
         return progress
 
     def _check_uncut(self, reached: Mapping[int, Progress]) -> None:
-        """Return if no partition ends below what the ledger, which was read before, says was written to it.
-
-        Only its beginning moves by retention and by deletions of records.
+        """Check that no partition ends below its written offset in the ledger; retention moves only its beginning.
 
         Raises:
-            SourceChangedError: One does: its brokers have lost the end of its log.
-            RetryableError: It is another topic by now.
+            SourceChangedError: Brokers have lost the end of a partition's log.
+            RetryableError: The topic was replaced.
         """
         target = self.target
         written = {(target.topic, number): one.written for number, one in reached.items() if one.written}
         if not written:
             return
-        client, tries = asking(as_admin(target.settings), target.cluster), Tries(_CUT, within_s=_CUT_S)
+        client, tries = (
+            asking(as_admin(target.settings), target.cluster),
+            Tries(_TRUNCATION_BACKOFF, within_s=_TRUNCATION_WAIT_S),
+        )
         while True:
             ends = offsets_at(client, written, LATEST)
             cut = [place for place, least in written.items() if ends[place] < least]
@@ -367,7 +369,7 @@ class CopySink:
         return self.source or SourceSeen(None, {})
 
     def _valid(self, progress: Progress | None, partition: int) -> Progress:
-        """Return what the ledger says of this very topic; of one that was deleted it says nothing."""
+        """Return the progress of this topic; progress of a deleted topic of the name is discarded."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
             return replace(_NOTHING, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)

@@ -26,52 +26,52 @@ if TYPE_CHECKING:
 
     from reconciler.records.log import OffsetRange, TopicLog
 
-# A process that copies nothing imports no client.
+# Clients are imported on use, only by processes that copy.
 # ruff: noqa: PLC0415
 
 
 _ROWS: Final = 5_000
-"""Records turned into Python objects at once: they stay in the caches of the processor."""
+"""Records converted to Python objects at once; few enough to stay in the processor's caches."""
 
 Sent: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
-"""Value, key, time, headers, and the offset in the source. A plain tuple: there are millions of them."""
+"""Value, key, time, headers and source offset. A plain tuple, as there are millions."""
 _time: Final = itemgetter(2)
 _headers: Final = itemgetter(3)
 
 
 Content: TypeAlias = "Sequence[Sent] | WholeBatch"
-"""Records as a list, or a batch as a broker keeps it."""
+"""Records as a list, or a stored batch."""
 
 
 class Odd(list["Sent"]):
-    """Records of which librdkafka cannot write one as it is: names that are bytes (see `columns.py`), or time 0."""
+    """Records with at least one that librdkafka cannot write: a header name in bytes (see `columns.py`), or time 0."""
 
 
 @runtime_checkable
 class BatchLog(Protocol):
-    """A log that has its records in batches as brokers keep them."""
+    """A log that provides batches as stored by a broker."""
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
-        """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
+        """Return whether the first batches of a range are large enough to copy whole."""
         ...
 
     def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
-        """Yield batches of a range, in order, up to the first that must be read record by record."""
+        """Yield the batches of a range in order, up to the first that must be read record by record."""
         ...
 
 
 @runtime_checkable
 class MessageLog(Protocol):
-    """A log that hands on its client's own objects: a copy from Kafka to Kafka needs no columns in between."""
+    """A log that provides confluent-kafka messages, which a copy from Kafka to Kafka uses without columns."""
 
     def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
-        """Yield what `read` would, as lists of confluent-kafka messages."""
+        """Yield the records of `read` as lists of messages."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Records that are written together: one by one, or a batch as it is."""
+    """Records that are written together, or one whole batch."""
 
     content: Content
     first: int
@@ -79,28 +79,31 @@ class Lot:
     newest_ms: int
     records: int
     bytes: int
-    """Of keys and values; of a whole batch, as it is stored."""
+    """Size of keys and values, or the stored size of a whole batch."""
 
 
 def lots_whole(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
-    """Yield the batches of a range, up to the first that cannot be had whole; of those that do not count, nothing."""
-    for each in source.whole_batches(partition, offsets):
-        yield Lot(each, each.first, each.through, each.newest_ms, each.records, len(each.raw))
+    """Yield the batches of a range, up to the first that cannot be copied whole; ones that do not count are empty."""
+    for batch in source.whole_batches(partition, offsets):
+        yield Lot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
 
 def lots_each(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
-    """Yield the records of a range, in order."""
+    """Yield the records of a range in order."""
     for batch in batches_of(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
         yield Lot(batch, batch[0][4], batch[-1][4] + 1, max(map(_time, batch)), len(batch), taken)
 
 
 def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Sent]]:
-    """Yield the records of a range, in order; no batch is empty."""
+    """Yield the records of a range in order, in non-empty batches."""
     if isinstance(source, MessageLog):
         for messages in source.messages(partition, offsets):
             yield told_apart(
-                [(each.value(), each.key(), each.timestamp()[1], each.headers(), each.offset()) for each in messages]
+                [
+                    (message.value(), message.key(), message.timestamp()[1], message.headers(), message.offset())
+                    for message in messages
+                ]
             )
     else:
         for batch in source.read(partition, offsets):
@@ -108,13 +111,13 @@ def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterat
 
 
 def slices_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of as many records as are turned into Python objects at once."""
+    """Yield slices of as many records as are converted to Python objects at once."""
     for start in range(0, batch.num_rows, _ROWS):
         yield batch.slice(start, _ROWS)
 
 
 def told_apart(rows: list[Sent]) -> list[Sent]:
-    """Return the records, as `Odd` where one of them is."""
+    """Return the records, as `Odd` if librdkafka cannot write one of them."""
     if 0 in map(_time, rows):
         return Odd(rows)
     if any(map(_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
@@ -136,30 +139,27 @@ def rows_of(batch: pa.RecordBatch) -> list[Sent]:
     return told_apart(list(zip(*columns, strict=True)))
 
 
-# One producer of one transactional id that copies one partition: from here on, all others of that id are fenced.
-
-
 _TAKEN: Final = "Nothing is lost: another process copies it now, and goes on. Run again later."
 _ABORT_S: Final = 10.0
 _FULL_S: Final = 0.1
 _WRITING: Final = {
     "retry.backoff.ms": 20,
     "transaction.timeout.ms": TRANSACTION_MS,
-    # A batch is sent when it is full, or when there is nothing more to come.
+    # A batch is sent when it is full, or no record follows.
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 256 << 10,
-    "message.max.bytes": 1_000_000_000,  # The broker judges what is too large.
+    "message.max.bytes": 1_000_000_000,  # The broker enforces its own limit.
     "compression.type": "lz4",
 }
 
 
 class Transactions:
-    """Writes records, and what the ledger says of them, all or nothing."""
+    """Writer of a partition that commits records together with the ledger's entries; fences others of its id."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
-        """Fence whoever else copies the partition."""
+        """Fence other copiers of the partition."""
         from confluent_kafka import Producer
 
         self._topic, self._partition = place
@@ -173,18 +173,18 @@ class Transactions:
 
     @property
     def is_calm(self) -> bool:
-        """Tell whether another way of writing does better from here on."""
+        """Return whether to switch to another way of writing."""
         return False
 
     def takes(self, batch: Content) -> bool:
-        """Tell whether it can write all records of a batch as they are."""
+        """Return whether it can write all records of a batch unchanged."""
         return isinstance(batch, list) and not isinstance(batch, Odd)
 
     def take(self, batch: Content) -> None:
-        """Write records; they are readable once they are committed.
+        """Write records, which become readable when committed.
 
         Raises:
-            UserError: One cannot be written as it is.
+            UserError: A record cannot be written.
         """
         rows = cast("Sequence[Sent]", batch)
         if not self._is_open:
@@ -197,10 +197,10 @@ class Transactions:
         self._check()
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where the records of this transaction were in the source, and where they are in the copy.
+        """Return the source offsets and the target offsets of this transaction's records.
 
         Raises:
-            LostRaceError: Somebody else copies this partition now.
+            LostRaceError: Another process copies this partition now.
             RetryableError: The cluster does not answer.
         """
         until = monotonic() + WAIT_S
@@ -212,7 +212,7 @@ class Transactions:
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Make it readable, together with what the ledger says of it."""
+        """Commit the records together with ledger entries."""
         if not self._is_open:
             self._asked(self._producer.begin_transaction)
         for key, value in ledger:
@@ -222,7 +222,7 @@ class Transactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort what is open: nobody has to wait for it then."""
+        """Abort the open transaction, so that readers need not wait for its timeout."""
         from confluent_kafka import KafkaException
 
         if self._is_open:
@@ -246,15 +246,14 @@ class Transactions:
 
     @contextmanager
     def _in_our_words(self) -> Iterator[None]:
-        """Translate what the client raises."""
         from confluent_kafka import KafkaException
 
         try:
             yield
         except (KafkaException, SystemError) as error:
-            if (found := behind(error)) is None:
+            if (cause := behind(error)) is None:
                 raise
-            raise self._told(found) from error
+            raise self._told(cause) from error
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -263,7 +262,7 @@ class Transactions:
             self._errors.append(error)
 
     def _again(self, produce: Callable[[], None]) -> None:
-        """Hand over a record once there is room for it: the queue is full of records, or of bytes."""
+        """Retry handing over a record while the queue is full."""
         until = monotonic() + WAIT_S
         while True:
             self._producer.poll(_FULL_S)
@@ -282,9 +281,9 @@ class Transactions:
         if self._errors:
             raise self._told(self._errors[0])
 
-    def _asked(self, call: Callable[..., Any], *given: Any) -> None:
+    def _asked(self, call: Callable[..., Any], *arguments: Any) -> None:
         with self._in_our_words():
-            patiently(partial(call, *given), self._settings, doing=self._doing, cluster=self._cluster)
+            patiently(partial(call, *arguments), self._settings, doing=self._doing, cluster=self._cluster)
 
     def _told(self, error: Any) -> ReconcilerError:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
@@ -299,10 +298,10 @@ class Transactions:
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
-    """Return if what was read is what was asked for, and was written once each, in that order.
+    """Check that records are within the requested range, and were each written once, in order.
 
     Raises:
-        RetryableError: It was not; nothing of it is committed.
+        RetryableError: They are not; nothing is committed.
     """
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
@@ -311,27 +310,24 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
 
 
 def source_changed() -> RetryableError:
-    """Return what to say where what was read cannot be what was asked for."""
+    """Return the error for records that do not match the requested range."""
     message = "the source changed while it was read"
     return RetryableError(message, hint="Nothing of that was committed: run the same command again.")
 
 
-# What `Transactions` does, by the protocol itself: for records that librdkafka cannot write as they are.
-
-
 _TRANSACTIONAL_ID: Final = 1
-"""What kind of coordinator is looked for."""
+"""Type of coordinator to find."""
 _AGAIN: Final = frozenset({3, 7, 13, 14, 15, 16, 51})
-"""Codes of a coordinator that moves or loads, or still ends the transaction before."""
+"""Error codes of a coordinator that moves, loads, or still ends the previous transaction."""
 _CALM: Final = 2_000
-"""After so many records that librdkafka can write, it goes on."""
+"""Number of ordinary records after which librdkafka takes over again."""
 
 
 class RawTransactions:
-    """As `Transactions`. Each batch waits for the one before it; records that are packed here take long."""
+    """Like `Transactions`, by the protocol itself, for records that librdkafka cannot write. Sends batch by batch."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
-        """Fence whoever else copies the partition, the client of this process included."""
+        """Fence other copiers of the partition, including this process's client."""
         self._topic, self._partition = place
         self._cluster = cluster
         self._client = asking(as_admin(settings), cluster)
@@ -347,22 +343,22 @@ class RawTransactions:
 
     @property
     def is_calm(self) -> bool:
-        """Tell whether librdkafka could have written the last records."""
+        """Return whether librdkafka could have written the last records."""
         return self._calm >= _CALM
 
     def takes(self, batch: Content) -> bool:
-        """Tell whether it can write all records of a batch: any, but whole ones only where brokers keep them so."""
+        """Return whether it can write all records of a batch; whole batches only if brokers store them unchanged."""
         if isinstance(batch, list):
             return True
         whole = cast("WholeBatch", batch)
         return self._writer.keeps(self._topic, whole.codec, len(whole.raw))
 
     def take(self, batch: Content) -> None:
-        """Write records; they are readable once they are committed.
+        """Write records, which become readable when committed.
 
         Raises:
-            UserError: Brokers refuse one.
-            LostRaceError: Somebody else copies this partition now.
+            UserError: Brokers reject a record.
+            LostRaceError: Another process copies this partition now.
             RetryableError: The cluster does not answer.
         """
         with self._in_our_words():
@@ -377,11 +373,11 @@ class RawTransactions:
                 self._sources += range(whole.first, whole.through)
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where the records of this transaction were in the source, and where they are in the copy."""
+        """Return the source offsets and the target offsets of this transaction's records."""
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Make it readable, together with what the ledger says of it."""
+        """Commit the records together with ledger entries."""
         now = time.time_ns() // 1_000_000
         with self._in_our_words():
             self._open(TOPIC, 0)
@@ -390,7 +386,7 @@ class RawTransactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort what is open: nobody has to wait for it then."""
+        """Abort the open transaction, so that readers need not wait for its timeout."""
         if self._opened:
             with suppress(ReconcilerError):
                 self._end(is_committed=False)
@@ -405,11 +401,11 @@ class RawTransactions:
             producer_epoch=-1,
             max_version=4,
         )
-        found = self._asked(request, lambda answer: int(answer.error_code))
-        return Producer(found.producer_id, found.producer_epoch, self._id)
+        response = self._asked(request, lambda answer: int(answer.error_code))
+        return Producer(response.producer_id, response.producer_epoch, self._id)
 
     def _open(self, topic: str, partition: int) -> None:
-        """Make a partition part of the transaction, which begins with the first."""
+        """Add a partition to the transaction; the first one begins it."""
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         if (topic, partition) in self._opened:
@@ -439,30 +435,30 @@ class RawTransactions:
         self._opened = set()
 
     def _asked(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Return what the coordinator answers; each of its requests may come twice."""
-        found = until_told(
+        """Return the coordinator's answer; a request may be sent twice."""
+        response = until_told(
             lambda: self._client.send(request, doing=self._doing, node=self._coordinating()), code, _AGAIN, self._forget
         )
-        if (refused := code(found)) != 0:
+        if (refused := code(response)) != 0:
             raise of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
-        return found
+        return response
 
     def _coordinating(self) -> int:
         from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
         if self._coordinator is None:
             request = FindCoordinatorRequest(key=self._id, key_type=_TRANSACTIONAL_ID, max_version=3)
-            found = until_told(
+            response = until_told(
                 lambda: self._client.send(request, doing=self._doing),
                 lambda answer: int(answer.error_code),
                 _AGAIN,
                 self._forget,
             )
-            if found.error_code:
-                raise of_code(found.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
+            if response.error_code:
+                raise of_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
             brokers = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9)
             know(self._client, self._client.send(brokers, doing=self._doing))
-            self._coordinator = int(found.node_id)
+            self._coordinator = int(response.node_id)
         return self._coordinator
 
     def _forget(self) -> None:

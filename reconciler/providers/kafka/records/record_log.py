@@ -1,7 +1,4 @@
-"""The records of a Kafka topic as a `TopicLog`.
-
-Opening a consumer costs tens of milliseconds and a connection to every broker; a job reads thousands of ranges.
-"""
+"""Kafka topics as `TopicLog`s. Consumers are pooled: opening one takes tens of milliseconds and many connections."""
 
 from __future__ import annotations
 
@@ -39,20 +36,20 @@ if TYPE_CHECKING:
 
 
 _IDLE: Final = 16
-"""Consumers of the same settings that are kept open while no process reads through them."""
+"""Limit of idle consumers with the same settings."""
 _CONSUMER: Final = {
-    "group.id": "reconciler",  # the library demands one; nothing is ever committed, so no group exists
+    "group.id": "reconciler",  # required by the library; no offsets are committed, so no group exists
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # Where an offset is not there, nobody else decides where to go on.
+    # The reader itself handles offsets that are out of range.
     "auto.offset.reset": "error",
-    # How long the end of a partition is waited for: an empty answer is what tells that it was reached.
+    # How long to wait at the end of a partition: only an empty answer shows that it was reached.
     "fetch.wait.max.ms": 5,
-    # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
+    # A new topic is known to all brokers within this time.
     "topic.metadata.propagation.max.ms": 5000,
     "fetch.message.max.bytes": 4 << 20,
-    # A reader that has caught up with what was fetched ahead would wait a second for more.
+    # Without it, a reader that has used up the prefetched records waits a second for more.
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 64 << 10,
@@ -60,7 +57,7 @@ _CONSUMER: Final = {
 
 
 class _Pool:
-    """Consumers that no process reads through at the moment, by settings; those of a parent process are left alone."""
+    """Idle consumers by settings. Consumers of a parent process are not used."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,15 +84,15 @@ class _Pool:
 
     def close(self) -> None:
         with self._lock:
-            idle = [consumer for each in self._idle.values() for consumer in each]
+            idle = [consumer for consumers in self._idle.values() for consumer in consumers]
             self._idle.clear()
         for consumer in idle:
             with suppress(Exception):
                 consumer.close()
 
     def _inherit(self) -> None:
-        """Begin anew in a forked process: the threads of these clients live on in its parent alone."""
-        # Kept, never used: to end a client whose threads are not here would wait for them for ever.
+        """Start empty in a forked process: the clients' threads exist in the parent only."""
+        # Referenced, never used: closing a client without its threads would block for ever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
 
@@ -105,7 +102,7 @@ _pool: Final = _Pool()
 
 @contextmanager
 def lent_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
-    """Lend a consumer that reads what `isolation` may see; after an error it is closed, else kept for the next."""
+    """Lend a consumer of that isolation; it is closed after an error, otherwise pooled."""
     key = pickle.dumps((dict(settings), isolation))
     lent = _pool.take(key, {**_CONSUMER, **revealed(settings), "isolation.level": isolation})
     try:
@@ -120,14 +117,11 @@ def lent_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator
         _pool.give_back(key, lent)
 
 
-# Reading a range of one partition to exactly its end, whatever lies there: records, markers, gaps, nothing at all.
-
-
-# The library has no public names for what it finds itself.
+# The library has no public names for its internal error codes.
 # ruff: noqa: SLF001
 
 _AT_ONCE: Final = 250
-"""Messages taken at once: what the client makes of them stays in the caches of the processor."""
+"""Messages consumed at once: few enough to stay in the processor's caches."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _SAMPLE: Final = 20
 _BATCH_ROWS: Final = 16_000
@@ -135,14 +129,14 @@ _BATCH_BYTES: Final = 8 << 20
 _LOOK_S: Final = 1.0
 _GATHER_S: Final = 0.01
 _SILENCE_S: Final = 60.0
-"""How long brokers may be away in the middle of a reading."""
+"""Time limit without records in the middle of a range."""
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
 _PACKED: Final = 5_000
-"""From so many offsets on the batches of a range are unpacked here; for fewer a second connection is not worth it."""
+"""From this many offsets on, batches are unpacked here; fewer do not justify a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
-"""The client has waited for it to become known."""
+"""The client has already waited for the topic to become known."""
 _PASSING: Final = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -154,7 +148,7 @@ _PASSING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition of a topic of a cluster, and how it is read."""
+    """A partition of a topic of a cluster, with the settings to read it."""
 
     settings: Mapping[str, Any]
     cluster: str
@@ -163,23 +157,23 @@ class Place:
     isolation: Isolation
 
     def __str__(self) -> str:
-        """Name it as errors do."""
+        """Return the name used in errors."""
         return f"{self.topic}, partition {self.partition}"
 
 
 def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield what is readable of a range as batches of `RECORD_SCHEMA`.
+    """Yield the readable records of a range as batches of `RECORD_SCHEMA`.
 
     Raises:
-        UserError: There is no such partition, or it may not be read.
-        RetryableError: Brokers stay away, or records were removed while they were read.
+        UserError: The partition does not exist, or may not be read.
+        RetryableError: Brokers do not answer, or records were removed while they were read.
     """
     at = offsets.start
     if offsets.length >= _PACKED:
-        for through, found in _of_packed(place, offsets):
+        for through, records in _unpack_batches(place, offsets):
             at = through
-            if found.num_rows:
-                yield found
+            if records.num_rows:
+                yield records
     lots = Lots(place.partition)
     for taken in messages(place, OffsetRange(at, offsets.stop), begun=offsets.start):
         lots.add(taken)
@@ -190,11 +184,10 @@ def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         yield lots.batch()
 
 
-def _of_packed(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield records by the batches that brokers send, with the offset up to which they are complete.
+def _unpack_batches(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield records from the brokers' batches, each with the offset up to which it is complete.
 
-    It ends at what only the client can read, and at the first trouble: the client goes on from there, as patient as it
-    is, and says what is wrong.
+    Stops at formats that only the client reads and at the first error; the client then continues and reports it.
     """
     leader = Leader(place.settings, place.cluster, place.topic, place.partition, is_asked_once=True)
 
@@ -207,18 +200,18 @@ def _of_packed(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.Rec
 
 
 def messages(place: Place, offsets: OffsetRange, *, begun: int | None = None) -> Iterator[Sequence[Message]]:
-    """Yield the same as the client's own objects: copies from Kafka to Kafka need no columns in between.
+    """Yield the readable records of a range as the client's messages, for copies from Kafka to Kafka.
 
-    `begun`: where the reading began of which this is the rest. What is removed after that is missed aloud.
+    `begun` is the start of the reading that this range continues; records removed after it are an error.
     """
     if offsets.start >= offsets.stop:
         return
     with lent_consumer(place.settings, place.isolation) as consumer:
-        yield from _Reading(place, consumer, offsets, offsets.start if begun is None else begun).run()
+        yield from _RangeReader(place, consumer, offsets, offsets.start if begun is None else begun).run()
 
 
-class _Reading:
-    """One consumer on its way through one range."""
+class _RangeReader:
+    """Reader of one range with one consumer."""
 
     def __init__(self, place: Place, consumer: Consumer, offsets: OffsetRange, begun: int) -> None:
         self._place, self._consumer = place, consumer
@@ -233,41 +226,42 @@ class _Reading:
         self._assign()
         until = monotonic() + _SILENCE_S
         while not self._is_done:
-            found = self._taken()
-            readable = self._within(self._readable(found) if any(map(Message.error, found)) else found)
+            messages = self._taken()
+            readable = self._within(self._readable(messages) if any(map(Message.error, messages)) else messages)
             if readable:
                 self._see_headers(readable)
                 yield readable
                 until = monotonic() + _SILENCE_S
             elif monotonic() > until and not self._is_done:
                 raise self._silent()
-            elif not found:
+            elif not messages:
                 self._check_there()
 
     def _taken(self) -> list[Message]:
-        """Return as many as are worth to be converted together, or what has come when no more does."""
+        """Return up to a convertible number of messages, or those that arrive without a pause."""
         first = self._consumer.consume(1, _LOOK_S)
         more = min(self._at_once, self._stop - self._next) - 1
         return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
-    def _within(self, found: Sequence[Message]) -> Sequence[Message]:
-        """Return what lies in the range; what lies behind it tells that all of it has come."""
-        if not found:
-            return found
-        self._next = _offset(found[-1]) + 1
+    def _within(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages within the range; a message behind it shows that all were received."""
+        if not messages:
+            return messages
+        self._next = _offset(messages[-1]) + 1
         self._is_done = self._is_done or self._next >= self._stop
         if self._next > self._stop:
-            found = [each for each in found if _offset(each) < self._stop]
-        # As many at once as fit, of large records fewer.
-        size = sum(map(len, found[:_SAMPLE])) // max(1, len(found[:_SAMPLE]))
+            messages = [message for message in messages if _offset(message) < self._stop]
+        # Consume fewer large records at once.
+        size = sum(map(len, messages[:_SAMPLE])) // max(1, len(messages[:_SAMPLE]))
         self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
-        return found
+        return messages
 
     def _see_headers(self, readable: Sequence[Message]) -> None:
-        """See to it that the headers of all can be had: the client fails where a name is not UTF-8.
+        """Load the headers of all messages; the client fails if a name is not UTF-8.
 
-        They come another way then, their names as bytes. Where it failed it must not be asked again: what it keeps
-        then is not whole, and who looks at that dies.
+        Such headers are fetched by the protocol, with names as bytes. Never call the client's method again for such
+        a
+        message: its partial headers crash the process.
         """
         seen: list[Any] = []
         while len(seen) < len(readable):
@@ -283,15 +277,15 @@ class _Reading:
         place = self._place
         return HeadersOf(Leader(place.settings, place.cluster, place.topic, place.partition))
 
-    def _readable(self, found: Sequence[Message]) -> list[Message]:
-        """Return the messages among what was consumed; the rest says how reading goes."""
+    def _readable(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages, and handle the events among what was consumed."""
         readable: list[Message] = []
-        for each in found:
-            error = each.error()
+        for message in messages:
+            error = message.error()
             if error is None:
-                readable.append(each)
+                readable.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._reach_end(_offset(each))
+                self._reach_end(_offset(message))
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._go_where_it_is()
             elif not _passes(error):
@@ -299,11 +293,11 @@ class _Reading:
         return readable
 
     def _reach_end(self, offset: int) -> None:
-        """End at the end; a leader that has just been elected may not know yet how far its log is committed."""
+        """Finish at the end of the log, as its leader confirms; a new leader may not know the committed end yet."""
         self._is_done = offset >= min(self._stop, self._bounds()[1])
 
     def _go_where_it_is(self) -> None:
-        """Go on where the log begins, or end where it ends: the next offset is not in it."""
+        """Resume where the log begins, or finish where it ends: the next offset is outside it."""
         low, high = self._bounds()
         if self._next >= high:
             self._is_done = True
@@ -318,15 +312,15 @@ class _Reading:
             self._assign()
 
     def _know_leader(self) -> None:
-        """Ask who leads: of a topic it meets for the first time the client finds that out only after a second."""
-        with suppress(KafkaException):  # whether brokers answer is seen by reading
+        """Fetch the leader: the client takes a second to find that of a new topic."""
+        with suppress(KafkaException):  # reading shows whether brokers answer
             self._consumer.list_topics(self._place.topic, _LOOK_S)
 
     def _assign(self) -> None:
         self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, self._next)])
 
     def _bounds(self) -> tuple[int, int]:
-        """Return where it begins and how far it may be read; asks the leader."""
+        """Return the first offset and the readable end, as the leader reports them."""
         at = TopicPartition(self._place.topic, self._place.partition)
         try:
             return watermarks(self._consumer, at, self._place.settings)
@@ -334,15 +328,15 @@ class _Reading:
             raise self._told(error.args[0]) from error
 
     def _check_there(self) -> None:
-        """Ask whether there is such a partition: a reader that waits for one that is not there is never told.
+        """Check that the partition exists: the client waits for a missing one without an error.
 
         Raises:
-            UserError: Twice there was none: one that was just made is not known to every broker at once.
+            UserError: It was missing twice; not every broker knows a new topic at once.
         """
         try:
             seen = self._consumer.list_topics(self._place.topic, _ANSWER_S).topics[self._place.topic]
         except KafkaException:
-            return  # whether brokers come back is seen soon enough
+            return  # reading shows whether they return
         error = seen.error
         if error is None and self._place.partition not in seen.partitions:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -355,8 +349,8 @@ class _Reading:
 
     def _silent(self) -> ReconcilerError:
         place = self._place
-        if found := unreached(place.settings, doing=f"reading {place}", cluster=place.cluster):
-            return found
+        if error := unreached(place.settings, doing=f"reading {place}", cluster=place.cluster):
+            return error
         message = f"{self._place} of cluster {self._place.cluster}: offset {self._next:,} did not come"
         hint = f"No broker gave it for {_SILENCE_S:.0f} s: see whether they are alive, then run the same command again."
         return RetryableError(message, hint=hint)
@@ -368,24 +362,21 @@ def _offset(message: Message) -> int:
 
 
 def _passes(error: KafkaError) -> bool:
-    """Tell whether the client goes on by itself: brokers come back; no group is used, so none needs to be allowed."""
+    """Return whether the client recovers by itself: brokers return; no group is used, so its rights do not matter."""
     return (error.retriable() and error.code() not in _FINAL) or error.code() in _PASSING
-
-
-# The records of one topic of a Kafka cluster, as a `TopicLog`. Picklable: whoever reads opens what it needs.
 
 
 _EXTENT_BYTES: Final = 16 << 20
 _RECORD_BYTES: Final = 100
-"""What a record is taken to need where brokers do not say."""
+"""Assumed size of a record if brokers do not report one."""
 
 
 @dataclass(frozen=True)
 class KafkaLog:
-    """One topic, by the name its brokers give it.
+    """A topic, by its name on the brokers. Picklable: readers open their own connections.
 
-    `settings` are those of confluent-kafka, `admin` those of kafka-python (for what the other cannot ask); values with
-    `reveal` are secrets. `id` is the topic's where it is known: one made later under its name is another topic.
+    `settings` are those of confluent-kafka, `admin` those of kafka-python; secrets have `reveal`. If `id` is set, a
+    later topic of the same name is rejected.
     """
 
     topic: str
@@ -395,82 +386,82 @@ class KafkaLog:
     isolation: Isolation = "read_committed"
     id: str | None = None
     _sizes: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Bytes of each partition as they were when extents were first asked for: only estimates come of them."""
+    """Bytes of each partition when extents were first computed; used for estimates only."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without what was seen."""
+        """Pickle without cached sizes."""
         settings, admin = dict(self.settings), dict(self.admin)
         return type(self), (self.topic, settings, admin, self.cluster, self.isolation, self.id)
 
     @property
     def topic_id(self) -> str | None:
-        """Which topic it is."""
+        """Id of the topic."""
         return self.id or self._seen().id
 
     def check_shared(self) -> None:
-        """Return: brokers are found from everywhere, or reading says why not."""
+        """Do nothing: every process reaches the brokers, or reading reports an error."""
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds, or those of some: one request for each kind of offset to each leader.
+        """Return the bounds of all or some partitions, with one request per kind of offset and leader.
 
         Raises:
-            SourceChangedError: There is another topic under its name by now.
-            UserError: There is no such topic any more, or it may not be described.
+            SourceChangedError: Another topic has its name now.
+            UserError: The topic does not exist, or may not be described.
         """
         seen = self._seen()
         self._check_same(seen)
         partitions = range(len(seen.replicas))
         wanted = [number for number in partitions if only is None or number in only]
-        found = bounds_of(self._client, [(self.topic, number) for number in wanted])
-        return {number: found[self.topic, number] for number in wanted}
+        bounds = bounds_of(self._client, [(self.topic, number) for number in wanted])
+        return {number: bounds[self.topic, number] for number in wanted}
 
     def compacts(self) -> bool:
-        """Tell whether records may be gone that later ones of their keys supersede.
+        """Return whether compaction may remove records.
 
         Raises:
             NotAuthorizedError: Its configs may not be described.
         """
-        ((_, found),) = self._client.configs([self.topic], ["cleanup.policy"])
-        if isinstance(found, int):
-            raise of_code(found, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
-        return "compact" in (found["cleanup.policy"].value or "")
+        ((_, configs),) = self._client.configs([self.topic], ["cleanup.policy"])
+        if isinstance(configs, int):
+            raise of_code(configs, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
+        return "compact" in (configs["cleanup.policy"].value or "")
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`.
+        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`.
 
         Raises:
-            UserError: There is no such partition, or it may not be read.
-            RetryableError: Brokers stay away, or records were removed while they were read.
-            SourceChangedError: At the end: there is another topic under its name by now.
+            UserError: The partition does not exist, or may not be read.
+            RetryableError: Brokers do not answer, or records were removed while they were read.
+            SourceChangedError: At the end, if another topic has its name now.
         """
         yield from batches(self._place(partition), offsets)
-        if self.id is not None and offsets.length:  # It was read by its name.
+        if self.id is not None and offsets.length:  # It was read by name.
             seen = self._client.topics([self.topic])[self.topic]
             if not seen.error:
                 self._check_same(seen)
 
     def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-        """Yield the same as lists of confluent-kafka's messages, none of them an error."""
+        """Yield the records of `offsets` as lists of confluent-kafka messages without errors."""
         return messages(self._place(partition), offsets)
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
-        """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
+        """Return whether the first batches of a range are large enough to copy whole."""
         return has_whole_batches(self._leader(partition), offsets, self.isolation)
 
     def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
-        """Yield batches as brokers keep them, up to the first that must be read record by record."""
+        """Yield stored batches, up to the first that must be read record by record."""
         return whole_batches(self._leader(partition), offsets, self.isolation)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time; `None` where all are older."""
-        if timestamp_ms < 0:  # Brokers take such numbers as words for the two ends.
+        """Return the first offset at or after a time, or `None` if all records are older."""
+        if timestamp_ms < 0:  # Brokers read negative times as names of the log's ends.
             bounds = self.bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
-        found = offsets_at(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
-        return None if found < 0 else found
+        offset = offsets_at(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
+        return None if offset < 0 else offset
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield even stretches of what there is of `offsets`; their records and bytes are estimates."""
+        """Yield even stretches of `offsets`; records and bytes are estimates."""
         place = (self.topic, partition)
         start = offsets_at(self._client, [place], EARLIEST)[place]
         end = offsets_at(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
@@ -482,7 +473,7 @@ class KafkaLog:
             yield Extent(cut, cut.length, max(1, int(cut.length * each_bytes)))
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests of `offsets`, absolute, by reading: brokers keep none."""
+        """Yield absolute digests of `offsets`, computed by reading."""
         for batch in self.read(partition, offsets):
             yield digest_of(batch, base=0)
 
@@ -490,7 +481,7 @@ class KafkaLog:
         if not self._sizes:
             try:
                 self._sizes.update({number: size for (_, number), size in sizes_of(self._client, [self.topic]).items()})
-            except ReconcilerError:  # Sizes of disks are told to few; they only even out the work.
+            except ReconcilerError:  # Few may read disk sizes; they only balance the work.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 

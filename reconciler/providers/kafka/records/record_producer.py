@@ -28,51 +28,48 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.records.record_batches import BatchWriter, Row
 
 
-# Handing records to librdkafka, which sends them while Python goes on; those it can write as they are.
-
-
 Report = Callable[[KafkaError | None, Message], None] | None
 
 BATCH_BYTES: Final = 1_000_000
-"""What one batch may be: brokers take 1,048,588 unless a topic says otherwise."""
+"""Size limit of a batch. Brokers accept 1,048,588 bytes by default."""
 PRODUCER: Final = {
     "enable.idempotence": True,
     "acks": "all",
-    # One record may be larger than a batch: whether that is too large is for the topic to say.
+    # A record may exceed the batch size; the topic's limit decides.
     "message.max.bytes": 500_000_000,
-    # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
+    # A new topic is known to all brokers within this time.
     "topic.metadata.propagation.max.ms": 5000,
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 << 10,
 }
-"""What every producer is set to: nothing lost, nothing doubled, order kept, bounded memory."""
+"""Settings of every producer: idempotent, ordered, with bounded memory."""
 _POLL_EVERY: Final = 2_000
 _SILENCE_S: Final = 130.0
-"""Longer than a record may take until it is given up: its report comes before that."""
+"""Longer than delivery of a record may take, so its report arrives before."""
 
 
 def is_odd(records: pa.RecordBatch) -> bool:
-    """Tell whether the client would write another record than one of these: it takes time 0 for now."""
+    """Return whether librdkafka would alter a record: it replaces time 0 by the current time."""
     names = records.column("headers").flatten().field("key")
     return has_marks(names) or has_nul(names) or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
 
 
 class Sender:
-    """One client and the topic it writes to."""
+    """A client and the topic it writes to."""
 
     def __init__(self, producer: Producer, topic: str, cluster: str) -> None:
-        """Take a client that is open; who opened it ends it."""
+        """Accept an open client; the caller closes it."""
         self.producer, self.topic, self.cluster = producer, topic, cluster
 
     def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
-        """Hand over records with their partitions, and who is told of each; waits while the client's queue is full.
+        """Queue records with their partitions and delivery callbacks; blocks while the client's queue is full.
 
-        None of them `is_odd`: the client would write another.
+        No record may be odd (see `is_odd`).
 
         Raises:
-            UserError: The client refuses one of them.
+            UserError: The client rejects a record.
             RetryableError: The queue stays full.
         """
         headers = headers_of(records.column("headers"))
@@ -82,7 +79,7 @@ class Sender:
             contents_of(records.column("key")),
             partitions,
             reports,
-            repeat(None),  # a second name of the library's for the same argument
+            repeat(None),  # another name of the same argument
             (times.fill_null(0) if times.null_count else times).to_numpy().tolist(),
             headers,
             strict=False,
@@ -99,10 +96,10 @@ class Sender:
                 self.producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until everything has been reported, delivered or not.
+        """Wait until every record is reported as delivered or failed.
 
         Raises:
-            RetryableError: Reports stay away.
+            RetryableError: Reports do not arrive.
         """
         until = monotonic() + _SILENCE_S
         while self.producer.flush(1.0):
@@ -128,16 +125,16 @@ class Sender:
 
 
 _PATIENCE_MS: Final = 120_000
-"""How long a record is tried to be delivered."""
+"""Time limit for delivering a record."""
 _ANSWER_S: Final = 30.0
 
 
 class KafkaProducer:
-    """A `TopicProducer`. Not shared between threads.
+    """A `TopicProducer`. Not thread-safe.
 
-    `topic` is the name its brokers give it, `settings` those of confluent-kafka; values with `reveal` are secrets.
-    `compression`: of batches on their way (none, gzip, snappy, lz4, zstd). `batch_bytes`: at most the topic's
-    `max.message.bytes`, which is about whole batches.
+    `topic` is the brokers' name of it; `settings` are those of confluent-kafka, secrets have `reveal`.
+    `compression` is
+    none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(
@@ -149,7 +146,7 @@ class KafkaProducer:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        """Open the client; brokers are asked when the first records come."""
+        """Open the client; it connects when the first records are appended."""
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
         self._settings = settings
         self._producer = Producer({**PRODUCER, **how, **revealed(settings)})
@@ -159,25 +156,25 @@ class KafkaProducer:
         self._partitions = 0
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Take a batch of `INPUT_SCHEMA`; it is written when there is enough, at the latest by `flush`.
+        """Queue a batch of `INPUT_SCHEMA`; it is written at the latest by `flush`.
 
         Raises:
-            UserError: There is no such topic or partition, or one of the records cannot be written.
+            UserError: The topic or partition does not exist, or a record cannot be written.
         """
         numbers = self._routed(records)
-        found = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
+        reports = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
         if is_odd(records):
             self._write(records, numbers)
             return
-        takers = map(_Reports.taker, map(found.__getitem__, numbers.tolist()))
-        self._sender.send(records, numbers.tolist(), takers)
+        callbacks = map(_Reports.taker, map(reports.__getitem__, numbers.tolist()))
+        self._sender.send(records, numbers.tolist(), callbacks)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write all that was taken, and return what each partition gained since the last call.
+        """Write all queued records, and return the offsets that each partition gained since the last call.
 
         Raises:
-            UserError: Brokers refused records; others may have been written.
-            RetryableError: They did not answer in time; what was taken may have been written or not.
+            UserError: Brokers rejected records; others may have been written.
+            RetryableError: Brokers did not answer in time; queued records may or may not be written.
         """
         self._sender.flush()
         reports, self._reports = self._reports, {}
@@ -185,7 +182,7 @@ class KafkaProducer:
         return {number: one.gained() for number, one in sorted(reports.items())}
 
     def _write(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
-        """Write records as batches packed here, after all that the client has taken."""
+        """Write records in batches packed here, after those that the client has queued."""
         self._sender.flush()
         self._check(self._reports.values())
         times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
@@ -204,7 +201,7 @@ class KafkaProducer:
 
     @cached_property
     def _writer(self) -> BatchWriter:
-        from reconciler.providers.kafka.records.record_batches import BatchWriter  # noqa: PLC0415 - brings the other client
+        from reconciler.providers.kafka.records.record_batches import BatchWriter  # noqa: PLC0415 - imports the other client
 
         return BatchWriter(self._settings, self._sender.cluster)
 
@@ -215,23 +212,23 @@ class KafkaProducer:
                 raise translated(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
 
     def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        given, keys = records.column("partition"), records.column("key")
-        self._check_there(given)
-        if given.null_count == 0:
-            routed = given
+        partitions, keys = records.column("partition"), records.column("key")
+        self._check_there(partitions)
+        if partitions.null_count == 0:
+            chosen = partitions
         else:
-            routed = pc.coalesce(given, partitions_of(keys, self._count(), state=self._spread))
-        return cast("npt.NDArray[np.int32]", routed.to_numpy())
+            chosen = pc.coalesce(partitions, partitions_of(keys, self._count(), state=self._spread))
+        return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
-    def _check_there(self, named: pa.Array) -> None:
-        """Refuse a partition that is not there; brokers are asked again before, for topics grow."""
-        if named.null_count == len(named):
+    def _check_there(self, partitions: pa.Array) -> None:
+        """Reject a missing partition, after asking the brokers again: topics grow."""
+        if partitions.null_count == len(partitions):
             return
         try:
-            check_there(named, self._count())
+            check_there(partitions, self._count())
         except UserError:
             self._partitions = 0
-            check_there(named, self._count())
+            check_there(partitions, self._count())
 
     def _count(self) -> int:
         if not self._partitions:
@@ -247,7 +244,7 @@ class KafkaProducer:
 
 
 class _Reports:
-    """What became of the records of one partition: they are delivered in order, so the first and the last say it."""
+    """Delivery reports of a partition. Records are delivered in order, so only the first and the last are stored."""
 
     def __init__(self) -> None:
         self._first: int | None = None
@@ -256,25 +253,23 @@ class _Reports:
         self._is_asked = False
 
     def taker(self) -> Any:
-        """Return who is told of the next record: after the first a dictionary, filled without Python code."""
+        """Return the callback of the next record; after the first, a dictionary's method that runs no Python code."""
         if not self._is_asked:
             self._is_asked = True
             return self._begin
         return self._others.__setitem__
 
     def take(self, offsets: Sequence[int]) -> None:
-        """Note where records were written that the client did not write."""
         self._is_asked = True
         self._first = offsets[0] if self._first is None else self._first
         self._last = offsets[-1]
 
     @property
     def errors(self) -> list[KafkaError]:
-        """Every kind of error that was reported."""
         return [error for error in self._others if error is not None]
 
     def gained(self) -> OffsetRange:
-        """Return which offsets were written, what others wrote in between included."""
+        """Return the range of written offsets, including those that other producers wrote in between."""
         last = self._others.get(None)
         first = self._first or 0
         return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))

@@ -1,8 +1,7 @@
-"""Write a topic anew in another number of partitions.
+"""Copy a topic into another number of partitions.
 
-One task writes one partition of the target, in one transaction after the other. Each leaves in the ledger how far it
-came in every partition of the source, and which stretches of it begin where: so the next task goes on there, and groups
-find their places.
+One task writes one target partition, in transactions. Each stores in the ledger the offset reached in every source
+partition and the stretches it wrote, from which the next task resumes and offsets of groups are translated.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
 
 
 def check_form(document: Value, topic: str) -> None:
-    """Refuse what an earlier version wrote: it did not keep how far each partition of the target came.
+    """Reject an entry of an earlier version, which did not store progress by target partition.
 
     Raises:
-        UserError: The entry is of that kind.
+        UserError: The entry has the old form.
     """
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
@@ -51,10 +50,10 @@ def check_form(document: Value, topic: str) -> None:
 
 
 def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Tell whether an entry is about the source and the copy with these ids; the copy's name was another's before.
+    """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of that name.
 
     Raises:
-        UserError: An earlier version wrote it, which did not keep the ids.
+        UserError: An earlier version wrote the entry, without ids.
     """
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
@@ -64,66 +63,66 @@ def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a partition of the target has come in each of the source, and under which epochs of that."""
+    """Offsets that a target partition has reached in each source partition, and their leader epochs."""
 
     serial: int = 0
-    """The number of the next transaction."""
+    """Number of the next transaction."""
     through: Mapping[int, int] = field(default_factory=dict)
     epochs: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def after(self, document: Value) -> Reached:
-        """Return it after a transaction, by what that left in the ledger."""
+        """Return the progress after the transaction that wrote this ledger entry."""
         through = {int(number): int(to) for number, to in document["through"].items()}
         epochs = {
-            int(number): tuple((int(epoch), int(start)) for epoch, start in found)
-            for number, found in document["epochs"].items()
+            int(number): tuple((int(epoch), int(start)) for epoch, start in starts)
+            for number, starts in document["epochs"].items()
         }
         return Reached(self.serial + 1, {**self.through, **through}, {**self.epochs, **epochs})
 
 
 _NOTHING: Final = Reached()
 _STRETCHES: Final = 100
-"""A transaction keeps about so many: a group that lags reads less than one of each source again."""
+"""Limit of stretches per transaction: a lagging group reads less than one of them again."""
 
 
 @dataclass
 class KafkaRekeySink:
-    """A `RekeySink`. The driver reads the ledger once and on; tasks read only what was written since. Picklable."""
+    """A `RekeySink`. The driver reads the whole ledger; tasks read only later entries. Picklable."""
 
     target: Target
-    """Its owner is what tells one copier from another."""
+    """Its owner tells one copier from another."""
     source_id: str | None
-    """The topic that is copied: what was written of another one counts for nothing."""
+    """Id of the source topic; entries of other topics are ignored."""
     source: SourceSeen = field(default_factory=lambda: SourceSeen(None, {}))
     known: Mapping[int, Reached] = field(default_factory=dict)
     read_to: int = 0
 
     @property
     def partitions(self) -> int:
-        """How many the target has."""
+        """Number of target partitions."""
         return self.target.partitions
 
     def check_shared(self) -> None:
-        """Return: brokers are seen from everywhere, or say so themselves."""
+        """Do nothing: every process reaches the brokers, or they report an error."""
 
     def following(self, source: SourceSeen) -> KafkaRekeySink:
-        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        """Return this sink for a round over a source, whose log is recorded with each commit."""
         return replace(self, source=source)
 
     def reached(self) -> Mapping[int, Mapping[int, int]]:
-        """Return for each partition how far it has come in each of the source."""
-        self.known, self.read_to = self.looked()
+        """Return the offset reached in each source partition, by target partition."""
+        self.known, self.read_to = self.read_progress()
         return {number: self.known.get(number, _NOTHING).through for number in range(self.partitions)}
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
-        """Write what is not there of records, in transactions, and say so after each.
+        """Write the records that are missing, in transactions, and report each.
 
         Raises:
-            LostRaceError: Another process writes this partition now; what was committed stays.
-            SourceChangedError: What is there is no copy of the log that is followed.
-            RetryableError: Brokers do not answer; what is committed stays.
+            LostRaceError: Another process writes this partition now; committed records stay.
+            SourceChangedError: The target is no copy of this source.
+            RetryableError: Brokers do not answer; committed records stay.
         """
-        writing = _Writing(self, partition)
+        writing = _PartitionWriter(self, partition)
         try:
             for batch in records:
                 for some in slices_of(batch):
@@ -133,25 +132,25 @@ class KafkaRekeySink:
             writing.close()
 
     def written(self) -> Digest:
-        """Return the digest of all that was ever written."""
+        """Return the digest of all records ever written."""
         entries = Ledger(self.target.settings, self.target.cluster).read(REKEYED)
         return Rekeyed.of(entries, self.target.topic, self._ids).digest
 
-    def looked(self) -> tuple[dict[int, Reached], int]:
-        """Return what the ledger says now, and up to where it was read."""
+    def read_progress(self) -> tuple[dict[int, Reached], int]:
+        """Return the progress in the ledger by target partition, and the offset up to which it was read."""
         target = self.target
-        tail, found = Tail(target.settings, target.cluster, self.read_to), dict(self.known)
+        tail, progress = Tail(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
-            for name, content in tail.news(found.clear):
+            for name, content in tail.news(progress.clear):
                 key, document = entry_of(name, content)
                 if key[:2] == (REKEYED, target.topic) and document is not None and self.is_own(document):
-                    found[int(key[2])] = found.get(int(key[2]), _NOTHING).after(document)
+                    progress[int(key[2])] = progress.get(int(key[2]), _NOTHING).after(document)
         finally:
             tail.close()
-        return found, tail.position
+        return progress, tail.position
 
     def is_own(self, document: Value) -> bool:
-        """Tell whether an entry is about these very topics."""
+        """Return whether an entry belongs to this source and target."""
         return is_of(document, self._ids, self.target.topic)
 
     @property
@@ -159,15 +158,15 @@ class KafkaRekeySink:
         return self.source_id, self.target.topic_id
 
 
-class _Writing:
-    """One partition of the target while a task writes it: from here on, other tasks that do are fenced."""
+class _PartitionWriter:
+    """Writer of one target partition; opening it fences other tasks that write the partition."""
 
     def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
         self._sink, self._partition = sink, partition
         self._open(Way.EACH)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[Written]:
-        """Write records of one partition of the source, without those that are there."""
+        """Write the records of one source partition that are missing."""
         number = batch.column("partition")[0].as_py()
         at = int(batch.column("offset").to_numpy().searchsorted(self._through.get(number, 0)))
         batch = batch.slice(at)
@@ -194,20 +193,19 @@ class _Writing:
             self._open(Way.EACH)
 
     def end(self, through: Mapping[int, int]) -> Iterator[Written]:
-        """Commit the rest, and that all of some partitions of the source is there up to these offsets."""
+        """Commit the rest, and record that these source partitions are complete up to these offsets."""
         for number, stop in through.items():
             self._through[number] = max(stop, self._through.get(number, 0))
         yield from self._commit()
 
     def close(self) -> None:
-        """Abort what is open."""
         self._transactions.close()
 
     def _open(self, way: Way) -> None:
-        """Fence all others, and then look how far they came."""
+        """Fence other tasks, and then read their progress."""
         self._transactions: Writer = transactions_of(self._sink.target, self._partition, way)
         try:
-            known, _ = self._sink.looked()
+            known, _ = self._sink.read_progress()
             self._reached = known.get(self._partition, _NOTHING)
             self._check()
         except BaseException:
@@ -221,7 +219,7 @@ class _Writing:
         self._digest, self._taken, self._began = Digest(), 0, monotonic()
 
     def _check(self) -> None:
-        """Return if the source is the one that was copied so far."""
+        """Check that the source is the topic copied so far."""
         target, source, reached = self._sink.target, self._sink.source, self._reached
         for number, through in reached.through.items():
             epochs = reached.epochs.get(number, ())
@@ -243,7 +241,7 @@ class _Writing:
         yield done
 
     def _document(self, changed: Mapping[int, int]) -> dict[str, Any]:
-        """Return what the ledger is to say once all is written."""
+        """Return the ledger entry of this transaction."""
         _, targets = self._transactions.settle()
         if len(targets) != self._digest.records or bool((targets[1:] <= targets[:-1]).any()):
             message = "the new topic did not take the records in their order"
@@ -254,67 +252,65 @@ class _Writing:
             for number, to in sorted(changed.items())
         }
         stretches = {
-            str(number): [(to, int(targets[at])) for to, at in found]
-            for number, found in sorted(thinned(self._taken_from).items())
+            str(number): [(to, int(targets[at])) for to, at in places]
+            for number, places in sorted(thinned(self._taken_from).items())
         }
         return {
             "source_id": self._sink.source_id,
             "copy_id": self._sink.target.topic_id,
             "through": {str(number): to for number, to in sorted(changed.items())},
-            "epochs": {str(number): [list(epoch) for epoch in found] for number, found in followed.items()},
-            "firsts": {number: found[0][1] for number, found in stretches.items()},
+            "epochs": {str(number): [list(epoch) for epoch in places] for number, places in followed.items()},
+            "firsts": {number: places[0][1] for number, places in stretches.items()},
             "stretches": stretches,
             "records": self._digest.records,
             "total": f"{self._digest.total:032x}",
         }
 
 
-def thinned(found: Mapping[int, list[tuple[int, int]]], most: int = _STRETCHES) -> dict[int, list[tuple[int, int]]]:
-    """Join neighbouring stretches of each source, so that about so many are left; each is its end and its beginning."""
-    step = max(1, -(-sum(map(len, found.values())) // most))
+def thinned(stretches: Mapping[int, list[tuple[int, int]]], most: int = _STRETCHES) -> dict[int, list[tuple[int, int]]]:
+    """Join neighbouring stretches (end, beginning) of each source so that about `most` remain."""
+    step = max(1, -(-sum(map(len, stretches.values())) // most))
     return {
-        number: [(some[min(at + step, len(some)) - 1][0], some[at][1]) for at in range(0, len(some), step)]
-        for number, some in found.items()
+        number: [(pairs[min(at + step, len(pairs)) - 1][0], pairs[at][1]) for at in range(0, len(pairs), step)]
+        for number, pairs in stretches.items()
     }
 
 
 @dataclass(frozen=True)
 class Rekeyed:
-    """What was written by key into one topic, as the ledger has it."""
+    """Ledger entries of a topic written by key."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
-    """By partition of the source and of the target: where stretches of the one end, and where they begin in the other.
-
-    Both only grow.
+    """By source and target partition: where stretches end in the source, and where they begin in the target; both grow.
     """
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
     def of(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> Rekeyed:
-        """Read it from entries of the kind `REKEYED`; `ids` are those of the source and of the topic."""
+        """Parse entries of kind `REKEYED`; `ids` are those of the source and of the topic."""
         stretches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
-            found = entries[key]
-            if not is_of(found, ids, topic):
+            entry = entries[key]
+            if not is_of(entry, ids, topic):
                 continue
-            for number, first in found["firsts"].items():
+            for number, first in entry["firsts"].items():
                 ends, begins = stretches.setdefault((int(number), int(key[2])), ([], []))
-                # Earlier versions kept one of a transaction.
-                for to, begin in found.get("stretches", {}).get(number, [(found["through"][number], first)]):
+                # Earlier versions stored one stretch per transaction.
+                for to, begin in entry.get("stretches", {}).get(number, [(entry["through"][number], first)]):
                     ends.append(int(to))
                     begins.append(int(begin))
-            digest += Digest(int(found["records"]), int(found["total"], 16))
+            digest += Digest(int(entry["records"]), int(entry["total"], 16))
         return cls(stretches, digest)
 
     def place(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return where a group goes on that nothing is skipped: at the earliest stretch that it may not have read.
+        """Return target offsets from which a group skips nothing: the earliest stretch that it may not have read.
 
-        What it never committed it has not read. Where it has read all, it goes on at the end of the target.
+        A partition without a commit counts as unread. A group that has read everything resumes at the target's end.
         """
-        found = dict(ends)
+        offsets = dict(ends)
         for (source, number), (stops, begins) in self.stretches.items():
             at = bisect_right(stops, committed.get(source, 0))
             if at < len(stops):
-                found[number] = min(begins[at], found.get(number, begins[at]))
-        return found
+                offsets[number] = min(begins[at], offsets.get(number, begins[at]))
+        return offsets

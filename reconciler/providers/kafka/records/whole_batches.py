@@ -1,7 +1,6 @@
-"""Record batches that are copied whole: from Kafka to Kafka nothing of them is unpacked.
+"""Copy record batches between Kafka clusters without unpacking them.
 
-A batch is packed and compressed once, by the producer that wrote it. The copy has it under another producer's name and
-numbers; its records, its compression and what its checksum protects stay as they are.
+A copied batch gets another producer's id and sequence numbers. Its records and compression stay unchanged.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from reconciler.records.log import Isolation, OffsetRange
 
 _WORTH_RECORDS: Final = 100
 _WORTH_BYTES: Final = 32 << 10
-"""A request for each batch is worth it where batches have so many records, or bytes, on average."""
+"""Minimum average batch size that justifies one produce request per batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """A batch as a broker keeps it: its records follow each other without a gap. One that does not count has none."""
+    """A batch as stored by a broker, with consecutive offsets. A batch that does not count has no records."""
 
     first: int
     through: int
-    """The offset after its last record."""
+    """The offset after the last record."""
     records: int
     newest_ms: int
     codec: str
@@ -45,29 +44,29 @@ class WholeBatch:
 
 
 def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
-    """Tell whether a range is worth to be copied by whole batches, as far as its beginning shows."""
-    return _is_worth(whole_in(fetched(leader, offsets.start, isolation), offsets))
+    """Return whether the first batches of a range are large enough to copy whole."""
+    return _is_worthwhile(whole_in(fetched(leader, offsets.start, isolation), offsets))
 
 
 def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
-    """Yield the batches of a range, in order, up to the first that must be read record by record.
+    """Yield the batches of a range in order, up to the first that must be read record by record.
 
-    Those are batches with gaps, with the broker's times, of old formats, or not wholly in the range.
+    Those are batches with gaps, with broker timestamps, of old formats, or partly outside the range.
     """
 
     def ask(offset: int) -> Answer:
         return fetched(leader, offset, isolation)
 
-    def worthy(answer: Answer, left: OffsetRange) -> Sequence[BatchHead]:
-        found = whole_in(answer, left)
-        return found if _is_worth(found) else ()
+    def worthy(answer: Answer, rest: OffsetRange) -> Sequence[BatchHead]:
+        heads = whole_in(answer, rest)
+        return heads if _is_worthwhile(heads) else ()
 
     for answer, heads in answers(ask, offsets, worthy):
         yield from (whole_of(answer, head) for head in heads)
 
 
 def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
-    """Return a batch of an answer as it is, or that it does not count."""
+    """Return a batch of an answer unchanged, or an empty batch if it does not count."""
     if not head.counts:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
@@ -77,26 +76,26 @@ def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
 def answers(
     ask: Callable[[int], Answer], offsets: OffsetRange, taken: Callable[[Answer, OffsetRange], Sequence[BatchHead]]
 ) -> Iterator[tuple[Answer, Sequence[BatchHead]]]:
-    """Yield the answers of a range with the batches that are taken of each, up to the first of which none is.
+    """Yield fetch answers of a range with the batches `taken` selects, until it selects none.
 
-    The next one is fetched while this one is used.
+    The next answer is fetched while the caller uses this one.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
         coming = ahead.submit(ask, offsets.start)
         while offsets.length:
             answer = coming.result()
-            found = taken(answer, offsets)
-            if not found:
+            heads = taken(answer, offsets)
+            if not heads:
                 return
-            offsets = OffsetRange(min(found[-1].through, offsets.stop), offsets.stop)
+            offsets = OffsetRange(min(heads[-1].through, offsets.stop), offsets.stop)
             if offsets.length:
                 coming = ahead.submit(ask, offsets.start)
-            yield answer, found
+            yield answer, heads
 
 
 def whole_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the batches at the beginning of an answer that can be copied whole, and those that do not count."""
-    found: list[BatchHead] = []
+    """Return the leading batches of an answer that can be copied whole or do not count."""
+    heads: list[BatchHead] = []
     through = offsets.start
     for head in heads_in(answer):
         is_gapless = head.records == head.through - head.first
@@ -104,13 +103,12 @@ def whole_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
             break
         if head.first < through or head.through > offsets.stop:
             break
-        found.append(head)
+        heads.append(head)
         through = head.through
-    return found
+    return heads
 
 
-def _is_worth(batches: Sequence[BatchHead]) -> bool:
-    """Tell whether batches are large enough on average. Those that do not count cost nothing, whatever there is."""
+def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
     counting = [batch for batch in batches if batch.counts]
     records = sum(batch.records for batch in counting)
     size = sum(batch.end - batch.begin for batch in counting)
@@ -118,11 +116,11 @@ def _is_worth(batches: Sequence[BatchHead]) -> bool:
 
 
 def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
-    """Return a batch as that of another producer; `number` counts its records in the partition before it.
+    """Return a batch with the ids of another producer; `number` is the sequence number of its first record.
 
-    The checksum follows from the one it has, so what was damaged on its way is refused by the broker that gets it.
+    The checksum is derived from the original one, so brokers reject batches that were damaged on the way.
     """
-    from kafka.record.util import calc_crc32c  # noqa: PLC0415 - who copies record by record imports no second client
+    from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
     raw, rest = batch.raw, PREFIX.size + REST.size
     _, length, _, form, checksum = PREFIX.unpack_from(raw)
@@ -135,8 +133,8 @@ def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear: of two texts of one length, the checksums differ by that of their difference. Here only the head
-# differs, so the difference goes on with as many zero bytes as there are bytes of records.
+# CRC-32C is linear: checksums of equally long texts differ by the checksum of their difference. Only the heads
+#     differ, so that difference is extended by one zero byte per byte of records.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
@@ -145,11 +143,11 @@ _Matrix = tuple[int, ...]
 
 
 def behind_zeros(checksum: int, count: int) -> int:
-    """Return what becomes of a difference of checksums after so many bytes that are the same on both sides."""
+    """Return a checksum difference extended by `count` zero bytes."""
     power = 0
     while count:
         if count & 1:
-            checksum = _times(_zeros(power), checksum)
+            checksum = _multiply(_zeros(power), checksum)
         count >>= 1
         power += 1
     return checksum
@@ -157,10 +155,10 @@ def behind_zeros(checksum: int, count: int) -> int:
 
 @cache
 def _zeros(power: int) -> _Matrix:
-    """Return what 2 to the power of `power` zero bytes make of each bit."""
+    """Return the matrix that extends a checksum by 2 to the power of `power` zero bytes."""
     if power:
         half = _zeros(power - 1)
-        return tuple(_times(half, column) for column in half)
+        return tuple(_multiply(half, column) for column in half)
     columns = []
     for bit in range(_BITS):
         column = 1 << bit
@@ -170,10 +168,10 @@ def _zeros(power: int) -> _Matrix:
     return tuple(columns)
 
 
-def _times(matrix: _Matrix, vector: int) -> int:
-    found = 0
+def _multiply(matrix: _Matrix, vector: int) -> int:
+    product = 0
     while vector:
         lowest = vector & -vector
-        found ^= matrix[lowest.bit_length() - 1]
+        product ^= matrix[lowest.bit_length() - 1]
         vector ^= lowest
-    return found
+    return product
