@@ -30,21 +30,21 @@ class Gathering:
         self.desired: dict[Address, Declared] = {}
         self.places: dict[Address, tuple[Place, ...]] = {}
         self.declared: set[Address] = set()
-        """Every address that is declared, also where the declaration is not valid."""
+        """All declared addresses, valid or not."""
         self.unread: dict[Address, tuple[tuple[Place, ...], tuple[str, ...]]] = {}
-        """Where a declaration is not valid: its places, and the config keys it names all the same."""
+        """Places and config keys of invalid declarations."""
         self._findings = findings
         self._overlays: dict[Address, tuple[Draft, bool]] = {}
         self._first: dict[Address, Place] = {}
 
     def add_overlays(self, drafts: Iterable[Draft]) -> None:
-        """Keep what an environment says differently until its base comes."""
+        """Store an environment's changes until their base comes."""
         for draft in drafts:
             complaints = list(header_complaints(draft.content))
             address = identify(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
-                self._validate(draft)  # the model knows best which name is missing
+                self._validate(draft)  # the model's error names the missing field
                 continue
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
@@ -55,7 +55,7 @@ class Gathering:
             self._overlays.setdefault(address, (draft, drops))
 
     def add(self, drafts: Iterable[Draft]) -> None:
-        """Validate bases, each with what the environment says differently."""
+        """Validate bases merged with the environment's changes."""
         for draft in drafts:
             address = identify(draft.content)
             if address is None:
@@ -64,12 +64,12 @@ class Gathering:
             elif not self._is_first(address, draft) or address not in self._overlays:
                 self._validate(draft, address)
             else:
-                over, drops = self._overlays.pop(address)
+                override, drops = self._overlays.pop(address)
                 if not drops:
-                    self._validate(merged(draft, over), address)
+                    self._validate(merged(draft, override), address)
 
     def finish(self) -> None:
-        """Add the addresses that only the environment has."""
+        """Add the addresses that only the environment declares."""
         for address, (draft, drops) in self._overlays.items():
             if drops:
                 message = f"{address} is dropped, and nothing declares it"
@@ -108,29 +108,26 @@ def _config_keys(content: Any) -> tuple[str, ...]:
     configs = spec.get("configs") if isinstance(spec, dict) else None
     if not isinstance(configs, dict):
         return ()
-    # A key that is a reference has been complained of as such.
+    # a key that is a reference is reported elsewhere
     return tuple(key for key in configs if isinstance(key, str) and "${" not in key)
-
-
-# `reconciler.yaml` itself, and the variables its values files define: read before anything else.
 
 
 VALUES_FILE = "values.yaml"
 
 
 class WorkspaceFile(NamedTuple):
-    """What is known before the manifests are read, also where the workspace itself is not valid."""
+    """Content known before the manifests are read, even if the workspace is invalid."""
 
     workspace: Workspace | None
     manifests: tuple[str, ...]
     """The listed paths."""
     apart: frozenset[Path]
-    """What lies beside the manifests and is none."""
+    """Other files next to the manifests."""
     values: Values
 
 
 def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
-    """Read `reconciler.yaml` and all values; what is wrong goes to `findings`."""
+    """Read `reconciler.yaml` and all values; errors go to `findings`."""
     document = _document(folder, findings)
     content = document.content if document is not None else None
     spec = content.get("spec") if isinstance(content, dict) else None
@@ -173,5 +170,5 @@ def _validated(draft: Draft, findings: Findings) -> Workspace | None:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Return a list of texts as far as it is one: the model says what is wrong with it."""
+    """Return the strings of a list; the model reports the rest."""
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

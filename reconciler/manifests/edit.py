@@ -16,7 +16,7 @@ from reconciler.manifests.yaml_documents import parse
 
 
 def at(content: Any, path: FieldPath) -> Any:
-    """Return what stands at a path; `None` where nothing does."""
+    """Return the value at a path, or `None`."""
     for part in path:
         match content, part:
             case dict(), str() if part in content:
@@ -29,14 +29,14 @@ def at(content: Any, path: FieldPath) -> Any:
 
 
 def put(content: Any, path: FieldPath, value: Any) -> None:
-    """Set what stands at a path, and make the mappings on the way to it."""
+    """Set the value at a path, creating mappings on the way."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
 def take(content: Any, path: FieldPath) -> None:
-    """Remove what stands at a path, and what that leaves empty above it, but never the whole."""
+    """Remove the value at a path, and mappings left empty above it except the root."""
     parent = at(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
@@ -44,7 +44,7 @@ def take(content: Any, path: FieldPath) -> None:
 
 
 def copied(content: Any) -> Any:
-    """Return a copy in which nothing is shared: aliases of YAML stand for one value in several places."""
+    """Return a copy without shared values, which YAML aliases produce."""
     match content:
         case dict():
             return {key: copied(value) for key, value in content.items()}
@@ -54,15 +54,12 @@ def copied(content: Any) -> Any:
             return content
 
 
-# Values as YAML text on one line, quoted as the text they replace was.
-
-
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
-"""Texts that mean themselves without quotes wherever they stand."""
+"""Texts that need no quotes in any position."""
 
 
 def yaml_text(value: Any, like: str = "") -> str:
-    """Return a value in flow form; `like` is the scalar it replaces."""
+    """Return a value in flow form; `like` is the scalar it replaces, whose quotes are used."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -80,7 +77,7 @@ def yaml_text(value: Any, like: str = "") -> str:
 
 
 def key_of(text: str) -> str:
-    """Return what a key as it is written means."""
+    """Return the value of a key as written."""
     if text.startswith('"'):
         try:
             return str(json.loads(text))
@@ -97,15 +94,12 @@ def _quoted(text: str, like: str = "") -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-# One change to the text of one document, by the places its parser tells: everything else stays byte for byte.
-
-
 _LINE_END: Final = re.compile(r"\s*,?\s*(#.*)?")
-"""What may stand behind an entry in brackets that has its lines to itself."""
+"""Pattern of the rest of a line after a bracketed entry."""
 
 
 class UneditableError(Exception):
-    """The text is laid out so that a change would touch more than what is to be changed."""
+    """The layout of the text would force a change of other lines."""
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
@@ -144,7 +138,7 @@ def remove_text(text: str, path: FieldPath) -> str:
 
 
 class _Text:
-    """A document as lines, and as what they mean."""
+    """A document as lines and parsed nodes."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
@@ -158,16 +152,16 @@ class _Text:
         self.root = roots[0]
 
     def chain(self, path: FieldPath) -> list[Entry]:
-        """Return the entries that lead to `path`, as far as they are written."""
-        found: list[Entry] = []
+        """Return the existing entries on the way to `path`."""
+        entries: list[Entry] = []
         node = self.root
         for part in path:
             entry = _entry_span(node, part)
             if entry is None:
                 break
-            found.append(entry)
+            entries.append(entry)
             node = entry.value
-        return found
+        return entries
 
     def replaced(self, entry: Entry, value: Any) -> str:
         node = entry.value
@@ -175,7 +169,7 @@ class _Text:
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
             return self._with(node.start, node.end, yaml_text(value, node.text))
-        # A block becomes a line: it begins below its key, and ends with its last entry.
+        # a block begins below its key and ends with its last entry
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
         last = _last_line(node)
@@ -185,7 +179,7 @@ class _Text:
         return self._with(entry.key.end, end, f": {yaml_text(value)}")
 
     def inserted(self, node: Node, path: Sequence[str | int], value: Any) -> str:
-        """Return the text with a key more in a mapping; deeper parts of `path` are written behind it in brackets."""
+        """Add a key to a mapping; deeper parts of `path` are written in brackets."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
         for part in reversed(path[1:]):
@@ -199,7 +193,7 @@ class _Text:
         return self._below(node, " " * first.column + text)
 
     def appended(self, node: Node, value: Any) -> str:
-        """Return the text with an entry more at the end of a list."""
+        """Append an entry to a list."""
         if node.kind != "sequence":
             raise UneditableError
         if node.is_flow:
@@ -211,7 +205,7 @@ class _Text:
         return self._below(node, f"{dash} {yaml_text(value)}")
 
     def removed(self, node: Node, entry: Entry) -> str:
-        """Return the text without an entry of a collection that keeps others, or of the document."""
+        """Remove an entry."""
         if node.is_flow:
             return self._out_of_brackets(node, entry)
         start, last = entry.start, _last_line(entry.value)
@@ -237,7 +231,7 @@ class _Text:
         if place + 1 < len(node.entries):
             return self._with(start, node.entries[place + 1].start, "")
         before = node.entries[place - 1].value.end if place else Mark(node.start.line, node.start.column + 1)
-        # A comment of the entry before stays, behind its comma.
+        # the comment of the previous entry stays after its comma
         is_commented = before.line != start.line and "#" in self.lines[before.line][before.column :]
         return self._with(start if is_commented else before, end, "")
 
@@ -263,7 +257,7 @@ def _entry_span(node: Node, part: str | int) -> Entry | None:
 
 
 def _last_line(node: Node) -> int:
-    """Return the last line something is written on; the parser ends blocks where the next thing begins."""
+    """Return the last line with content; the parser ends blocks where the next token begins."""
     if node.kind != "scalar" and not node.is_flow and node.entries:
         return _last_line(node.entries[-1].value)
     if node.is_block_scalar:
@@ -271,15 +265,12 @@ def _last_line(node: Node) -> int:
     return node.end.line
 
 
-# A file of manifests that is being changed: its documents apart, each change checked by what it says afterwards.
-
-
 _SCHEMA_LINE: Final = "# yaml-language-server:"
 _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
 
 
 class EditedFile:
-    """One file, before and after. Documents keep their numbers, also when one before them is dropped."""
+    """One file, before and after. Document numbers stay when another document is dropped."""
 
     def __init__(self, text: str) -> None:
         """Take a file as it is.
@@ -301,12 +292,12 @@ class EditedFile:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """The file in pieces, each before and after; together they are the whole of it."""
+        """The file in pieces, before and after."""
         is_left = any(_means_something(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
     def content(self, number: int) -> Any:
-        """Return what a document says now; `None` where it was dropped."""
+        """Return a document's content; `None` if it was dropped."""
         documents = parse(self._after[self._places[number]].encode(), "now").documents
         return copied(documents[0].content) if documents else None
 
@@ -340,7 +331,7 @@ class EditedFile:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make several changes, or none of them where one cannot be made."""
+        """Apply several changes, or none if one fails."""
         before = list(self._after)
         try:
             yield
@@ -349,7 +340,7 @@ class EditedFile:
             raise
 
     def drop(self, number: int) -> None:
-        """Take out a whole document; comments that stand before it as a heading of the file, or behind it, stay."""
+        """Remove a document; comments of the file stay."""
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
@@ -362,14 +353,14 @@ class EditedFile:
         place = self._places[number]
         text = change(self._after[place])
         mean(wanted)
-        found = parse(text.encode(errors="surrogatepass"), "then")
-        if found.problems or [document.content for document in found.documents] != [wanted]:
+        reparsed = parse(text.encode(errors="surrogatepass"), "then")
+        if reparsed.problems or [document.content for document in reparsed.documents] != [wanted]:
             raise UneditableError
         self._after[place] = text
 
 
 def with_ends(text: str) -> list[str]:
-    """Return the lines of a text with their ends: LF alone ends one, what stands before it is kept as it is."""
+    """Split a text into lines with their ends; only LF ends a line."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *([last] if last else [])]
 
@@ -401,7 +392,7 @@ def _heading(text: str) -> str:
 
 
 def _below(text: str) -> str:
-    """Return the comments that stand before the next `---`: they are of the document that it begins."""
+    """Return the comments before the next `---`, which belong to the next document."""
     lines = with_ends(text)
     first = len(lines)
     while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):
@@ -409,14 +400,11 @@ def _below(text: str) -> str:
     return "".join(lines[first:]).lstrip("\r\n")
 
 
-# Values as a document in the canonical form that `fmt` gives: for thousands of documents, made at once.
-
-
 _STEP = "  "
 
 
 def laid_out(content: Mapping[str, Any]) -> str:
-    """Return a document: its spec over several lines, everything below in brackets as long as it fits on one."""
+    """Return a document with its spec on several lines, and everything below in brackets where it fits."""
     lines: list[str] = []
     for key, value in content.items():
         if key == "spec" and value:
@@ -447,9 +435,9 @@ def _entries(value: Any, indent: str) -> Iterator[str]:
             yield from _entry(str(key), item, indent)
         return
     for item in value:
-        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one less than after a key, as `fmt` has it
+        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one column less than after a key, as `fmt` does
         if isinstance(item, Mapping | list | tuple) and item and is_long:
-            # The first line of what is nested follows the dash.
+            # the first nested line follows the dash
             first, *rest = _entries(item, indent + _STEP)
             yield f"{indent}- {first.removeprefix(indent + _STEP)}"
             yield from rest
@@ -457,15 +445,12 @@ def _entries(value: Any, indent: str) -> Iterator[str]:
             yield f"{indent}- {yaml_text(item)}"
 
 
-# Changes as a patch: unified, with `a/` and `b/`, for `git apply` and `patch -p1` alike.
-
-
 _CONTEXT: Final = 3
 _NOTHING: Final = "/dev/null"
 
 
 class _Hunk(NamedTuple):
-    """Lines that differ: from where to where, before and after."""
+    """A range of changed lines, before and after."""
 
     start: int
     end: int
@@ -491,7 +476,7 @@ def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = Fa
 
 
 def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
-    """Yield what differs; only pieces that were changed are compared, for a file may hold ten thousand documents."""
+    """Yield changed ranges, comparing only changed pieces: a file may hold ten thousand documents."""
     start = new_start = 0
     for old, new in pieces:
         old_lines, new_lines = with_ends(old), with_ends(new)
@@ -506,7 +491,7 @@ def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
 
 
 def _groups(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
-    """Yield hunks that share their context."""
+    """Group hunks that share context lines."""
     group = [hunks[0]]
     for hunk in hunks[1:]:
         if hunk.start - group[-1].end > 2 * _CONTEXT:
@@ -522,18 +507,18 @@ def _shown(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[str]) 
     new_start = group[0].new_start - (group[0].start - start)
     new_end = group[-1].new_end + (end - group[-1].end)
     yield f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n"
-    here = start
+    position = start
     for hunk in group:
-        yield from (_line(" ", line) for line in before[here : hunk.start])
+        yield from (_line(" ", line) for line in before[position : hunk.start])
         yield from (_line("-", line) for line in before[hunk.start : hunk.end])
         yield from (_line("+", line) for line in after[hunk.new_start : hunk.new_end])
-        here = hunk.end
-    yield from (_line(" ", line) for line in before[here:end])
+        position = hunk.end
+    yield from (_line(" ", line) for line in before[position:end])
 
 
 def _range(start: int, end: int) -> str:
     length = end - start
-    # A range of nothing is named by the line before it.
+    # an empty range is named by the line before it
     return f"{start if length == 0 else start + 1},{length}"
 
 

@@ -1,4 +1,4 @@
-"""Find and read the files of a workspace; collect everything that is wrong with its place."""
+"""Find and read the files of a workspace, and collect their problems."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
 ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 MAX_BYTES: Final = 32 * 2**20
-"""Of one file; far beyond what people write, and read in a few seconds."""
+"""Limit of one file, far beyond hand-written ones; parsed in seconds."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _API: Final = b"reconciler/v1"
-"""What every manifest holds."""
+"""A line of every manifest."""
 _SHOWN: Final = 5
 
 
@@ -52,10 +52,10 @@ def find_workspace(start: Path) -> Path:
 def environments(folder: Path) -> tuple[str, ...]:
     """Return the environments of a workspace."""
     try:
-        found = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
+        names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
         return ()
-    return tuple(sorted(name for name in found if ENVIRONMENT.fullmatch(name)))
+    return tuple(sorted(name for name in names if ENVIRONMENT.fullmatch(name)))
 
 
 def _is_file(path: Path) -> bool:
@@ -69,25 +69,25 @@ def _is_file(path: Path) -> bool:
 
 
 def label_of(path: Path, folder: Path) -> str:
-    """Return how a file is named in messages: relative to the workspace where it lies within."""
+    """Return a file's name for messages: relative to the workspace if it is inside."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def is_outside(path: Path, within: Path | None) -> bool:
-    """Tell whether a path leads out of a folder, links followed."""
+    """Return whether a path leaves a folder, following links."""
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
 def outside(label: str) -> Problem:
-    """Return why a file of a pull request is not read."""
+    """Return the problem of a file outside the repository of a pull request."""
     message = "lies outside of the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
 
 
 def read_bounded(path: Path, label: str) -> bytes | Problem:
-    """Return what a regular file of at most `MAX_BYTES` holds, or why it cannot be read."""
+    """Return the content of a regular file of at most `MAX_BYTES`, or the problem."""
     try:
-        # Without O_NONBLOCK opening a pipe would wait for its writer.
+        # O_NONBLOCK: opening a pipe would wait for its writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         return _unreadable(label, error)
@@ -106,7 +106,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
 
 
 class FoundManifests(NamedTuple):
-    """The manifests below the listed paths, sorted, and what was found beside them."""
+    """Manifests below the listed paths, sorted, with problems and warnings."""
 
     files: tuple[Path, ...]
     problems: tuple[Problem, ...]
@@ -140,7 +140,7 @@ def manifest_files(
 
 
 class _Walk:
-    """One listed path and all below it."""
+    """Walks one listed path."""
 
     def __init__(self, folder: Path, apart: AbstractSet[Path], *, may_be_empty: bool, within: Path | None) -> None:
         self.files: list[Path] = []
@@ -186,7 +186,7 @@ class _Walk:
     def _descend(self, folder: Path) -> None:
         real = os.path.realpath(folder)
         if real in self._visited:
-            return  # a link that leads back up, or to what was read already
+            return  # a link to a parent, or to a folder already read
         self._visited.add(real)
         if is_outside(folder, self._within):
             self.problems.append(outside(in_utf8(label_of(folder, self._folder))))
@@ -209,7 +209,7 @@ class _Walk:
         try:
             is_folder = child.is_dir()
         except OSError:
-            is_folder = False  # a link to itself: reading it says so
+            is_folder = False  # a link to itself: reading it reports the error
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)
@@ -226,7 +226,7 @@ class _Walk:
             self.files.append(path)
 
     def _hides_manifests(self, folder: Path) -> bool:
-        """Tell whether a hidden folder holds a manifest; `.git` and `..data` of a mounted ConfigMap do not count."""
+        """Return whether a hidden folder has a manifest, except `.git` and `..data` of a mounted ConfigMap."""
         if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
             return False
         files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_SUFFIXES))
@@ -244,11 +244,8 @@ def _too_big(label: str, size: int) -> Problem:
     return Problem(label, None, None, "", message, "Split it into several files")
 
 
-# All that is found wrong in one run, each thing located in the file where its author wrote it.
-
-
 class Place(NamedTuple):
-    """A document: its file as named in messages, which of the file's documents it is, the line it begins on."""
+    """A document: file label, number in the file, and first line."""
 
     file: str
     number: int
@@ -268,20 +265,20 @@ class Findings:
     def __init__(
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
-        """`within`: the folder outside of which nothing is read, but files that were `typed` as lying there."""
+        """Read nothing outside `within`, except `typed` files that lie there."""
         self.tell: Callable[[str], None] = lambda _text: None
-        """Is told how many of the files are read."""
+        """Receives the number of files read."""
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.is_whole = True
-        """Every file was read to its end, every document has an address: only then does absence mean anything."""
+        """Whether all files and documents were readable: only then is an absent address meaningful."""
         self.within = within
         self._folder = folder
         self._typed = typed
         self._known: dict[str, tuple[Mapping[FieldPath, Spot], ...]] = {}
 
     def read(self, path: pathlib.Path, label: str) -> bytes | Problem:
-        """Return what a file holds, or why it may not or cannot be read."""
+        """Return a file's content, or the problem."""
         if self.within is not None and is_outside(path, self.within):
             is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
             if not is_typed:
@@ -289,27 +286,27 @@ class Findings:
         return read_bounded(path, label)
 
     def lose(self, problem: Problem) -> None:
-        """Keep why a file could not be read."""
+        """Add the problem of an unreadable file."""
         self.problems.append(problem)
         self.is_whole = False
 
-    def add(self, found: FoundManifests) -> None:
-        """Keep what came to light when files were looked for."""
-        self.problems += found.problems
-        self.warnings += found.warnings
-        self.is_whole &= not found.problems
+    def add(self, result: FoundManifests) -> None:
+        """Add the results of a search for manifests."""
+        self.problems += result.problems
+        self.warnings += result.warnings
+        self.is_whole &= not result.problems
 
     def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
-        """Keep what is wrong with a document."""
+        """Add a problem of a document."""
         self.problems.append(self._located(places, complaint))
 
     def complain_all(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
-        """Keep everything that is wrong with a document."""
+        """Add problems of a document."""
         for complaint in complaints:
             self.complain(places, complaint)
 
     def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
-        """Keep what is odd about a document, and no error; `unseen` may be on a cluster, and then nothing is odd."""
+        """Add a warning of a document, not an error; `unseen` is an address that may exist on a cluster."""
         self.warnings.append(self._located(places, complaint)._replace(unseen=unseen))
 
     def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
@@ -318,16 +315,16 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return where a field is written: in the overlay if it is there, else in the base, else its parent."""
+        """Return where a field is written: in the overlay, else the base, else at its parent."""
         for length in range(len(path), 0, -1):
             for place in places:
-                if found := self.spots(place).get(path[:length]):
-                    return place, found
+                if spot := self.spots(place).get(path[:length]):
+                    return place, spot
         place = places[-1]
         return place, self.spots(place).get((), Spot(place.line, 1))
 
     def spots(self, place: Place) -> Mapping[FieldPath, Spot]:
-        """Return every place of one document; the file is read again, once."""
+        """Return all positions of a document; its file is read once more, cached."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw)
@@ -335,16 +332,16 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return the lines to show below problems; each file is read again, once."""
+        """Return the excerpts below problems; each file is read once more."""
         texts: dict[str, list[str]] = {}
-        found: dict[Problem, tuple[str, ...]] = {}
+        excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:
             if problem.line is not None and problem.file not in texts:
                 raw = self.read(self._folder / problem.file, problem.file)
                 texts[problem.file] = [] if isinstance(raw, Problem) else raw.decode("utf-8", "replace").splitlines()
             if lines := excerpt_of(problem, texts.get(problem.file, ())):
-                found[problem] = lines
-        return found
+                excerpts[problem] = lines
+        return excerpts
 
     def _located(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
         place, spot = self.spot(places, complaint.at)

@@ -23,23 +23,21 @@ from yaml.events import (
 from reconciler.manifests.positions import PARSER, ManifestError
 from reconciler.manifests.yaml_documents import parse
 
-# YAML as its author laid it out: collections, scalars as written, and comments with the entry they speak of.
-
 
 class Mark(NamedTuple):
-    """A place in a text, counted from 0."""
+    """A position in a text, counted from 0."""
 
     line: int
     column: int
 
 
 class NotLaidOutError(Exception):
-    """The text uses something rare whose layout is better left to its author."""
+    """The text uses rare syntax whose layout is left unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """One value. `text` is a scalar as written, quotes and all; an alias with its star."""
+    """One value. `text` is a scalar as written, with quotes; or an alias with its star."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: Mark
@@ -47,7 +45,7 @@ class Node:
     text: str = ""
     is_flow: bool = False
     in_brackets: bool = False
-    """Written as a flow collection, whatever becomes of it."""
+    """Whether it was written as a flow collection."""
     anchor: str = ""
     is_block_scalar: bool = False
     entries: list[Entry] = field(default_factory=list)
@@ -57,7 +55,7 @@ class Node:
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or an entry of a list, and the comments that speak of it; an empty text is a blank line."""
+    """A key with its value, or a list entry, with its comments; an empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -66,13 +64,13 @@ class Entry:
 
     @property
     def start(self) -> Mark:
-        """Where it begins."""
+        """Position of its first token."""
         return (self.key or self.value).start
 
 
 @dataclass(eq=False)
 class Page:
-    """One document: where it begins, what it says, the comments before it."""
+    """One document, with the comments before it."""
 
     start: Mark
     root: Node | None = None
@@ -115,7 +113,7 @@ class _Reader:
             case ScalarEvent() | AliasEvent():
                 self._add(self._leaf(event))
             case _:
-                pass  # the ends of documents and of the stream say nothing
+                pass  # ends of documents and streams
 
     def _open(self, event: Any) -> None:
         if event.tag is not None:
@@ -161,7 +159,7 @@ class _Reader:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it, in the order they are written."""
+    """Yield a node and all nodes below it, in order."""
     yield node
     for entry in node.entries:
         if entry.key is not None:
@@ -173,9 +171,6 @@ def _mark(mark: Any) -> Mark:
     return Mark(mark.line, mark.column)
 
 
-# YAML laid out in the canonical way: two spaces a level, one blank line at most, comments where they belong.
-
-
 MAX_WIDTH: Final = 120
 _STEP: Final = "  "
 _HEADER: Final = re.compile(r"(&\S+ +)?([|>][+-]?)\s*(#.*)?")
@@ -185,7 +180,7 @@ _METADATA_ORDER: Final = ("name", "namespace", "cluster", "labels")
 
 
 def print_pages(pages: Sequence[Page]) -> Iterator[str]:
-    """Yield the lines of all documents; the comments of those before the first that says something are its own."""
+    """Yield the lines of all documents; leading comments belong to the first one with content."""
     says = False
     for page in pages:
         if says:
@@ -225,11 +220,11 @@ def _order_manifest(root: Node) -> None:
         if entry.key is not None and entry.key.text == "metadata":
             _order(entry.value.entries, _METADATA_ORDER)
     if _anchored(root) != anchored:
-        raise NotLaidOutError  # an alias would stand before what it repeats
+        raise NotLaidOutError  # an alias would precede its anchor
 
 
 def _anchored(root: Node) -> list[str]:
-    """Return the anchors and aliases, in their order."""
+    """Return anchors and aliases in order."""
     return [text for node in walk(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
 
 
@@ -256,7 +251,7 @@ def _entry(entry: Entry, indent: str) -> Iterator[str]:
         return
     value = entry.value
     if value.kind != "scalar" and not _fits(value, f"{indent}- ", beside) and not value.anchor:
-        # The first line of what is nested follows the dash.
+        # the first nested line follows the dash
         first, *rest = _entries(value, indent + _STEP)
         if first.strip().startswith("#"):
             raise NotLaidOutError
@@ -286,7 +281,7 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
         if header is None:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
-            raise NotLaidOutError  # the file ends within the text, and the end of a line would become part of it
+            raise NotLaidOutError  # the file ends inside the text, whose last line end would become part of it
         yield _spaced(lead, (header[1] or "") + header[2]) + beside
         yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -297,19 +292,19 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
 
 def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[str]:
     if lines and not lines[-1].strip():
-        lines = lines[:-1]  # what follows the last line's end
+        lines = lines[:-1]  # the rest after the last line end
     if not keeps_end:
         while lines and not lines[-1].strip():
             lines = lines[:-1]
     written = [line for line in lines if line.strip()]
     if not written or written[0] != lines[0]:
-        raise NotLaidOutError  # an indentation that the first line does not show
+        raise NotLaidOutError  # an indentation that the first line hides
     margin = len(written[0]) - len(written[0].lstrip(" "))
     yield from (f"{indent}{line[margin:]}" if line[margin:] else "" for line in lines)
 
 
 def _fits(node: Node, lead: str, beside: str) -> bool:
-    """Tell whether a collection stands on the line of its key: written in brackets, and short enough."""
+    """Return whether a flow collection fits on its key's line."""
     if not node.entries:
         return True
     if not node.is_flow:
@@ -340,18 +335,15 @@ def _without_leading_blanks(lines: list[str]) -> list[str]:
 
 
 def _tidy(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines with no blank one at either end. Blank lines that belong to texts are kept."""
-    found = list(lines)
-    while found and not found[0]:
-        del found[0]
-    yield from found
-
-
-# Comments brought to what they speak of: above an entry, beside it, or at the end of a block.
+    """Yield lines without blank ones at either end; blank lines inside texts stay."""
+    remaining = list(lines)
+    while remaining and not remaining[0]:
+        del remaining[0]
+    yield from remaining
 
 
 class Comments:
-    """The comments and blank lines of a text, taken line by line in the order they are written."""
+    """Comments and blank lines of a text, consumed line by line."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(_text_of(node) for page in pages if page.root for node in walk(page.root) if node.text)
@@ -369,15 +361,15 @@ class Comments:
                     self._own.append((number, column, line[column:].rstrip()))
 
     def above(self, line: int) -> list[str]:
-        """Take what stands on lines of its own before `line`."""
-        found: list[str] = []
+        """Consume the lines of comments before `line`."""
+        comments: list[str] = []
         while self._taken < len(self._own) and self._own[self._taken][0] < line:
-            found.append(self._own[self._taken][2])
+            comments.append(self._own[self._taken][2])
             self._taken += 1
-        return found
+        return comments
 
     def below(self, column: int, before: int) -> list[str]:
-        """Take the comments that stand at least as far right as `column`, after the last entry of a block."""
+        """Consume comments at `column` or further right, after the last entry of a block."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
             number, at, _ = self._own[position]
@@ -385,34 +377,34 @@ class Comments:
                 break
             if at >= 0:
                 end = position + 1
-        found = [text for _, _, text in self._own[self._taken : end]]
+        comments = [text for _, _, text in self._own[self._taken : end]]
         self._taken = end
-        return found
+        return comments
 
     def skip_blanks(self, line: int) -> None:
-        """Drop the blank lines up to `line`: those within a flow collection say nothing."""
+        """Drop blank lines up to `line`, inside a flow collection."""
         while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
             self._taken += 1
 
     def beside(self, line: int) -> str:
-        """Take the comment at the end of a line."""
+        """Consume the comment at the end of a line."""
         return self._beside.pop(line, (0, ""))[1]
 
     def inside(self, node: Node) -> bool:
-        """Tell whether a flow collection holds a comment."""
+        """Return whether a flow collection contains a comment."""
         lines = range(node.start.line, node.end.line + 1)
         if any(number in lines and text for number, _, text in self._own):
             return True
         return any(node.start < Mark(line, self._beside[line][0]) < node.end for line in lines if line in self._beside)
 
     def left(self) -> Iterator[str]:
-        """Yield what nothing has taken."""
+        """Yield unconsumed comments."""
         yield from (text for _, _, text in self._own[self._taken :] if text)
         yield from (text for _, text in self._beside.values())
 
 
 def attach(page: Page, comments: Comments, end: int) -> None:
-    """Give every comment of a document, which ends before line `end`, to what it speaks of."""
+    """Attach the comments of a document, which ends before line `end`, to its nodes."""
     page.above = [*comments.above(page.start.line), *_on_marker(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
@@ -424,7 +416,7 @@ def attach(page: Page, comments: Comments, end: int) -> None:
 
 
 def _on_marker(page: Page, comments: Comments) -> list[str]:
-    """Take the comment on the line of `---`, where nothing else stands on it."""
+    """Consume the comment on the line of `---`, if nothing else is on it."""
     if page.root is not None and page.root.start.line == page.start.line:
         return []
     beside = comments.beside(page.start.line)
@@ -432,7 +424,7 @@ def _on_marker(page: Page, comments: Comments) -> list[str]:
 
 
 def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
-    """Give the comments of a value that ends before line `end`, below a key at `column`."""
+    """Attach the comments of a value that ends before line `end`, below a key at `column`."""
     if node.is_flow and comments.inside(node):
         node.is_flow = False
     if node.kind == "scalar" or node.is_flow:
@@ -449,12 +441,12 @@ def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
     if node.in_brackets:
         node.below = comments.above(node.end.line)
     elif node.entries:
-        # At the column of the key above it a comment speaks of what follows that key.
+        # a comment at the key's column belongs to the next key
         node.below = comments.below(max(_column(node), column + 1), end)
 
 
 def _column(node: Node) -> int:
-    """Return where the entries of a block collection begin."""
+    """Return the column of a block collection's entries."""
     return node.entries[0].start.column if node.kind == "mapping" else node.start.column
 
 
@@ -474,13 +466,13 @@ def _beside_value(entry: Entry, comments: Comments) -> str:
 
 
 def _text_of(node: Node) -> tuple[Mark, Mark]:
-    """Return from where to where # is text, and blank lines are."""
+    """Return the range in which `#` is text and blank lines count."""
     if not node.is_block_scalar:
         return node.start, node.end
     header, *lines = node.text.split("\n")
     if lines and not lines[-1].strip():
-        lines.pop()  # what follows the last line's end
-    if "+" not in header:  # the blank lines below it are not its own
+        lines.pop()  # the rest after the last line end
+    if "+" not in header:  # without "+" trailing blank lines are not part of it
         while lines and not lines[-1].strip():
             lines.pop()
     return Mark(node.start.line + 1, 0), Mark(node.start.line + 1 + len(lines), 0)
@@ -544,7 +536,7 @@ def _laid_out(text: str) -> str:
 
 
 def _squeeze(page: Page) -> None:
-    """Leave one blank line where several follow each other."""
+    """Collapse runs of blank lines."""
     page.above = list(_squeezed(page.above))
     nodes = [page.root] if page.root is not None else []
     while nodes:
@@ -561,19 +553,19 @@ def _squeezed(lines: list[str]) -> Iterator[str]:
 
 
 def _only_comments(lines: list[str]) -> str:
-    kept = [line.strip() for line in lines]
-    return "\n".join([*_squeezed(kept), ""]).strip("\n") + "\n" if any(kept) else ""
+    stripped = [line.strip() for line in lines]
+    return "\n".join([*_squeezed(stripped), ""]).strip("\n") + "\n" if any(stripped) else ""
 
 
 def _says_the_same(before: str, after: str) -> bool:
-    """Tell whether the content and the comments are the same: a formatter must never change a plan."""
+    """Return whether content and comments are equal: a formatter must never change a plan."""
     old, new = parse(before.encode(), "before"), parse(after.encode(), "after")
     same = [document.content for document in old.documents] == [document.content for document in new.documents]
     return same and not new.problems and _words(before) == _words(after)
 
 
 def _words(text: str) -> Counter[str]:
-    """Count the comments, by their text."""
+    """Count comments by text."""
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
     return Counter(word for comment in comments.left() for word in comment.split())

@@ -28,16 +28,16 @@ _VARIABLE: Final = {
 _USE_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
 _ABOUT: Final = ("description", "examples", "default", "secret")
 _FIXED: Final = ("apiVersion", "kind")
-"""A variable cannot stand for these: they are read before any variable is."""
+"""Fields read before variables, which cannot hold one."""
 
 
 def identity(name: str) -> dict[str, str]:
-    """Return the first two keys of a schema: its dialect, and the address at which the site of this version has it."""
+    """Return the dialect and id of a schema, at this version's site."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
 
 def schemas() -> Mapping[str, dict[str, Any]]:
-    """Return the schema of each kind, by its name in lower case, and `manifest`, which is any of them."""
+    """Return the schema of each kind by its lower-case name, and `manifest` for any kind."""
     definitions = _definitions()
     by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in WRITABLE}
     return {"manifest": _of_any(definitions), **dict(sorted(by_kind.items()))}
@@ -71,11 +71,11 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def definitions_of_models() -> Mapping[str, Any]:
-    """Return what each model of a manifest says of its fields, by the model's name; no variables stand for values."""
+    """Return the schema of each manifest model by its name, without variables."""
     models = [(model, "validation") for model in WRITABLE.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
-    found: Mapping[str, Any] = schema["$defs"]
-    return found
+    definitions: Mapping[str, Any] = schema["$defs"]
+    return definitions
 
 
 def _definitions() -> dict[str, Any]:
@@ -86,20 +86,20 @@ def _definitions() -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out null: a key without a value is an error, and what is not written is left alone."""
+    """Omits null: a key without a value is an error."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
-        found = super().default_schema(schema)
-        if found.get("default", ...) is None:
-            del found["default"]
-        return found
+        result = super().default_schema(schema)
+        if result.get("default", ...) is None:
+            del result["default"]
+        return result
 
 
 def _written(schema: Any) -> Any:
-    """Return a schema that also takes a variable wherever no free text stands; without generated titles."""
+    """Return a schema that accepts a variable in place of any non-text value, without generated titles."""
     if isinstance(schema, list):
         return [_written(item) for item in schema]
     if not isinstance(schema, dict):
@@ -125,13 +125,13 @@ def _property(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {**about, "anyOf": [*choices, dict(_USE_VARIABLE)]}
 
 
-def _used(schema: Any, definitions: Mapping[str, Any], found: set[str]) -> set[str]:
-    """Return the names of the definitions a schema leads to."""
+def _used(schema: Any, definitions: Mapping[str, Any], names: set[str]) -> set[str]:
+    """Return the names of definitions reachable from a schema."""
     if isinstance(schema, dict):
         name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-        if name and name not in found:
-            found.add(name)
-            _used(definitions[name], definitions, found)
+        if name and name not in names:
+            names.add(name)
+            _used(definitions[name], definitions, names)
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        _used(part, definitions, found)
-    return found
+        _used(part, definitions, names)
+    return names

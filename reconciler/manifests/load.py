@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "Correct them and run `reconciler validate`"
 _SHOWN: Final = 10
-"""Problems below which their lines are shown; more of them would hide the others."""
+"""Limit of problems shown with their lines."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What the files of a workspace say, for one environment."""
+    """Content of a workspace for one environment."""
 
     workspace: Workspace
     desired: Desired
@@ -46,9 +46,9 @@ class Loaded:
     environment: str | None
     warnings: tuple[Problem, ...]
     places: Mapping[Address, tuple[Place, ...]]
-    """Where each address is written: in an overlay first, then in the base."""
+    """Where each address is written: overlay first, then base."""
     values: Values
-    """The variables, for `explain`."""
+    """Variables, for `explain`."""
 
     def may_touch_all(self, file: str) -> bool:
         """Tell whether a file, named from the workspace, says something of documents in others, here or before.
@@ -61,7 +61,7 @@ class Loaded:
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        """The files and folders outside of the workspace's own that it reads, sorted."""
+        """Files and folders outside the workspace that it reads, sorted."""
         spec = self.workspace.spec
         places = set(map(self._place, (*spec.manifests, *spec.values, *self.values.origins)))
         return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
@@ -154,14 +154,14 @@ def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: F
     gathering = Gathering(findings)
     if overlay is not None:
         apart = frozenset({overlay / VALUES_FILE})
-        found = manifest_files(
+        manifests = manifest_files(
             folder, [label_of(overlay, folder)], apart=apart, may_be_empty=True, within=findings.within
         )
-        findings.add(found)
-        gathering.add_overlays(read_drafts(found.files, folder, file.values, findings))
-    found = manifest_files(folder, file.manifests, apart=file.apart, within=findings.within)
-    findings.add(found)
-    gathering.add(read_drafts(found.files, folder, file.values, findings))
+        findings.add(manifests)
+        gathering.add_overlays(read_drafts(manifests.files, folder, file.values, findings))
+    manifests = manifest_files(folder, file.manifests, apart=file.apart, within=findings.within)
+    findings.add(manifests)
+    gathering.add(read_drafts(manifests.files, folder, file.values, findings))
     gathering.finish()
     return gathering
 
@@ -170,9 +170,6 @@ def _sound(workspace: Workspace | None, findings: Findings) -> Workspace:
     if findings.problems or workspace is None:
         raise ManifestError(findings.problems, hint=_ADVICE, excerpts=findings.excerpts(findings.problems[:_SHOWN]))
     return workspace
-
-
-# Where each value of an address is written: `file:line`, worked out when `explain` asks.
 
 
 def explain_origin(loaded: Loaded, address: Address) -> Mapping[str, str]:
@@ -184,7 +181,7 @@ def explain_origin(loaded: Loaded, address: Address) -> Mapping[str, str]:
     places, within = _written(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    for place in reversed(places):  # the base first: what the overlay says replaces it
+    for place in reversed(places):  # base first: the overlay replaces it
         content = _content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.of(content)
@@ -221,7 +218,7 @@ def _content(loaded: Loaded, place: Place) -> Any:
 
 
 def _said(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield every leaf with its value; before the entries of a list, the list, which replaces another as a whole."""
+    """Yield all leaves with their values; a list comes before its entries, because it replaces as a whole."""
     match content:
         case dict():
             for key, value in content.items():

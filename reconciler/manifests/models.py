@@ -1,4 +1,4 @@
-"""A document to a resource: its model, its fields, and plain sentences for what a model refuses."""
+"""From a document to a resource: models, fields, and error sentences."""
 
 from __future__ import annotations
 
@@ -24,28 +24,25 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Workspace
 
 
-# What a model says about a field that a path leads to: for hints, suggestions and secrets.
-
-
 def fields_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a model by the names people write."""
-    model.model_rebuild()  # models are built when first used, and only then know their aliases
+    """Return the fields of a model by alias."""
+    model.model_rebuild()  # models are built lazily and know their aliases only then
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
-    """Return the model of what stands at a path; `None` where no model describes it."""
-    here: type[BaseModel] | None = model
+    """Return the model of the value at a path, or `None`."""
+    current: type[BaseModel] | None = model
     for part in path:
         if isinstance(part, int):
             continue
-        field = fields_of(here).get(part) if here is not None else None
-        here = _model_in(field.annotation) if field is not None else None
-    return here
+        field = fields_of(current).get(part) if current is not None else None
+        current = _model_in(field.annotation) if field is not None else None
+    return current
 
 
 def field_at(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
-    """Return the field a path ends in; of an entry of a list, the list's field."""
+    """Return the field at a path; for a list entry, the list's field."""
     names = [part for part in path if isinstance(part, str)]
     parent = model_at(model, tuple(names[:-1])) if names else None
     return fields_of(parent).get(names[-1]) if parent is not None else None
@@ -55,7 +52,7 @@ _PROPERTIES: Final = ("spec", "properties")
 
 
 def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
-    """Tell whether the field at a path is marked secret, or is a property of a cluster that names one."""
+    """Return whether the field at a path is secret, or names a cluster property that is."""
     if model is Cluster and path[:-1] == _PROPERTIES:
         return path[-1] in REFERENCES
     field = field_at(model, path)
@@ -63,8 +60,8 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
 
 
 def _is_marked(field: FieldInfo) -> bool:
-    # `SecretReference | None` keeps its mark inside the union, a bare one on the field itself.
-    inner = [found for part in get_args(field.annotation) for found in getattr(part, "__metadata__", ())]
+    # `SecretReference | None` has its mark inside the union
+    inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
     for source in (field, *inner):
         extra = getattr(source, "json_schema_extra", None)
         if isinstance(extra, dict) and extra.get("secret") is True:
@@ -76,16 +73,13 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in get_args(annotation):
-        if found := _model_in(part):
-            return found
+        if model := _model_in(part):
+            return model
     return None
 
 
-# What a model refuses, in plain sentences with advice: pydantic's own wording never reaches people.
-
-
 def complaints_of(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
-    """Yield what is wrong with a content, field by field, at the paths its author wrote; it may hold `ScalarText`."""
+    """Yield the errors of a content, at the paths as written; pydantic's wording is not shown."""
     content = values_of(as_written)
     for details in error.errors(include_url=False):
         path = _written(details["loc"], content, is_missing=details["type"] == "missing")
@@ -95,18 +89,18 @@ def complaints_of(error: ValidationError, model: type[BaseModel], as_written: An
                 message = _with_value(complaint.message, _value_at(content, at))
                 yield Complaint(message, complaint.hint or _advice(model, at), at)
         else:
-            # Not what pydantic was given: validators have folded and parsed it by then.
+            # the content as written: validators have changed pydantic's input
             message, hint = _sentence(details, model, path, _value_at(as_written, path))
             yield Complaint(message, hint, path)
 
 
 def _written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
-    """Cut a location to what the author wrote: a URL is one text for them, and a model with a field for us."""
-    here = content
+    """Cut a location to the written path: a URL is one text in the file and a model for us."""
+    current = content
     for depth, part in enumerate(loc):
-        if not _has(here, part):
-            return loc[: depth + 1] if is_missing and isinstance(here, dict) else loc[:depth]
-        here = here[part]
+        if not _has(current, part):
+            return loc[: depth + 1] if is_missing and isinstance(current, dict) else loc[:depth]
+        current = current[part]
     return loc
 
 
@@ -126,7 +120,7 @@ def _has(content: Any, part: str | int) -> bool:
 
 def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, as_written: Any) -> tuple[str, str]:
     kind = details["type"]
-    found = values_of(as_written)
+    match = values_of(as_written)
     limits: Mapping[str, Any] = details.get("ctx", {})
     match kind:
         case "missing":
@@ -134,18 +128,18 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, as
         case "extra_forbidden":
             return _unknown(model, path)
         case "value_error":
-            return _with_value(str(limits["error"]), found), _advice(model, path)
+            return _with_value(str(limits["error"]), match), _advice(model, path)
         case "string_type":
-            return f"wants text, found {kind_of_value(found)}", _quoting(as_written)
+            return f"wants text, found {kind_of_value(match)}", _quoting(as_written)
         case "too_short" | "string_too_short":
             return "must not be empty", _advice(model, path)
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", limits["expected"])
-            hint = did_you_mean(nearest_spelling(str(found), allowed), otherwise=f"Write one of {', '.join(allowed)}")
-            return f"is {kind_of_value(found)}, not one of {', '.join(allowed)}", hint
+            hint = did_you_mean(nearest_spelling(str(match), allowed), otherwise=f"Write one of {', '.join(allowed)}")
+            return f"is {kind_of_value(match)}, not one of {', '.join(allowed)}", hint
         case _:
             wanted = _WANTED.get(kind, _fallback)(limits)
-            return f"{wanted}, found {kind_of_value(found)}", _advice(model, path, found)
+            return f"{wanted}, found {kind_of_value(match)}", _advice(model, path, match)
 
 
 def _fallback(_limits: Mapping[str, Any]) -> str:
@@ -168,17 +162,17 @@ _WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
 }
 
 
-def _with_value(message: str, found: Any) -> str:
-    """Name the value a validator refused with `not a …`."""
-    return f"{_shown(found)} is {message}" if message.startswith("not ") else message
+def _with_value(message: str, value: Any) -> str:
+    """Insert the value into a validator's `not a …`."""
+    return f"{_shown(value)} is {message}" if message.startswith("not ") else message
 
 
-def _shown(found: Any) -> str:
-    match found:
+def _shown(value: Any) -> str:
+    match value:
         case str():
-            return repr(found)
+            return repr(value)
         case _:
-            return kind_of_value(found)
+            return kind_of_value(value)
 
 
 def _quoting(value: Any) -> str:
@@ -192,13 +186,13 @@ def _quoting(value: Any) -> str:
 _OLD_BOOLEANS: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
-def _advice(model: type[BaseModel], path: FieldPath, found: Any = None) -> str:
-    """Return an example of the field, else what it is for."""
+def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> str:
+    """Return an example of the field, else its description."""
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
-    if isinstance(found, str) and found.lower() in _OLD_BOOLEANS:
-        return f"In YAML 1.2 `{found}` is text: write {_OLD_BOOLEANS[found.lower()]}"
-    if isinstance(found, str) and found and not is_text(found):
-        return f"Leave the quotes out: {found}"
+    if isinstance(field_info, str) and field_info.lower() in _OLD_BOOLEANS:
+        return f"In YAML 1.2 `{field_info}` is text: write {_OLD_BOOLEANS[field_info.lower()]}"
+    if isinstance(field_info, str) and field_info and not is_text(field_info):
+        return f"Leave the quotes out: {field_info}"
     field = field_at(model, path)
     inside = model_at(model, path)
     if inside is not None and (field is None or not field.examples):
@@ -213,7 +207,7 @@ def _advice(model: type[BaseModel], path: FieldPath, found: Any = None) -> str:
 
 
 _BESIDE_OR_IN_A_BLOCK: Final = 2
-"""How long the path of a field is that may have slipped out of its block, or into the other one."""
+"""Maximum path length of a field that may be misindented."""
 
 
 def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
@@ -235,7 +229,7 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
 
 
 def flow(value: Any) -> str:
-    """Return a value as YAML on one line."""
+    """Return a value as one line of YAML."""
     match value:
         case dict():
             return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
@@ -257,7 +251,7 @@ _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
 def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
-    """Return the resource a draft declares, or `None` and everything that is wrong with it."""
+    """Return the resource of a draft, or `None` with all errors."""
     complaints = [*draft.complaints, *(null_complaints(draft.content) if draft.has_null else ())]
     headers = list(header_complaints(draft.content))
     if headers:
@@ -269,8 +263,8 @@ def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
     try:
         resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = complaints_of(error, model, draft.as_written())
-        return None, _joined(complaints, (_traced(complaint, draft) for complaint in found))
+        errors = complaints_of(error, model, draft.as_written())
+        return None, _joined(complaints, (_traced(complaint, draft) for complaint in errors))
     return (None if complaints else resource), complaints
 
 
@@ -278,7 +272,7 @@ _SPARK_CONF: Final = ("spec", "spark", "conf")
 
 
 def _take_texts(draft: Draft, path: FieldPath) -> None:
-    """Take numbers as they are written where the setting is text."""
+    """Keep numbers as written where the setting is text."""
     settings = _value_at(draft.as_written(), path)
     for name, value in settings.items() if isinstance(settings, dict) else ():
         key = EMBEDDED_PROPERTIES.get(name)
@@ -287,9 +281,9 @@ def _take_texts(draft: Draft, path: FieldPath) -> None:
 
 
 def _joined(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
-    """Return both without saying a second thing about one field: it only follows from the first."""
-    said = {complaint.at for complaint in complaints}
-    return [*complaints, *(complaint for complaint in more if complaint.at not in said)]
+    """Join errors, without a second one about the same field."""
+    paths = {complaint.at for complaint in complaints}
+    return [*complaints, *(complaint for complaint in more if complaint.at not in paths)]
 
 
 def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complaint]:
@@ -300,14 +294,14 @@ def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complain
 
 
 def _traced(complaint: Complaint, draft: Draft) -> Complaint:
-    """Name the variable where the value is not the author's own."""
+    """Name the variable that provided a value."""
     if complaint.at in draft.variables:
         return complaint._replace(message=f"{complaint.message} ({draft.variables[complaint.at]})")
     return complaint
 
 
 def header_complaints(content: Any) -> Iterator[Complaint]:
-    """Yield what is wrong with `apiVersion` and `kind`, without which nothing else can be judged."""
+    """Yield errors of `apiVersion` and `kind`, which all other checks need."""
     if type(content) is not dict:
         yield Complaint(f"a manifest is a mapping, found {kind_of_value(content)}", _SHAPE)
         return
@@ -324,8 +318,8 @@ def _about_version(content: dict[str, Any]) -> Complaint:
     at = ("apiVersion",)
     if content.get("apiVersion") is None:
         return Complaint("is required", f"Add `apiVersion: {API_VERSION}`. {_SHAPE}", at)
-    found = kind_of_value(content["apiVersion"])
-    return Complaint(f"is {found}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
+    version = kind_of_value(content["apiVersion"])
+    return Complaint(f"is {version}, and this version reads {API_VERSION}", f"Write `apiVersion: {API_VERSION}`", at)
 
 
 def _about_kind(kind: Any) -> Complaint:
@@ -338,7 +332,7 @@ def _about_kind(kind: Any) -> Complaint:
 
 
 def null_complaints(content: Any, path: FieldPath = ()) -> Iterator[Complaint]:
-    """Yield every key without a value and every empty entry of a list."""
+    """Yield keys without a value and empty list entries."""
     match content:
         case None:
             yield Complaint("has no value", "Give it one, or leave it out", path)

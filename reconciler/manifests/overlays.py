@@ -1,4 +1,4 @@
-"""Drafts: variables put in, overlays merged."""
+"""Drafts: documents with variables substituted and overlays merged."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.base import Complaint
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
-# Variables: `${var.name}` in manifests, and where their values come from. Later wins: files, environment, `--var`.
-
-
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """What the command line and the environment say: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
+    """Options: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
 
     given: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
@@ -44,20 +41,20 @@ class Variables:
 
 
 class Value(NamedTuple):
-    """What a variable stands for, and who said so."""
+    """The value of a variable and its origin."""
 
     as_written: Any
-    """What it is inside text: a number or a boolean may be a `ScalarText`."""
+    """Value inside text; numbers and booleans may be `ScalarText`."""
     origin: str
 
     @property
     def value(self) -> Any:
-        """What it is alone in a field."""
+        """Value alone in a field."""
         return values_of(self.as_written)
 
 
 class Values:
-    """Every variable there is, and which of them were used."""
+    """All variables, and which were used."""
 
     def __init__(self, known: Mapping[str, Value]) -> None:
         self._known = known
@@ -65,21 +62,21 @@ class Values:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that are known."""
+        """Names of all variables."""
         return frozenset(self._known)
 
     @property
     def origins(self) -> frozenset[str]:
-        """Who defined them: files, the environment, the command line."""
+        """Origins: files, environment, command line."""
         return frozenset(value.origin for value in self._known.values())
 
     def find(self, name: str) -> Value | None:
-        """Return what a variable stands for; `None` where nothing defines it."""
+        """Return a variable's value, or `None`."""
         self.used.add(name)
         return self._known.get(name)
 
     def unused(self, origin: str) -> tuple[str, ...]:
-        """Return the names that `origin` gave and nothing used."""
+        """Return unused names from `origin`."""
         return tuple(
             sorted(name for name, value in self._known.items() if value.origin == origin and name not in self.used)
         )
@@ -94,7 +91,7 @@ def read_values(
     variables: Variables,
     read: Callable[[Path, str], bytes | Problem] = read_bounded,
 ) -> tuple[Values, list[Problem]]:
-    """Return all variables: those of `files` in order, then of the command line's files, environment and texts."""
+    """Return all variables; later wins: `files` in order, then the command line's files, environment and texts."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
@@ -109,7 +106,7 @@ def read_values(
 
 
 def typed(text: str, origin: str) -> Value:
-    """Return a text of the command line, alone in a field a YAML scalar; quotes make it text: `--var 'n="12"'`."""
+    """Parse a value of `--var` as a YAML scalar; quotes make it text: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return Value(text[1:-1], origin)
     written = as_written(text)
@@ -141,7 +138,7 @@ def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dic
 
 
 def _complaint(name: str, value: Any) -> tuple[str, str] | None:
-    """Return what is wrong with a variable, and what to do."""
+    """Return the error of a variable."""
     if not NAME.fullmatch(name):
         return "is not a name of a variable", "Begin with a letter or _, then letters, digits, _ and -"
     if value is None:
@@ -158,9 +155,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Putting values for `${var.name}`: one pass, no templating.
-#
-# Alone a variable keeps its type, inside text it is text.
+# Substitution of `${var.name}`, in one pass. Alone in a field a variable keeps its type; inside text it is text.
 
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
@@ -177,7 +172,7 @@ class Substitution:
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
-        """`as_written`: numbers and booleans of variables are `ScalarText` also where a variable is alone."""
+        """`as_written`: numbers and booleans alone in a field are `ScalarText`, too."""
         self.complaints: list[Complaint] = []
         self.secrets: list[FieldPath] = []
         self.has_null = False
@@ -186,7 +181,7 @@ class Substitution:
         self._as_written = as_written
 
     def of(self, content: Any, path: FieldPath = ()) -> Any:
-        """Return `content` with every `${var.name}` replaced; what is not known stays, with a complaint."""
+        """Return `content` with all variables replaced; unknown ones stay and are reported."""
         match content:
             case str() if "${" in content:
                 return self._text(content, path)
@@ -243,7 +238,7 @@ class Substitution:
         return found
 
     def _look_into(self, value: Any, path: FieldPath) -> None:
-        """Take note of what a value holds that is judged by where it stands."""
+        """Record secrets and origins in a value."""
         match value:
             case None:
                 self.has_null = True
@@ -284,7 +279,7 @@ def overlay_folder(folder: Path, environment: str) -> Path:
 
 
 def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
-    """Return `base` with `over` put onto it: mappings key by key, lists replaced whole, `null` removes a key."""
+    """Merge `override` into `base`: mappings by key, lists as a whole; `null` removes a key."""
     merged = dict(base)
     for key, value in over.items():
         at = (*path, key)
@@ -300,7 +295,7 @@ def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: Fi
 
 
 def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
-    """Tell whether an overlay's document drops its address; then it says nothing else."""
+    """Return whether an overlay's document only drops its address."""
     if DELETE not in content:
         return False
     if content[DELETE] is not True:
@@ -308,9 +303,6 @@ def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
     if "spec" in content:
         complaints.append(Complaint("is not used where the whole address is dropped", "Leave it out", ("spec",)))
     return True
-
-
-# Drafts: documents as read, variables in place, before overlays are merged and models judge them.
 
 
 class Draft(NamedTuple):
@@ -321,21 +313,21 @@ class Draft(NamedTuple):
 
     content: Any
     as_written: Callable[[], Any]
-    """Returns the content with a `ScalarText` for each number and boolean that has one."""
+    """Returns the content with `ScalarText` for numbers and booleans."""
     places: tuple[Place, ...]
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
-    """Where it holds `${env:…}` or `${file:…}`."""
+    """Paths of `${env:…}` and `${file:…}`."""
     variables: Mapping[FieldPath, str] = MappingProxyType({})
-    """Where a variable's value stands → which, and who defined it: `var.partitions of values.yaml`."""
+    """Variable and origin by path: `var.partitions of values.yaml`."""
     complaints: tuple[Complaint, ...] = ()
-    """What is wrong with it already."""
+    """Errors found so far."""
 
 
 def read_drafts(
     files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
 ) -> Iterator[Draft]:
-    """Yield every document of `files`, one file at a time; what cannot be read goes to `findings`."""
+    """Yield the drafts of `files`, one file at a time; read errors go to `findings`."""
     for number, file in enumerate(files):
         findings.tell(f"reading files: {number} of {len(files)}")
         label = label_of(file, folder)
@@ -352,7 +344,7 @@ def read_drafts(
 
 
 def draft_of(document: Document, label: str, values: Values | None) -> Draft:
-    """Return a document as a draft; `values` is `None` where it uses no variable."""
+    """Return a document as a draft; `values` is `None` if it has no variables."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, lambda: document.as_written, places, document.has_null)
@@ -369,7 +361,7 @@ def draft_of(document: Document, label: str, values: Values | None) -> Draft:
 
 
 def merged(base: Draft, over: Draft) -> Draft:
-    """Return a base with what an overlay says differently."""
+    """Return a base merged with an overlay."""
     complaints: list[Complaint] = []
     return Draft(
         content=merge(base.content, over.content, complaints),

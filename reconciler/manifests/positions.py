@@ -26,9 +26,8 @@ from yaml.events import (
 from reconciler.errors import UserError
 from reconciler.runtime.text import counted, visible
 
-# What a plain scalar means: the YAML 1.2 core schema, and nothing of YAML 1.1.
-#
-# Only `true` and `false` are booleans, `012` is twelve, `1:30` and `2026-01-31` are texts.
+# Plain scalars follow the YAML 1.2 core schema, not 1.1: only `true` and `false` are booleans, `012` is twelve, `1:30`
+# and `2026-01-31` are texts.
 
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -43,7 +42,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 }
 _FIRST: Final = frozenset("0123456789+-.")
 _MAX_DIGITS: Final = 40
-"""Longer rows of digits are texts: no field holds such a number, and reading one takes time."""
+"""Longer digit sequences are texts: no field holds them, and parsing is slow."""
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _OCTAL: Final = re.compile(r"0o[0-7]+")
@@ -73,14 +72,14 @@ def resolve(text: str) -> Scalar:
 
 
 class ScalarText(str):
-    """A plain number or boolean as it is written, if its value is shown as another text: `0042`, `1.10`, `TRUE`."""
+    """A plain number or boolean with its source text, if they differ: `0042`, `1.10`, `TRUE`."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=8192)
 def as_written(text: str) -> Scalar:
-    """Return what a plain scalar means, or its `ScalarText`."""
+    """Return the value of a plain scalar, or its `ScalarText`."""
     value = resolve(text)
     return value if value is None or text_of(value) == text else ScalarText(text)
 
@@ -91,7 +90,7 @@ def text_of(value: str | float) -> str:
 
 
 def values_of(content: Any) -> Any:
-    """Return a copy that has the values of each `ScalarText`."""
+    """Return a copy with plain values for `ScalarText`."""
     match content:
         case ScalarText():
             return resolve(content)
@@ -104,12 +103,12 @@ def values_of(content: Any) -> Any:
 
 
 def is_text(text: str) -> bool:
-    """Tell whether `text`, written without quotes, would be read as the text it is."""
+    """Return whether unquoted `text` would be read as text."""
     return isinstance(resolve(text), str)
 
 
 def kind_of_value(value: object) -> str:
-    """Return what a value is, in words for people."""
+    """Return the type of a value in words."""
     match value:
         case ScalarText():
             return kind_of_value(resolve(value))
@@ -136,9 +135,6 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
-# What is wrong with the files: all of it at once, each with its place and what to do.
-
-
 class Problem(NamedTuple):
     """One thing that is wrong, and where: `manifests/topics.yaml:12:3: spec.partitions: what is wrong. hint`.
 
@@ -153,22 +149,22 @@ class Problem(NamedTuple):
     message: str
     hint: str
     unseen: str | None = None
-    """The address that no manifest declares, where a cluster may have it all the same."""
+    """An undeclared address that may exist on a cluster."""
 
     def __str__(self) -> str:
-        """Say it on one line."""
+        """Return one line."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         field = f" {self.field}:" if self.field else ""
         return f"{place}:{field} {self.message}. {self.hint}"
 
 
 class ManifestError(UserError):
-    """The files do not say something that can be. `problems` holds all that is wrong, sorted by place."""
+    """The files are invalid. `problems` has all errors, sorted by place."""
 
     def __init__(
         self, problems: Sequence[Problem], *, hint: str, excerpts: Mapping[Problem, tuple[str, ...]] | None = None
     ) -> None:
-        """Keep every problem; the message lists them, one a line. `excerpts`: the lines to show below some of them."""
+        """Store all problems; the message lists them. `excerpts` are lines shown below some."""
         self.problems = tuple(sorted(problems, key=_place))
         self.excerpts = excerpts or {}
         count = len(self.problems)
@@ -178,7 +174,7 @@ class ManifestError(UserError):
 
 
 _SECRETS: Final = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-"""What must not stand in a log may follow one of these words, on its line or on the next one."""
+"""Words after which a secret may follow, on the same or the next line."""
 _WIDEST: Final = 100
 _NAME: Final = re.compile(r"[\w.-]+")
 
@@ -190,7 +186,7 @@ def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
     """
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
-    before = next((each for each in reversed(text[: problem.line - 1]) if each.strip()), "")
+    before = next((row for row in reversed(text[: problem.line - 1]) if row.strip()), "")
     written = text[problem.line - 1].rstrip()
     if any(map(_SECRETS.search, (before, written, problem.field))) or not written[problem.column - 1 :].strip():
         return ()
@@ -209,7 +205,7 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
 
 
 def path_text(path: Sequence[str | int]) -> str:
-    """Return a path as people write it: `spec.acls[0].principal`."""
+    """Return a path as text: `spec.acls[0].principal`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -223,13 +219,13 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class Spot(NamedTuple):
-    """A place in a file; both count from 1."""
+    """A position in a file; both counted from 1."""
 
     line: int
     column: int
 
 
-# The wheels of PyYAML hold libyaml; without it the same events come from Python, more slowly.
+# PyYAML's wheels contain libyaml; the Python fallback is slower.
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
@@ -256,7 +252,7 @@ class _Walker:
         self._stack: list[tuple[FieldPath, int]] = []
         self._here: FieldPath = ()
         self._next = _ROOT
-        """The index of the next entry of a list, or what a mapping waits for."""
+        """Index of the next list entry, or the state of a mapping."""
         self._key = ""
 
     def take(self, event: Any) -> None:
@@ -279,10 +275,10 @@ class _Walker:
                 self._child(event)
                 self._advance()
             case _:
-                pass  # the stream's own beginning and end
+                pass  # start and end of the stream
 
     def end(self) -> None:
-        """Keep the document unless it says nothing: the reader leaves those out, too."""
+        """Store the document unless it is empty: the reader skips empty ones."""
         if not self._is_empty:
             self.documents.append(self._spots)
         self._is_empty = True
@@ -293,7 +289,7 @@ class _Walker:
         self._next = _VALUE
 
     def _child(self, event: Any) -> FieldPath:
-        """Return the path of what begins here; entries of lists are noted where they begin."""
+        """Return the path of the next node, and record list entries."""
         if self._next == _ROOT:
             is_null = isinstance(event, ScalarEvent) and event.implicit[0] and resolve(event.value) is None
             self._is_empty = is_null
@@ -309,7 +305,7 @@ class _Walker:
         if self._next == _VALUE:
             self._next = _KEY
         elif self._next == _KEY:
-            self._next = _VALUE  # a collection stood as a key
+            self._next = _VALUE  # a collection was a key
         elif self._next >= 0:
             self._next += 1
 

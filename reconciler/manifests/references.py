@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from reconciler.manifests.positions import FieldPath
 
 
-# Config keys of resources: known to their cluster's platform, and said in one form, by policy or by key.
-
-
 def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering, findings: Findings) -> None:
-    """Complain about keys the platform does not know, and about keys its tiering policy says as well."""
+    """Report keys that the platform lacks, and keys that the tiering policy sets, too."""
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
@@ -46,7 +43,7 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering
 
 
 def check_unread(gathering: Gathering, findings: Findings) -> None:
-    """Complain about unknown keys of documents that are wrong elsewhere too, so that one run says everything."""
+    """Report unknown keys of documents with other errors, too."""
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
         if catalog is not None:
@@ -70,7 +67,7 @@ def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPa
 
 
 def is_refused_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Tell whether a config is refused without asking its cluster: brokers may list more than this version knows."""
+    """Return whether a config is rejected offline: brokers may accept more than this version knows."""
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
 
 
@@ -94,13 +91,13 @@ def _judge_keys(
 
 
 def _check_words(resource: Topic | Namespace, gathering: Gathering, findings: Findings) -> None:
-    """Complain where both platforms' words say one thing: nobody could tell which of them was meant."""
+    """Report settings given in both platforms' terms."""
     configs = resource.spec.configs
-    told: set[str] = set()
+    reported: set[str] = set()
     for ours, *theirs in POLICY_KEYS.values():
         for word in theirs if ours in configs else ():
-            if word in configs and word not in told:
-                told.add(word)
+            if word in configs and word not in reported:
+                reported.add(word)
                 places = gathering.places[resource.address]
                 line = findings.spot(places, ("spec", "configs", ours))[1].line
                 message = f"says what {ours} on line {line} says"
@@ -113,13 +110,13 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: Gathering,
     if declared is None or not isinstance(declared.resource, TieringPolicy):
         return
     places = gathering.places[resource.address]
-    told: set[str] = set()
+    reported: set[str] = set()
     for field, keys in POLICY_KEYS.items():
         if not says(declared.resource.spec, field):
             continue
         for key in keys:
-            if key in resource.spec.configs and key not in told:
-                told.add(key)
+            if key in resource.spec.configs and key not in reported:
+                reported.add(key)
                 line = findings.spot(places, ("spec", "tieringPolicy"))[1].line
                 message = f"is set twice: here, and by the tieringPolicy {policy} on line {line}"
                 hint = "Keep one form; a key written here wins over a policy of a tier above"
@@ -127,11 +124,11 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: Gathering,
 
 
 def says(spec: TieringPolicySpec, field: str) -> bool:
-    """Tell whether a policy says something about a field of `POLICY_KEYS`."""
+    """Return whether a policy sets a field of `POLICY_KEYS`."""
     value: Any = spec
     for part in field.split("."):
         value = getattr(value, part) if value is not None else None
-    # `retain` is what happens anyway: a policy that does not mention it does not say it.
+    # `retain` is the default, so an absent value does not set it.
     return value is not None and (field, value) != ("on_disable", "retain")
 
 
@@ -141,7 +138,7 @@ _POLICY: Final = ("spec", "tieringPolicy")
 
 
 def check_references(gathering: Gathering, findings: Findings) -> None:
-    """Complain about clusters, policies and config keys that are not known; warn about namespaces not seen here."""
+    """Report unknown clusters, policies and config keys; warn about undeclared namespaces."""
     references = _References(gathering, findings)
     for address, declared in gathering.desired.items():
         places = gathering.places[address]
@@ -163,13 +160,13 @@ def check_references(gathering: Gathering, findings: Findings) -> None:
                 references.cluster(link.spec.source, places, ("spec", "source"))
                 check_configs(link, gathering, findings)
             case _:
-                pass  # clusters and policies name nothing
+                pass  # clusters and policies have no references
     check_unread(gathering, findings)
     references.warn_of_unseen()
 
 
 class _References:
-    """What is declared, and the namespaces that were named and not seen."""
+    """Declared names, and namespaces used but not declared."""
 
     def __init__(self, gathering: Gathering, findings: Findings) -> None:
         self._declared = gathering.declared
@@ -179,7 +176,7 @@ class _References:
         self._times: dict[tuple[str, str], int] = {}
 
     def cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Complain unless a cluster is declared."""
+        """Require that a cluster is declared."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {one_of(known)}"
@@ -187,7 +184,7 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
     def policy(self, name: str | None, places: tuple[Place, ...]) -> None:
-        """Complain unless a policy that is used is declared."""
+        """Require that a policy is declared."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {one_of(known)}"
@@ -195,13 +192,13 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 
     def namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Remember a namespace that is used and not declared: it may be on the cluster."""
+        """Record an undeclared namespace, which may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_unseen(self) -> None:
-        """Warn once of each namespace that was used and not declared."""
+        """Warn once per undeclared namespace."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
@@ -217,17 +214,14 @@ class _References:
 
 
 def _namespaces(gathering: Gathering) -> set[tuple[str, str]]:
-    """Return every declared namespace and every tier above one: declaring it makes them all."""
-    found: set[tuple[str, str]] = set()
+    """Return declared namespaces and their parents, which are created with them."""
+    names: set[tuple[str, str]] = set()
     for address in gathering.declared:
         kind, _, rest = address.partition("/")
         if kind == "namespace":
             cluster, _, name = rest.partition("/")
-            found |= {(cluster, tier) for tier in tiers_of(name)}
-    return found
-
-
-# Links beside each other: prefixes, halves, and topics that would be mirrored in more than one direction.
+            names |= {(cluster, tier) for tier in tiers_of(name)}
+    return names
 
 
 _PREFIX: Final = ("spec", "prefix")
@@ -238,7 +232,7 @@ _Entry = tuple["MirrorTopic", tuple["Place", ...], "FieldPath"]
 
 
 def check_links(gathering: Gathering, findings: Findings) -> None:
-    """Complain of links that cannot be beside each other, and of mirrors that lead in a circle."""
+    """Report conflicting links, and circles of mirrors."""
     links = {
         address: declared.resource
         for address, declared in gathering.desired.items()
@@ -314,28 +308,25 @@ def _check_directions(
 
 
 def _circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tuple[str, ...]:
-    """Return the mirrors of a circle, source before copy; told once, at the last of them by its address."""
+    """Return the mirrors of a circle, reported once at the highest address."""
     way = [mirror.address]
-    here: MirrorTopic | None = mirror
-    while here is not None and here.state in _COPYING:
-        above = address_of("mirror", here.source_cluster, here.source)
+    address: MirrorTopic | None = mirror
+    while address is not None and address.state in _COPYING:
+        above = address_of("mirror", address.source_cluster, address.source)
         if above == mirror.address:
             return (*reversed(way), way[-1]) if mirror.address == max(way) else ()
         if above in way:
             return ()
         way.append(above)
-        here = entries[above][0] if above in entries else None
+        address = entries[above][0] if above in entries else None
     return ()
-
-
-# Mirrors beside what else is declared: one topic has one owner.
 
 
 _COPYING_ROLES: Final = ("mirroring", "paused")
 
 
 def check_mirrors(gathering: Gathering, findings: Findings) -> None:
-    """Complain where two entries make one mirror, a live mirror is a Topic too, or two mountings make one topic."""
+    """Report duplicate mirrors, live mirrors that are also Topics, and duplicate mounts."""
     owners: dict[str, tuple[tuple[Place, ...], FieldPath]] = {}
     for address, declared in gathering.desired.items():
         places = gathering.places[address]
@@ -376,11 +367,8 @@ def _check_topic(
         findings.complain(written[0], Complaint(message, hint, written[1]))
 
 
-# No two Clusters may be the same cluster: each would take what the other made for a stranger's.
-
-
 def check_sharing(gathering: Gathering, folder: pathlib.Path, findings: Findings) -> None:
-    """Complain about each Cluster that is reached in the same way as one declared before it."""
+    """Report Clusters with the same connection: each would treat the other's resources as foreign."""
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(gathering.desired.items()):
         if isinstance(declared.resource, Cluster):
@@ -396,7 +384,7 @@ def check_sharing(gathering: Gathering, folder: pathlib.Path, findings: Findings
 
 
 def _reached(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
-    """Return what two Clusters share only where they are one."""
+    """Return the connection data that identify a cluster."""
     root = cluster.spec.root
     if root is None:
         return cluster.spec.connection.identity()

@@ -27,14 +27,11 @@ from yaml.reader import ReaderError
 from reconciler.manifests import positions
 from reconciler.manifests.positions import PARSER, FieldPath, Problem, kind_of_value, path_text, resolve, spots
 
-# What YAML itself can get wrong, in words for people: syntax, encodings, tags, limits.
-
-
 _TAGS: Final = "tag:yaml.org,2002:"
 
 
 class RefusedYamlError(Exception):
-    """Well-formed YAML that is not read: too much of it, or a tag."""
+    """Valid YAML that is rejected: too large, or with a tag."""
 
     def __init__(self, message: str, mark: Any, *, hint: str) -> None:
         """Keep the place."""
@@ -45,7 +42,7 @@ class RefusedYamlError(Exception):
 
 
 def tagged_scalar(event: Any) -> Any:
-    """Return what a scalar with an explicit tag means: the core schema's tags only, `!!str 12` among them."""
+    """Return the value of a tagged scalar; only core schema tags such as `!!str 12`."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
@@ -57,7 +54,7 @@ def tagged_scalar(event: Any) -> Any:
 
 
 def check_collection_tag(event: Any, tag: str) -> None:
-    """Refuse any tag of a collection but its own: no tag ever constructs anything."""
+    """Reject tags of collections except their own: no tag constructs objects."""
     if event.tag not in {"!", f"{_TAGS}{tag}"}:
         _refuse_tag(event)
 
@@ -68,7 +65,7 @@ def _refuse_tag(event: Any) -> NoReturn:
 
 
 def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
-    """Say what kept a file from being read, and where."""
+    """Return the problem of an unreadable file."""
     match error:
         case RefusedYamlError():
             return _at(file, error.mark, error.message, error.hint)
@@ -120,14 +117,14 @@ def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
     inside = ""
     if began is not None and error.problem_mark is not None and began.line != error.problem_mark.line:
         inside = f", inside what began on line {began.line + 1}"
-    for found, message, hint in _REWORDED:
-        if found in what:
+    for match, message, hint in _REWORDED:
+        if match in what:
             return message + inside, hint
     return f"is not YAML: {what}{inside}", _CHECK
 
 
 def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
-    """Return the character at a mark, or so far beside it; empty past the ends of its line."""
+    """Return the character near a mark; empty beyond the line's ends."""
     lines = raw.decode(errors="replace").split("\n")
     at = mark.column + beside if mark is not None and mark.line < len(lines) else -1
     return lines[mark.line][at : at + 1] if at >= 0 else ""
@@ -135,22 +132,22 @@ def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-"""How files in UTF-16 and UTF-32 begin."""
+"""Byte order marks of UTF-16 and UTF-32."""
 
 
 def _unreadable(raw: bytes, file: str) -> Problem:
-    """Say which byte or character is none of YAML's."""
+    """Report an invalid byte or character."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         line, column = _line_and_column(raw[: error.start].decode(errors="replace"))
         message = f"is not UTF-8: the byte 0x{raw[error.start]:02x} begins no character"
         return Problem(file, line, column, "", message, "Save it as UTF-8")
-    found = _FORBIDDEN.search(text)
-    if found is None:
+    position = _FORBIDDEN.search(text)
+    if position is None:
         return Problem(file, None, None, "", "holds a character that YAML does not allow", "Remove it")
-    line, column = _line_and_column(text[: found.start()])
-    what = "a NUL byte" if found[0] == "\0" else f"the control character U+{ord(found[0]):04X}"
+    line, column = _line_and_column(text[: position.start()])
+    what = "a NUL byte" if position[0] == "\0" else f"the control character U+{ord(position[0]):04X}"
     hint = "Is it a text file? Remove the character, or write it as an escape in double quotes"
     return Problem(file, line, column, "", f"holds {what}, which YAML does not allow", hint)
 
@@ -161,28 +158,28 @@ def _line_and_column(before: str) -> tuple[int, int]:
 
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
-"""Values in one document."""
+"""Limit of values in one document."""
 MAX_ALIASED: Final = 100_000
-"""Values that aliases of one file stand for, all together."""
+"""Limit of values that all aliases of a file expand to."""
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()
 
 
 class Document(NamedTuple):
-    """One document of a file: what it says, and the line it begins on."""
+    """One document: content and first line."""
 
     content: Any
     line: int
     number: int
-    """Which of the file's documents it is, from 0; empty ones are not counted."""
+    """Number in the file, from 0, without empty documents."""
     has_null: bool
     as_written: Any
-    """The content with a `ScalarText` for each number and boolean that has one."""
+    """The content with `ScalarText` for numbers and booleans."""
 
 
 class Parsed(NamedTuple):
-    """What a file says. `is_whole`: it could be read to its end."""
+    """Documents of a file. `is_whole`: it was read completely."""
 
     documents: tuple[Document, ...]
     problems: tuple[Problem, ...]
@@ -195,7 +192,7 @@ def parse(raw: bytes, file: str, *, may_merge: bool = False) -> Parsed:
     `may_merge`: the key `<<` of YAML 1.1 is kept as it stands, for files that others wrote for others.
     """
     if raw.startswith(UTF_16):
-        # libyaml would read it; but it is a slip of an editor, and nothing else here reads such a file.
+        # libyaml would read it, but other tools do not
         return Parsed((), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False)
     builder = _Builder(file, may_merge=may_merge)
     try:
@@ -207,7 +204,7 @@ def parse(raw: bytes, file: str, *, may_merge: bool = False) -> Parsed:
 
 
 class _Builder:
-    """Puts events together: a stack of open collections, and the key that waits for its value."""
+    """Builds values from events, with a stack of open collections."""
 
     def __init__(self, file: str, *, may_merge: bool) -> None:
         self.file = file
@@ -362,7 +359,7 @@ class _Builder:
         return (*path, key)
 
     def repetitions(self, raw: bytes) -> Iterator[Problem]:
-        """Yield a problem for each key that is written twice, naming both places."""
+        """Yield a problem for each duplicate key, with both places."""
         known = spots(raw) if self._repeated else ()
         for number, path, mark in self._repeated:
             first = known[number].get(path) if number < len(known) else None
@@ -372,7 +369,7 @@ class _Builder:
 
 
 def _depth(value: Any) -> int:
-    """Return how many collections are inside each other; an anchored value is at most `MAX_DEPTH` deep."""
+    """Return the nesting depth; an anchored value has at most `MAX_DEPTH`."""
     if not isinstance(value, dict | list):
         return 0
     return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
