@@ -22,92 +22,83 @@ if TYPE_CHECKING:
 # Only who connects pays for the library.
 # ruff: noqa: PLC0415
 
-_MOST: Final = 1_000
-"""Groups whose offsets one answer for a plan rests on."""
+_MAX_GROUPS: Final = 1_000
+"""Limit of groups whose offsets a plan reads."""
 _SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
-"""States of a group that has no members; one in a state that this version does not know may have some."""
+"""States without members; an unknown state may have some."""
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
-"""Types of groups of which it can be told what members read."""
-_OTHER, _GONE = 35, 69
-"""The brokers have no such request; there is no such group, or the request is not for groups of its type."""
+"""Types of groups whose members' topics can be read."""
+_UNSUPPORTED, _GONE = 35, 69
+"""Error codes: unsupported request; unknown group, or one of another type."""
 _UNAUTHORIZED: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaGroups:
-    """What `provider.groups` is."""
+    """Consumer groups of a Kafka cluster."""
 
     client: KafkaClient
     naming: Naming
 
     def names(self) -> Sequence[str]:
-        """Return the names of all groups, sorted: one request to each broker."""
+        """Return all group names, sorted, with one request per broker."""
         return sorted(self._states())
 
     def called(self, group: str) -> str:
-        """Return the name that is there, else the flat one: the rules of a namespace are about flat names."""
+        """Return an existing name, else the flat one, which the rules of a namespace cover."""
         return group if ":" not in group or group in self._states() else self.naming.physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return what a group has committed, its lag, and whether it is reading.
-
-        Raises:
-            UserError: There is no such group.
-        """
+        """Return committed offsets and lag of a group, and whether it is reading."""
         states = self._states()
-        group = self._called(group, states)
+        group = self._broker_name(group, states)
         if group not in states:
             raise NotFoundError(f"group {group} does not exist", hint="See which there are: reconciler group list")
         committed = self._offsets({group: states[group]}).get(group, {})
         return self._group(group, states[group], self._rows(committed, committed))
 
     def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask.
-
-        Raises:
-            UserError: There is no such topic.
-        """
+        """Return the groups with offsets of a topic, limited to it; `None`: too many to query."""
         places, states = self._places(full_name), self._states()
-        if len(states) > _MOST:
+        if len(states) > _MAX_GROUPS:
             return None
-        found = self._offsets(states)
+        offsets = self._offsets(states)
         bounds = bounds_of(self.client, places)
         return [
-            self._group(name, states[name], [self._row(place, bounds[place], found[name]) for place in places])
-            for name in sorted(found)
-            if any(place in found[name] for place in places)
+            self._group(name, states[name], [self._row(place, bounds[place], offsets[name]) for place in places])
+            for name in sorted(offsets)
+            if any(place in offsets[name] for place in places)
         ]
 
     def reading(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups that have offsets of each topic, or read it now; `None`: that cannot be told of one.
+        """Return the groups with offsets of each topic, or that read it now; `None`: unknown.
 
-        Brokers do not tell when an offset was committed (6.2), so each group that has one counts.
+        Brokers do not report when an offset was committed (6.2), so all groups with offsets count.
 
         Raises:
-            NotAuthorizedError: There may be groups that are not listed, or one may not be described.
+            NotAuthorizedError: Groups may be hidden, or one may not be described.
         """
         check_all_listed(self.client)
         states = self._states()
-        if len(states) > _MOST:
+        if len(states) > _MAX_GROUPS:
             return None
         busy = {name: seen for name, seen in states.items() if seen.has_members}
         offsets, members = self._offsets(states), _topics_of_members(self.client, busy)
         if any(seen.type not in _TYPES and not offsets.get(name) for name, seen in busy.items()):
             return None
-        found: dict[str, set[str]] = defaultdict(set)
+        readers: dict[str, set[str]] = defaultdict(set)
         for group in states:
             for name in {name for name, _ in offsets.get(group, ())} | members.get(group, set()):
-                found[self.naming.full_name(name)].add(group)
-        return {name: tuple(sorted(groups)) for name, groups in sorted(found.items())}
+                readers[self.naming.full_name(name)].add(group)
+        return {name: tuple(sorted(groups)) for name, groups in sorted(readers.items())}
 
     def lags(self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]) -> tuple[list[GroupLag], int]:
-        """Return how much groups have still to read of each topic of which they have offsets, by name.
+        """Return the lag of groups by topic, and the number of groups that may not be described.
 
-        `bounds` are the first and the last stable offset of the partitions that count. With it comes how many of the
-        groups may not be described.
+        `bounds`: first and last stable offset of the partitions to count.
         """
-        found: list[GroupLag] = []
+        lags_of_groups: list[GroupLag] = []
         shown, hidden = readable_by(self.client, groups)
         for group, committed in sorted(shown.items()):
             lags: defaultdict[str, int] = defaultdict(int)
@@ -115,22 +106,18 @@ class KafkaGroups:
                 if place in bounds:
                     start, stable = bounds[place]
                     lags[self.naming.full_name(place[0])] += max(0, stable - max(at.offset, start))
-            found += (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
-        return found, len(hidden)
+            lags_of_groups += (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
+        return lags_of_groups, len(hidden)
 
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return where a group goes on reading; what it never committed is absent."""
+        """Return committed next offsets; partitions without a commit are absent."""
         wanted = {self.naming.physical(topic): topic for topic in topics}
-        group = self._called(group)
-        found = self._committed([group]).get(group, {})
-        return {(wanted[name], part): at.offset for (name, part), at in found.items() if name in wanted}
+        group = self._broker_name(group)
+        offsets = self._committed([group]).get(group, {})
+        return {(wanted[name], part): at.offset for (name, part), at in offsets.items() if name in wanted}
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit the next offsets a group wants to read.
-
-        Raises:
-            UserError: A topic or partition does not exist, or the group has members: they alone commit then.
-        """
+        """Commit next offsets; rejects groups with members, which alone may commit."""
         for topic in sorted({topic for topic, _ in offsets}):
             known = self._places(topic)
             for name, partition in offsets:
@@ -138,17 +125,13 @@ class KafkaGroups:
                     message = f"group {group}: {name}, partition {partition}: there is no such partition"
                     raise NotFoundError(message, hint=f"The topic has {len(known)} partitions.")
         places = {(self.naming.physical(name), part): at for (name, part), at in offsets.items()}
-        self._set(self._called(group), places)
+        self._set(self._broker_name(group), places)
 
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return what a reset would set, what stays left out; changes nothing.
-
-        Raises:
-            UserError: There is no such group, topic or partition.
-        """
-        group = self._called(group)
+        """Return what a reset would change. Read-only."""
+        group = self._broker_name(group)
         states = self._states()
         _check_committing(group, states)
         if topic is None and group not in states:
@@ -161,56 +144,57 @@ class KafkaGroups:
         rows = [row for row in self._rows(places, committed) if partition in {None, row.partition}]
         if partition is not None and not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-        found = (move_of(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
-        return [move for move in found if move is not None]
+        candidates = (move_of(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
+        return [move for move in candidates if move is not None]
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets.
 
         Raises:
-            BlockedError: The group has members. `force` does not help: brokers take offsets from them alone.
+            BlockedError: The group has members. `force` does not help: brokers accept offsets from members
+            only.
         """
         if not moves:
             return
-        group = self._called(group)
+        group = self._broker_name(group)
         self._check_idle(group, force=force)
         self._set(group, {(self.naming.physical(move.topic), move.partition): move.after for move in moves})
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Forget a group, or what it has of one topic; say whether there was anything.
+        """Delete a group, or its offsets of one topic; return whether there were any.
 
         Raises:
-            BlockedError: It has members; as of `move`.
+            BlockedError: It has members, see `move`.
         """
-        group, states = self._called(group), self._states()
+        group, states = self._broker_name(group), self._states()
         if group not in states:
             return False
         self._check_idle(group, force=force)
         if topic is None:
-            found = self.client.asked_of_group("deleting a group", self.client.admin.delete_groups, [group])
-            return _checked(found.get(group), f"group {group}", may_be_gone=True)
+            answers_by_group = self.client.asked_of_group("deleting a group", self.client.admin.delete_groups, [group])
+            return _check_answer(answers_by_group.get(group), f"group {group}", may_be_gone=True)
         _check_committing(group, states)
         from kafka.structs import TopicPartition
 
         places = [place for place in self._committed([group]).get(group, {}) if place[0] == self.naming.physical(topic)]
         if places:
-            asked = [TopicPartition(*place) for place in places]
+            partitions = [TopicPartition(*place) for place in places]
             admin = self.client.admin
-            answers = self.client.asked_of_group("deleting offsets", admin.delete_group_offsets, group, asked)
+            answers = self.client.asked_of_group("deleting offsets", admin.delete_group_offsets, group, partitions)
             for answer in answers.values():
-                _checked(answer, f"group {group}")
+                _check_answer(answer, f"group {group}")
         return bool(places)
 
-    def _called(self, group: str, there: Collection[str] | None = None) -> str:
-        """Return what the broker calls a group: flat, as topics are, if only that is there; a new one as it is named.
+    def _broker_name(self, group: str, names: Collection[str] | None = None) -> str:
+        """Return the broker's name of a group: the flat one if only that exists, else unchanged.
 
-        Links bring groups under the very names they have at the source.
+        Links create groups under the same names as at the source.
         """
         if ":" not in group:
             return group
-        there = self._states() if there is None else there
+        names = self._states() if names is None else names
         flat = self.naming.physical(group)
-        return flat if flat in there and group not in there else group
+        return flat if flat in names and group not in names else group
 
     def _states(self) -> dict[str, GroupSeen]:
         return group_states(self.client)
@@ -218,8 +202,8 @@ class KafkaGroups:
     def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
         """Return committed offsets, and the first unread offsets of share groups."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
-        found = self._committed(name for name in states if name not in shared)
-        return found | _offsets_of_share_groups(self.client, shared)
+        offsets = self._committed(name for name in states if name not in shared)
+        return offsets | _offsets_of_share_groups(self.client, shared)
 
     def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
         return committed_by(self.client, groups)
@@ -232,16 +216,16 @@ class KafkaGroups:
         return [(name, number) for number in range(len(seen.replicas))]
 
     def _rows(self, places: Iterable[Place], committed: Mapping[Place, Any]) -> list[GroupOffset]:
-        there = self.client.topics({name for name, _ in places})
-        living = [place for place in sorted(places) if place[0] in there and not there[place[0]].error]
+        topics = self.client.topics({name for name, _ in places})
+        living = [place for place in sorted(places) if place[0] in topics and not topics[place[0]].error]
         bounds = bounds_of(self.client, living)
         return [self._row(place, bounds[place], committed) for place in living]
 
     def _row(self, place: Place, bounds: Any, committed: Mapping[Place, Any]) -> GroupOffset:
-        found = committed.get(place)
-        at = None if found is None or found.offset < 0 else found.offset
+        commit = committed.get(place)
+        at = None if commit is None or commit.offset < 0 else commit.offset
         name, partition = place
-        metadata = "" if found is None else found.metadata or ""
+        metadata = "" if commit is None else commit.metadata or ""
         return GroupOffset(
             self.naming.full_name(name), partition, at, bounds.start, bounds.stable, bounds.end, metadata=metadata
         )
@@ -251,8 +235,8 @@ class KafkaGroups:
 
     def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
         place = self.naming.physical(row.topic), row.partition
-        found = offsets_at(self.client, [place], at_ms)[place]
-        return None if found < 0 else found
+        offset = offsets_at(self.client, [place], at_ms)[place]
+        return None if offset < 0 else offset
 
     def _check_idle(self, group: str, *, force: bool) -> None:
         if (seen := self._states().get(group)) is not None and seen.has_members:
@@ -262,15 +246,15 @@ class KafkaGroups:
     def _set(self, group: str, offsets: Mapping[Place, int]) -> None:
         from kafka.structs import OffsetAndMetadata, TopicPartition
 
-        asked = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
-        answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, asked)
+        wanted = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
+        answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, wanted)
         for answer in answers.values():
-            _checked(answer, f"group {group}")
+            _check_answer(answer, f"group {group}")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """A group as a listing has it, in the brokers' words; what they do not say is empty."""
+    """A listed group in the brokers' terms; unknown values are empty."""
 
     state: str
     type: str = ""
@@ -278,15 +262,15 @@ class GroupSeen:
 
     @property
     def has_members(self) -> bool:
-        """Whether it has members, or may have some."""
+        """Whether it has, or may have, members."""
         return self.state not in _IDLE
 
 
 def group_states(client: KafkaClient) -> dict[str, GroupSeen]:
-    """Return every group, by name."""
-    found = client.asked("listing groups", client.admin.list_groups)
+    """Return all groups by name."""
+    listing = client.asked("listing groups", client.admin.list_groups)
     words = ("group_state", "group_type", "protocol_type")
-    return {each["group_id"]: GroupSeen(*(each.get(word) or "" for word in words)) for each in found}
+    return {row["group_id"]: GroupSeen(*(row.get(word) or "" for word in words)) for row in listing}
 
 
 def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
@@ -296,58 +280,58 @@ def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
 
 
 def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return what groups have committed, by the names brokers give topics: one request to each coordinator.
+    """Return committed offsets by broker names of topics, with one request per coordinator.
 
     Raises:
-        NotAuthorizedError: One of them may not be read.
+        NotAuthorizedError: A group may not be read.
     """
-    found, refused = readable_by(client, tuple(groups))
+    offsets, refused = readable_by(client, tuple(groups))
     for error in refused.values():
         raise error
-    return found
+    return offsets
 
 
 def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
     wanted = dict.fromkeys(groups)
     if not wanted:
         return {}
-    found = client.asked("reading offsets of groups", client.admin.list_group_offsets, wanted)
+    answers = client.asked("reading offsets of groups", client.admin.list_group_offsets, wanted)
     return {
-        group: {(at.topic, at.partition): each for at, each in offsets.items() if each.offset >= 0}
-        for group, offsets in found.items()
+        group: {(at.topic, at.partition): commit for at, commit in offsets.items() if commit.offset >= 0}
+        for group, offsets in answers.items()
     }
 
 
 def readable_by(
     client: KafkaClient, groups: Collection[str]
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
-    """Return the same of the groups that may be described, and what to say of those that may only be listed."""
+    """Return the same for describable groups, and errors for those that may only be listed."""
     try:
         return _committed_by(client, groups), {}
     except NotAuthorizedError:
-        hidden = _hidden(client, groups)
+        hidden = _find_hidden(client, groups)
         if not hidden:
             raise
     return _committed_by(client, [group for group in groups if group not in hidden]), hidden
 
 
-def _hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
+def _find_hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # One request tells it of each group; one for offsets fails whole where a single group is refused.
+    # one request reports each group; a request for offsets fails as a whole
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
-    found = {}
-    for each in answer.coordinators:
-        if each.error_code == _UNAUTHORIZED:
-            message = f"cluster {client.name}: the principal of reconciler may not describe group {each.key}"
+    errors = {}
+    for coordinator in answer.coordinators:
+        if coordinator.error_code == _UNAUTHORIZED:
+            message = f"cluster {client.name}: the principal of reconciler may not describe group {coordinator.key}"
             hint = "Allow DESCRIBE on the group. A link can leave it out, by consumerOffsetSync.filters."
-            found[each.key] = NotAuthorizedError(message, hint=hint)
-    return found
+            errors[coordinator.key] = NotAuthorizedError(message, hint=hint)
+    return errors
 
 
 def check_all_listed(client: KafkaClient) -> None:
-    """Refuse who is shown only some of the groups: brokers leave out the others without a word.
+    """Reject a principal that may not see all groups, because brokers omit hidden ones silently.
 
     Raises:
         NotAuthorizedError: The principal may not describe the cluster.
@@ -357,8 +341,8 @@ def check_all_listed(client: KafkaClient) -> None:
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
 
 
-def _checked(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
-    """Return whether there was anything, of what the library says of one item: a class of its errors, or a name."""
+def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
+    """Return whether the item existed, from the library's answer: an error class, or a name."""
     from kafka.errors import NoError
 
     if answer in {None, NoError, "OK"}:
@@ -371,12 +355,12 @@ def _checked(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
     raise of_code(code, getattr(answer, "description", ""), what=what)
 
 
-# Messages about groups that the library lacks: what members of KIP-848 read, and where share groups have got to.
+# Messages that the library lacks: members of KIP-848 groups, and offsets of share groups.
 
 
 @cache
 def _message(name: str) -> Any:
-    """Return the request of an API as `messages` has it; the answer is kept with it, for the library holds none."""
+    """Return the request class of an API from `messages`, with the class of its answer."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.kafka.messages"
@@ -385,7 +369,7 @@ def _message(name: str) -> Any:
 
 
 def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> dict[str, set[str]]:
-    """Return the topics that groups with members read now, by the names brokers give them."""
+    """Return the topics that groups with members read now, by broker names."""
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
     members = {name: [each["member_metadata"] for each in group["members"]] for name, group in described.items()}
@@ -394,27 +378,27 @@ def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> di
         for name, of in members.items()
     }
     newer, ask = [name for name, seen in busy.items() if seen.type == "consumer"], _message("ConsumerGroupDescribe")
-    for name, group in _described(client, newer, lambda names: ask(names, include_authorized_operations=False)):
+    for name, group in _describe(client, newer, lambda names: ask(names, include_authorized_operations=False)):
         assigned = {topic.topic_name for each in group.members for topic in each.assignment.topic_partitions}
         found[name] = assigned.union(*(each.subscribed_topic_names for each in group.members))
     return found
 
 
 def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """Return the first unread offsets of share groups, in the form of committed offsets; -1: the group never read."""
+    """Return first unread offsets of share groups as committed offsets; -1: nothing read."""
     from kafka.structs import OffsetAndMetadata
 
     request, found = _message("DescribeShareGroupOffsets"), {}
-    for name, group in _described(client, groups, lambda names: request([request.Group(each) for each in names])):
+    for name, group in _describe(client, groups, lambda names: request([request.Group(each) for each in names])):
         places = ((topic.topic_name, each) for topic in group.topics for each in topic.partitions)
         found[name] = {(at, each.partition_index): OffsetAndMetadata(each.start_offset, "", -1) for at, each in places}
     return found
 
 
-def _described(
+def _describe(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what the coordinators answer about groups; nothing about one that has gone, or has another type by now."""
+    """Yield the coordinators' answers about groups, without deleted ones or those of another type."""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:
@@ -428,7 +412,7 @@ def _described(
         return {name: for_code(each.error_code) if each.error_code else each for name, each in found.items()}
 
     for name, answer in client.asked_of_group("describing groups", ask).items() if groups else ():
-        if (code := getattr(answer, "errno", 0)) not in {0, _OTHER, _GONE}:
+        if (code := getattr(answer, "errno", 0)) not in {0, _UNSUPPORTED, _GONE}:
             raise of_code(code, "", what=f"cluster {client.name}: group {name}")
         if not code:
             yield name, answer

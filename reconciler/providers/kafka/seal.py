@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 _DEFAULT: Final = 5
-"""Source of a config that nobody sets (6.1)."""
-_PATIENCE_S: Final = 30.0
-"""How long brokers may take to learn of it."""
+"""Config source: default (6.1)."""
+_PROPAGATION_S: Final = 30.0
+"""Time in which all brokers must show a change."""
 _TRANSACTION_S: Final = 75.0
-"""How long a transaction may stay open: a little more than what clients allow theirs."""
+"""Limit of open transactions: slightly more than clients allow."""
 _BACKOFF: Final = Backoff(first_s=0.01, longest_s=0.5, spread=0)
 _TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
 _ANY_REPLICA: Final = -2
-"""Who asks for offsets as this is told where a log ends, not up to where it is replicated."""
+"""Replica id to read the end of the log, not of the replicated part."""
 
 
 @dataclass(frozen=True)
@@ -48,58 +48,59 @@ class Seals:
     ledger: Ledger
 
     def of(self, topic_id: str) -> Seal | None:
-        """Return the seal of a topic as the ledger keeps it."""
+        """Return the recorded seal of a topic."""
         return seals_in(self.ledger.read(SEALED)).get(topic_id)
 
     def put(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Seal a topic and return where each partition ends; nothing but ends of transactions comes after that.
+        """Seal a topic and return the end of each partition; only transaction ends may follow.
 
-        When it returns every leader refuses records, all that was written is replicated, and no transaction that wrote
-        before is open. May be repeated. `name`: the one its brokers give it.
+        On return every leader refuses records, all records are replicated, and no earlier transaction is open.
+        Can be
+        repeated. `name` is the broker's.
 
         Raises:
-            StalePlanError: It is another topic, or gone.
-            NotAuthorizedError: The principal may not write to it: nobody else is told whether records are refused.
-            RetryableError: A broker does not answer or does not learn of it, or a transaction stays open.
+            StalePlanError: The topic is missing, or another one.
+            NotAuthorizedError: The principal may not write to it, so brokers do not reveal refusals.
+            RetryableError: A broker does not answer or lags, or a transaction stays open.
         """
-        self._same(name, topic_id)
-        kept, (own, said) = self.of(topic_id), self._said(name)
-        if kept is None or not is_sealed(own):
-            opened = {"own": own, "said": said} if kept is None else _opened(kept, own, said)
+        self._require_same(name, topic_id)
+        seal, (own, said) = self.of(topic_id), self._read_configs(name)
+        if seal is None or not is_sealed(own):
+            opened = {"own": own, "said": said} if seal is None else _without_seal(seal, own, said)
             self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): {"topic": name, **opened}}, SEALED)
         may_go_on()
         admin.configure(self.client, name, CONFIGS)
         self._wait_until_shown(name, topic_id, CONFIGS)
         self._wait_until_refused(name, topic_id, may_go_on)
-        ends = self._replicated(name, topic_id, may_go_on)
+        ends = self._wait_until_replicated(name, topic_id, may_go_on)
         self._wait_until_decided(name, ends, may_go_on)
         return ends
 
     def is_on(self, name: str, topic_id: str) -> bool:
-        """Tell whether every leader refuses records now."""
-        return set(self._refusals(self._same(name, topic_id)).values()) == {_TOO_LARGE}
+        """Report whether all leaders refuse records now."""
+        return set(self._probe_leaders(self._require_same(name, topic_id)).values()) == {_TOO_LARGE}
 
     def take_off(self, topic_id: str) -> None:
-        """Let producers in again: the topic says what it said before. One without a seal, or gone, is let be.
+        """Remove the seal and restore the topic's configs. Does nothing if the topic has no seal or is gone.
 
-        What somebody set in place of a part of the seal stays.
+        Sealing configs that were changed by others since stay.
 
         Raises:
             RetryableError: A broker does not answer.
             UserError: The cluster refuses to change configs.
         """
-        kept = self.of(topic_id)
-        if kept is None:
+        seal = self.of(topic_id)
+        if seal is None:
             return
-        seen = self.client.topic(kept.topic)
+        seen = self.client.topic(seal.topic)
         if seen is not None and seen.id == topic_id:
-            own = _opened(kept, *self._said(kept.topic))["own"]
-            admin.configure(self.client, kept.topic, own)
-            self._wait_until_shown(kept.topic, topic_id, own)
+            own = _without_seal(seal, *self._read_configs(seal.topic))["own"]
+            admin.configure(self.client, seal.topic, own)
+            self._wait_until_shown(seal.topic, topic_id, own)
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
 
-    def _said(self, name: str) -> tuple[dict[str, str | None], dict[str, str]]:
-        """Return what a topic says itself now of what the seal sets, and what holds for it and is no default."""
+    def _read_configs(self, name: str) -> tuple[dict[str, str | None], dict[str, str]]:
+        """Return the topic's own values of the sealing configs, and its effective non-default configs."""
         configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
         if isinstance(configs, int):
             message = (
@@ -107,10 +108,14 @@ class Seals:
             )
             raise NotAuthorizedError(message, hint="Allow DESCRIBE_CONFIGS on it.")
         own = own_values(configs)
-        said = {key: each.value for key, each in configs.items() if each.source != _DEFAULT and each.value is not None}
-        return {key: own.get(key) for key in CONFIGS}, said
+        effective = {
+            key: config.value
+            for key, config in configs.items()
+            if config.source != _DEFAULT and config.value is not None
+        }
+        return {key: own.get(key) for key in CONFIGS}, effective
 
-    def _same(self, name: str, topic_id: str) -> TopicSeen:
+    def _require_same(self, name: str, topic_id: str) -> TopicSeen:
         seen = self.client.topic(name)
         if seen is None or seen.id != topic_id:
             what = "is gone" if seen is None else "was deleted and created again (its topic id changed)"
@@ -118,52 +123,52 @@ class Seals:
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
-        """Return once every broker with a replica knows the configs: any of them may lead next."""
-        looks = Tries(_BACKOFF, within_s=_PATIENCE_S)
+        """Wait until all brokers with a replica show the configs: any may become leader."""
+        looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
-            seen = self._same(name, topic_id)
+            seen = self._require_same(name, topic_id)
             alive = set(self.client.cluster().brokers)
-            brokers = sorted({broker for each in seen.replicas for broker in each} & alive)
+            brokers = sorted({broker for replicas in seen.replicas for broker in replicas} & alive)
             late = [broker for broker in brokers if not self._shows(name, broker, configs)]
             if not late:
                 return
             if looks.is_over:
-                message = f"broker {late[0]} does not show the configs of topic {name} after {_PATIENCE_S:.0f} s"
+                message = f"broker {late[0]} does not show the configs of topic {name} after {_PROPAGATION_S:.0f} s"
                 raise RetryableError(message, hint="It lags behind its controller: try again.")
             looks.wait()
 
     def _shows(self, name: str, broker: int, configs: Mapping[str, str | None]) -> bool:
         try:
-            found = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
+            configs_shown = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
         except RetryableError:
-            return False  # It went away: whether it is missed is looked at next.
-        if isinstance(found, int):
+            return False  # it is down: the next check sees whether it is needed
+        if isinstance(configs_shown, int):
             return False
-        own = own_values(found)
+        own = own_values(configs_shown)
         return all(own.get(key) == value for key, value in configs.items())
 
     def _wait_until_refused(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> None:
-        looks = Tries(_BACKOFF, within_s=_PATIENCE_S)
+        looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
-            found = self._refusals(self._same(name, topic_id))
-            if set(found.values()) == {_TOO_LARGE}:
+            codes = self._probe_leaders(self._require_same(name, topic_id))
+            if set(codes.values()) == {_TOO_LARGE}:
                 return
-            if _UNAUTHORIZED in found.values():
+            if _UNAUTHORIZED in codes.values():
                 message = f"cluster {self.client.name}: the principal of reconciler may not write to topic {name}"
                 hint = "Allow WRITE on it: brokers tell only a principal with WRITE whether they refuse records."
                 raise NotAuthorizedError(message, hint=hint)
             if looks.is_over:
-                number = min(number for number, code in found.items() if code != _TOO_LARGE)
-                message = f"partition {number} of topic {name} does not refuse records after {_PATIENCE_S:.0f} s"
+                number = min(number for number, code in codes.items() if code != _TOO_LARGE)
+                message = f"partition {number} of topic {name} does not refuse records after {_PROPAGATION_S:.0f} s"
                 raise RetryableError(message, hint="Its leader lags behind, or has none: try again.")
             may_go_on()
             looks.wait()
 
-    def _refusals(self, seen: TopicSeen) -> dict[int, int]:
-        """Return what the leader of each partition answers to a batch that is never written: its checksum is wrong."""
-        from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only who seals pays
+    def _probe_leaders(self, seen: TopicSeen) -> dict[int, int]:
+        """Return each leader's answer to a batch that is never written, because its checksum is wrong."""
+        from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only sealing needs it
 
-        found: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
+        codes: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
         for leader, numbers in _by_leader(seen).items():
             topic = ProduceRequest.TopicProduceData
             data = [topic.PartitionProduceData(index=number, records=_UNWRITABLE) for number in numbers]
@@ -178,16 +183,18 @@ class Seals:
                 doing = f"looking whether topic {seen.name} is sealed"
                 answer = self.client.send(request, doing=doing, node=leader, is_only_once=True)
             except RetryableError:
-                continue  # Nothing was written: whoever leads then is asked again.
-            found.update({each.index: each.error_code for each in answer.responses[0].partition_responses})
-        return found
+                continue  # nothing was written: the next leader is asked
+            codes.update(
+                {partition.index: partition.error_code for partition in answer.responses[0].partition_responses}
+            )
+        return codes
 
-    def _replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Return where each partition ends once all of it is replicated: only then it was acknowledged, or never is."""
-        looks = Tries(_BACKOFF, within_s=_PATIENCE_S)
+    def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
+        """Return the ends once everything is replicated, so no further record can be acknowledged."""
+        looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
-            seen = self._same(name, topic_id)
-            written, places = self._written(seen), [(name, number) for number in range(len(seen.replicas))]
+            seen = self._require_same(name, topic_id)
+            written, places = self._log_ends(seen), [(name, number) for number in range(len(seen.replicas))]
             readable = {number: end for (_, number), end in offsets_at(self.client, places, LATEST).items()}
             behind = [number for number, end in readable.items() if written.get(number, -1) != end]
             if not behind:
@@ -198,33 +205,35 @@ class Seals:
             may_go_on()
             looks.wait()
 
-    def _written(self, seen: TopicSeen) -> dict[int, int]:
-        """Return where the log of each leader ends."""
-        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only who seals pays
+    def _log_ends(self, seen: TopicSeen) -> dict[int, int]:
+        """Return the log end of each leader."""
+        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only sealing needs it
 
-        found = {}
+        ends = {}
         for leader, numbers in _by_leader(seen).items():
             topic = ListOffsetsRequest.ListOffsetsTopic
-            asked = [
+            partitions_asked = [
                 topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
                 for number in numbers
             ]
             request = ListOffsetsRequest(
                 replica_id=_ANY_REPLICA,
                 isolation_level=0,
-                topics=[topic(name=seen.name, partitions=asked)],
+                topics=[topic(name=seen.name, partitions=partitions_asked)],
                 timeout_ms=10_000,
             )
             try:
                 answer = self.client.send(request, doing="reading offsets", node=leader, is_only_once=True)
             except RetryableError:
-                continue  # A process that leads then is asked again.
+                continue  # the next leader is asked
             partitions = answer.topics[0].partitions
-            found.update({each.partition_index: each.offset for each in partitions if not each.error_code})
-        return found
+            ends.update(
+                {partition.partition_index: partition.offset for partition in partitions if not partition.error_code}
+            )
+        return ends
 
     def _wait_until_decided(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
-        """Return once no transaction is open that wrote before the seal."""
+        """Wait until no transaction from before the seal is open."""
         looks = Tries(_BACKOFF, within_s=_TRANSACTION_S)
         while True:
             stable = offsets_at(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
@@ -240,8 +249,8 @@ class Seals:
             looks.wait()
 
 
-def _opened(kept: Seal, own: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a topic says without its seal, of which a person may have changed a part."""
+def _without_seal(kept: Seal, own: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, Any]:
+    """Return a topic's configs without its seal, of which a part may have been changed."""
     ours = {key for key, value in CONFIGS.items() if own[key] == value}
     return {
         "own": {key: kept.own[key] if key in ours else value for key, value in own.items()},
@@ -250,9 +259,9 @@ def _opened(kept: Seal, own: Mapping[str, str | None], said: Mapping[str, str]) 
     }
 
 
-def refusal(kept: Seal) -> UserError:
-    """Return why our own producers do not even try to write to a sealed topic."""
-    message = f"topic {kept.topic} is sealed: its brokers refuse every record"
+def refusal(seal: Seal) -> UserError:
+    """Return the error with which our own producers reject a sealed topic."""
+    message = f"topic {seal.topic} is sealed: its brokers refuse every record"
     hint = (
         "Write to where its records go. An apply that was broken off left it so: the next one continues, or lets "
         "producers in again."
@@ -261,15 +270,15 @@ def refusal(kept: Seal) -> UserError:
 
 
 def _by_leader(seen: TopicSeen) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    numbers_by_leader: dict[int, list[int]] = {}
     for number, leader in enumerate(seen.leaders):
         if leader >= 0:
-            found.setdefault(leader, []).append(number)
-    return found
+            numbers_by_leader.setdefault(leader, []).append(number)
+    return numbers_by_leader
 
 
 def _unwritable() -> bytes:
-    """Return a batch of the current format that every broker refuses: larger than a seal allows, its checksum wrong."""
+    """Return a valid batch with a wrong checksum, larger than a seal allows."""
     payload = bytes(140)
     head = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
     body = struct.pack(">ib", -1, 2) + bytes(4) + head + payload

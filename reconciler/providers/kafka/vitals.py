@@ -31,42 +31,44 @@ if TYPE_CHECKING:
 
 
 _LOOKS: Final = 2
-"""A topic that is deleted while offsets are read makes the request fail: it is not in the second listing."""
+"""A topic deleted during the read fails the request; the second listing does not contain it."""
 _ONGOING: Final = "Ongoing"
 
 
 @dataclass(frozen=True, slots=True)
 class _Offsets:
-    """What the partitions of measured topics say."""
+    """Offsets and sizes of measured topics."""
 
     starts: Mapping[Place, int]
     stable: Mapping[Place, int]
     ends: Mapping[Place, int]
     newest: Mapping[Place, int]
     sizes: Mapping[Place, int] | None
-    """`None`: whoever asks may not describe the brokers' folders."""
+    """`None`: the principal may not describe log folders."""
 
 
 def vitals_of(
     client: KafkaClient, naming: Naming, groups: KafkaGroups, links: Callable[[], KafkaLinks | None]
 ) -> Vitals:
-    """Measure a cluster: about a dozen requests to each broker.
+    """Measure a cluster with about a dozen requests per broker.
 
-    `links` gives those it is the destination of; `None`: the ledger may not be read, and no link is declared.
+    `links` returns links into the cluster; `None`: the ledger may not be read, and no link is declared.
 
     Raises:
         ReconcilerError: It does not answer, or may not be asked for offsets.
     """
-    topics, chosen, offsets = _looked(client, naming)
-    there = links() if LEDGER in topics else None
-    mirrors = {} if there is None else _mirrored(there, naming, chosen)
+    topics, chosen, offsets = _read_topics(client, naming)
+    kafka_links = links() if LEDGER in topics else None
+    mirrors = {} if kafka_links is None else _measure_mirrors(kafka_links, naming, chosen)
     shown = {name: seen for name, seen in topics.items() if not is_internal(seen)}
     names = groups.names()
-    lags, hidden = _lags(groups, names[:GROUPS_MEASURED], offsets)
+    lags, hidden = _group_lags(groups, names[:GROUPS_MEASURED], offsets)
     return Vitals(
         topics=len(shown),
         partitions=sum(len(seen.replicas) for seen in shown.values()),
-        measured=[_topic(client.name, naming, seen, offsets, mirrors.get(name)) for name, seen in chosen.items()],
+        measured=[
+            _topic_vitals(client.name, naming, seen, offsets, mirrors.get(name)) for name, seen in chosen.items()
+        ],
         unmeasured=len(shown) - len(chosen),
         groups=len(names),
         lags=lags[:LAGS_MEASURED],
@@ -75,11 +77,10 @@ def vitals_of(
     )
 
 
-def _looked(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSeen], dict[str, TopicSeen], _Offsets]:
-    """Return every topic, those that are measured, and their offsets."""
+def _read_topics(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSeen], dict[str, TopicSeen], _Offsets]:
     for look in range(1, _LOOKS + 1):
         topics = {name: seen for name, seen in client.topics().items() if not seen.error}
-        chosen = _chosen(topics, naming)
+        chosen = _choose_topics(topics, naming)
         places = [(name, number) for name, seen in chosen.items() for number in range(len(seen.replicas))]
         try:
             return topics, chosen, _offsets(client, chosen, places)
@@ -89,8 +90,8 @@ def _looked(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSeen], 
     raise AssertionError
 
 
-def _chosen(topics: Mapping[str, TopicSeen], naming: Naming) -> dict[str, TopicSeen]:
-    """Return the topics that are measured. Of a partition without a leader nobody tells offsets."""
+def _choose_topics(topics: Mapping[str, TopicSeen], naming: Naming) -> dict[str, TopicSeen]:
+    """Return the topics to measure, without those that have a partition without leader."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
     measured = measured_names(sizes)
@@ -109,29 +110,31 @@ def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Seque
 
 
 @dataclass(frozen=True, slots=True)
-class _Mirrored:
-    """A measured topic that is a mirror, and how far each partition was copied."""
+class _MirrorPositions:
+    """A measured mirror and its copied positions."""
 
     seen: MirrorSeen
     positions: Positions
     newest_ms: Mapping[int, int]
 
 
-def _mirrored(links: KafkaLinks, naming: Naming, chosen: Mapping[str, TopicSeen]) -> dict[str, _Mirrored]:
-    """Return the measured topics that are mirrors, by the names their brokers give them."""
-    every = [each for each in links.mirrors() if each.status is not MirrorStatus.STOPPED]
-    here = {each.name: each for each in every if naming.physical(each.name) in chosen}
-    if not here:
+def _measure_mirrors(links: KafkaLinks, naming: Naming, chosen: Mapping[str, TopicSeen]) -> dict[str, _MirrorPositions]:
+    """Return the measured mirrors by broker name."""
+    every = [mirror for mirror in links.mirrors() if mirror.status is not MirrorStatus.STOPPED]
+    measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
+    if not measured_mirrors:
         return {}
-    positions, newest = links.positions_of(here), links.newest_of(here)
+    positions, newest = links.positions_of(measured_mirrors), links.newest_of(measured_mirrors)
     return {
-        naming.physical(name): _Mirrored(each, positions[name], newest.get(name, {}))
-        for name, each in here.items()
+        naming.physical(name): _MirrorPositions(mirror, positions[name], newest.get(name, {}))
+        for name, mirror in measured_mirrors.items()
         if name in positions
     }
 
 
-def _topic(cluster: str, naming: Naming, seen: TopicSeen, offsets: _Offsets, mirrored: _Mirrored | None) -> TopicVitals:
+def _topic_vitals(
+    cluster: str, naming: Naming, seen: TopicSeen, offsets: _Offsets, mirrored: _MirrorPositions | None
+) -> TopicVitals:
     places = [(seen.name, number) for number in range(len(seen.replicas))]
     sizes = offsets.sizes
     source: Address | None = None
@@ -145,12 +148,14 @@ def _topic(cluster: str, naming: Naming, seen: TopicSeen, offsets: _Offsets, mir
         sum(max(0, offsets.stable[place] - offsets.starts[place]) for place in places),
         None if sizes is None else sum(sizes.get(place, 0) for place in places),
         source,
-        stands={place[1]: stands for place in places if (stands := _stands(place, offsets, mirrored)) is not None},
+        stands={
+            place[1]: stands for place in places if (stands := _partition_vitals(place, offsets, mirrored)) is not None
+        },
     )
 
 
-def _stands(place: Place, offsets: _Offsets, mirrored: _Mirrored | None) -> PartitionVitals | None:
-    """Return where a partition stands; `None`: nothing was ever written or copied to it."""
+def _partition_vitals(place: Place, offsets: _Offsets, mirrored: _MirrorPositions | None) -> PartitionVitals | None:
+    """Return the position of a partition; `None`: nothing was written or copied."""
     end, number = offsets.ends[place], place[1]
     if mirrored is None:
         return PartitionVitals(end, offsets.newest.get(place)) if end else None
@@ -160,16 +165,15 @@ def _stands(place: Place, offsets: _Offsets, mirrored: _Mirrored | None) -> Part
     return PartitionVitals(end, mirrored.newest_ms.get(number), position.end)
 
 
-def _lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> tuple[list[GroupLag], int]:
-    """Return how much groups have still to read, and how many of them may not be described."""
+def _group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) -> tuple[list[GroupLag], int]:
     bounds = {place: (start, offsets.stable[place]) for place, start in offsets.starts.items()}
     return groups.lags(names, bounds)
 
 
 def _open_transactions(client: KafkaClient) -> int | None:
-    """Return how many transactions are open, of those that whoever asks may describe."""
+    """Return the number of open transactions that the caller may describe."""
     try:
-        found = client.asked("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
+        transactions = client.asked("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
     except NotAuthorizedError:
         return None
-    return sum(len(listed) for listed in found.values())
+    return sum(len(listed) for listed in transactions.values())
