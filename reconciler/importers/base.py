@@ -1,4 +1,4 @@
-"""What all importers share: reading source files, fields, access rules and connections, and what was found."""
+"""Shared parts of the importers: source files, fields, access rules, connections, and their results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from reconciler.resources.inventory import Declared
 from reconciler.resources.kafka_configs import ConfigKey
 from reconciler.runtime.text import one_of
 
-# What the files of another tool say, whichever it is: topics, access rules, clusters, and what has no place here.
-
 
 class Place(NamedTuple):
-    """Where something is written; a state of Terraform has no lines worth naming."""
+    """Where something is written; Terraform states have no useful lines."""
 
     file: str
     line: int | None = None
@@ -45,12 +43,12 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopic:
-    """One topic, by the name it has on the broker."""
+    """A topic, by its name on the broker."""
 
     name: str
     place: Place
     cluster: str = ""
-    """As the other tool calls it; empty where its files know of one only."""
+    """Name in the other tool; empty if its files have only one cluster."""
     partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, Said] = field(default_factory=dict)
@@ -59,7 +57,7 @@ class FoundTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRule:
-    """One access rule, as Kafka has them, in our words: `topics`, `describe-configs`, `allow`."""
+    """An access rule of Kafka in our words: `topics`, `describe-configs`, `allow`."""
 
     resource: str
     name: str
@@ -72,7 +70,7 @@ class FoundRule:
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line."""
         what = f"{self.resource} {self.name}{'*' if self.is_prefix else ''}".strip()
         where = "" if self.host == "*" else f" from {self.host}"
         return f"{self.permission} {self.principal}{where} {self.operation} on {what}"
@@ -80,50 +78,50 @@ class FoundRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCluster:
-    """One cluster and how it is reached. Never a secret: `security` holds references where one belongs."""
+    """A cluster and its connection. Never a secret: `security` has references instead."""
 
     name: str
     place: Place
     bootstrap_servers: tuple[str, ...]
     cluster_id: str | None = None
     security: Mapping[str, str] = field(default_factory=dict)
-    """The fields of a Cluster's `security`, as manifests spell them."""
+    """Fields of a Cluster's `security`, as in manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotImported:
-    """Something that was not carried over: where it is written, what it is, why."""
+    """Something not imported: where, what and why."""
 
     place: Place
     subject: str
-    """What it is about: `topic orders`."""
+    """Its subject: `topic orders`."""
     field: str
-    """Which field of it; empty where all of it is meant."""
+    """Its field; empty for the whole subject."""
     why: str
     hint: str = ""
     is_left_out: bool = True
-    """Written otherwise it would have been carried over; else manifests have no words for it."""
+    """Whether another spelling would be imported; else manifests cannot express it."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """All that was found in one run."""
+    """Everything read in one run."""
 
     topics: list[FoundTopic] = field(default_factory=list)
     rules: list[FoundRule] = field(default_factory=list)
     clusters: list[FoundCluster] = field(default_factory=list)
     lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    """Which files were read."""
+    """Files that were read."""
     unread: list[str] = field(default_factory=list)
-    """Which files beside them are none of the tool's."""
+    """Other files next to them."""
 
 
 UNKNOWN = "is no field that is known here"
 
 
 class Fields:
-    """A mapping, where it stands, and which of its keys were taken. An absent key and an empty one are the same."""
+    """A mapping, its position, and its keys read so far. Absent and empty keys are equal."""
 
     def __init__(
         self,
@@ -143,21 +141,21 @@ class Fields:
 
     @property
     def place(self) -> Place:
-        """Where it begins."""
+        """Its first position."""
         return self._locate(self._path)
 
     def of(self, key: str) -> Place:
-        """Return where a key stands."""
+        """Return the position of a key."""
         return self._locate((*self._path, key))
 
     def raw(self, key: str) -> Any:
-        """Take whatever a key says, and a number or boolean as its value."""
+        """Read any value; numbers and booleans as values."""
         self._taken.add(key)
         value = self.content.get(key)
         return positions.values_of(value) if isinstance(value, positions.ScalarText) else value
 
     def text(self, key: str) -> str | None:
-        """Take a text; a number or a boolean is read as it is written."""
+        """Read a text; numbers and booleans as written."""
         value = self.raw(key)
         if isinstance(value, str | int | float):
             return positions.text_of(self.content[key]) or None
@@ -166,7 +164,7 @@ class Fields:
         return None
 
     def is_named(self, key: str) -> bool:
-        """Tell whether the `name` below a key is a text; say of a number that only its quotes make it a name."""
+        """Return whether the `name` below a key is a text; report a number that needs quotes."""
         inner = self.content.get(key)
         name = inner.get("name") if isinstance(inner, dict) else None
         if isinstance(name, bool) or not isinstance(name, positions.ScalarText | int | float):
@@ -178,7 +176,7 @@ class Fields:
         return False
 
     def number(self, key: str) -> int | None:
-        """Take a whole number, also one in quotes."""
+        """Read an integer, quoted or not."""
         value = self.raw(key)
         if value is None or value == "":
             return None
@@ -192,7 +190,7 @@ class Fields:
         return None
 
     def flag(self, key: str) -> bool | None:
-        """Take a boolean, also one in quotes."""
+        """Read a boolean, quoted or not."""
         value = self.raw(key)
         if value is None or isinstance(value, bool):
             return value
@@ -202,7 +200,7 @@ class Fields:
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Take a list of texts; one text stands for a list of one."""
+        """Read a list of texts; a single text is a list of one."""
         value = self.raw(key)
         if value is None:
             return ()
@@ -213,18 +211,18 @@ class Fields:
         return ()
 
     def said(self, key: str) -> dict[str, Said]:
-        """Take a mapping of keys to single values or lists of them, each with its place."""
+        """Read a mapping of keys to values or lists of them, with positions."""
         inner = self.inside(key)
         return {} if inner is None else {name: Said(inner.raw(name), inner.of(name)) for name in inner.content}
 
     def labels(self, key: str) -> dict[str, str]:
-        """Take a mapping of texts."""
+        """Read a mapping of texts."""
         inner = self.inside(key)
-        found = {} if inner is None else {name: inner.text(name) for name in inner.content}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {} if inner is None else {name: inner.text(name) for name in inner.content}
+        return {name: value for name, value in values.items() if value is not None}
 
     def inside(self, key: str) -> Fields | None:
-        """Take a mapping as fields of its own."""
+        """Read a mapping as fields."""
         value = self.raw(key)
         if value is None:
             return None
@@ -234,7 +232,7 @@ class Fields:
         return self._below(value, (*self._path, key))
 
     def each(self, key: str) -> Iterator[Fields]:
-        """Take a list of mappings."""
+        """Read a list of mappings."""
         value = self.raw(key)
         if value is None:
             return
@@ -248,7 +246,7 @@ class Fields:
                 self._wrong(key, item, "a mapping", index)
 
     def named(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """Take a mapping of names to mappings; a name alone has nothing in it."""
+        """Read a mapping of names to mappings; a bare name has an empty one."""
         inner = self.inside(key)
         for name in inner.content if inner is not None else ():
             value = inner.raw(name) if inner is not None else None
@@ -258,25 +256,25 @@ class Fields:
                 self._wrong(key, value, "a mapping", name)
 
     def lose(self, key: str, why: str, hint: str = "") -> None:
-        """Say of a key that is there why it was left out; of one that is not, nothing."""
+        """Report why a present key was not imported."""
         if self._is_there(key):
             self.lost(key, why, hint)
 
     def lost(self, key: str, why: str, hint: str = "") -> None:
-        """Say why something was left out: a field, or with an empty key all of this."""
+        """Report why a field, or with an empty key the whole subject, was not imported."""
         self._tell(key, why, hint, is_left_out=True)
 
     def unsaid(self, key: str, why: str, hint: str = "") -> None:
-        """Say why manifests have no words for something that is there: a field, or with an empty key all of this."""
+        """Report that manifests cannot express a field, or with an empty key the whole subject."""
         if not key or self._is_there(key):
             self._tell(key, why, hint, is_left_out=False)
 
     def pass_over(self, *keys: str) -> None:
-        """Take keys of which nothing is to be said: bookkeeping of the other tool."""
+        """Ignore bookkeeping keys of the other tool."""
         self._taken.update(keys)
 
     def rest(self, why: str = UNKNOWN, *, is_left_out: bool = True) -> None:
-        """Say of every key that nobody took that it was not carried over."""
+        """Report every unread key as not imported."""
         for key in self.content:
             if key not in self._taken and self._is_there(key):
                 self._tell(key, why, "", is_left_out=is_left_out)
@@ -294,14 +292,11 @@ class Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _wrong(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
-        # Of a value that may be a secret only its kind is told.
+        # a value that may be a secret is shown by type only
         kind = "a text" if isinstance(value, str) else kind_of_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
         self.reading.lost.append(NotImported(self._locate(path), self.subject, path_text(path), why))
-
-
-# Files of another tool: found below a path and read whole, bounded as manifests are.
 
 
 MAX_FILES: Final = 50_000
@@ -311,7 +306,7 @@ _MERGE: Final = "<<"
 
 
 class Document(NamedTuple):
-    """One document of a file, and where each of its fields is written."""
+    """A document of a file, and the positions of its fields."""
 
     file: str
     path: FilePath
@@ -320,10 +315,10 @@ class Document(NamedTuple):
     spots: Mapping[FieldPath, Spot]
 
     def locate(self, path: FieldPath) -> Place:
-        """Return where a field stands; of what came in by an alias or a merge, where that stands."""
+        """Return a field's position; for an alias or merge key, that of its source."""
         for length in range(len(path), -1, -1):
-            if found := self.spots.get(path[:length]):
-                return Place(self.file, found.line)
+            if spot := self.spots.get(path[:length]):
+                return Place(self.file, spot.line)
         return Place(self.file, self.line)
 
 
@@ -337,15 +332,15 @@ def files_below(path: FilePath) -> tuple[FilePath, ...]:
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
     if not path.is_dir():
         return (path,)
-    found: list[FilePath] = []
+    files: list[FilePath] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [FilePath(folder) / name for name in sorted(names) if not name.startswith(".")]
-        if len(found) > MAX_FILES:
+        files += [FilePath(folder) / name for name in sorted(names) if not name.startswith(".")]
+        if len(files) > MAX_FILES:
             raise UserError(
                 f"{path} holds more than {MAX_FILES:,} files", hint="Name the folder that the other tool reads."
             )
-    return tuple(found)
+    return tuple(files)
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
@@ -366,7 +361,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
     Raises:
         ManifestError: Some are not YAML; lists every problem of every file.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     problems: list[Problem] = []
     for path in files:
         label = label_of(path, cwd)
@@ -376,27 +371,27 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse(raw, label, may_merge=True)
         problems += _explained(parsed.problems, raw)
-        where = () if parsed.problems else spots(raw)  # What nests without end is refused, not looked into.
+        where = () if parsed.problems else spots(raw)  # endless nesting is rejected before it is read
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
-            found.append(Document(label, path, merged(document.as_written), document.line, at))
+            documents.append(Document(label, path, merged(document.as_written), document.line, at))
     if problems:
         raise refused(problems)
-    return tuple(found)
+    return tuple(documents)
 
 
 def refused(problems: Iterable[Problem]) -> ManifestError:
-    """Return the error of files that cannot be read."""
+    """Return the error of unreadable files."""
     return ManifestError(tuple(problems), hint="Nothing was written: mend the files, or name others.")
 
 
 def merged(content: Any) -> Any:
-    """Return a value with its merge keys (`<<`) written out: many tools still read them."""
+    """Return a value with merge keys (`<<`) expanded: many tools still read them."""
     match content:
         case dict():
-            return {**_bases(content.get(_MERGE)), **{key: merged(each) for key, each in _own(content)}}
+            return {**_bases(content.get(_MERGE)), **{key: merged(item) for key, item in _own(content)}}
         case list():
-            return [merged(each) for each in content]
+            return [merged(item) for item in content]
         case _:
             return content
 
@@ -406,45 +401,39 @@ def _own(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _bases(merge: Any) -> dict[str, Any]:
-    """Return what is merged in; of several the first wins."""
-    found: dict[str, Any] = {}
-    for each in reversed(merge if isinstance(merge, list) else [merge]):
-        if isinstance(each, dict):
-            found.update(merged(each))
-    return found
+    """Return the merged mapping; the first of several wins."""
+    bases: dict[str, Any] = {}
+    for base in reversed(merge if isinstance(merge, list) else [merge]):
+        if isinstance(base, dict):
+            bases.update(merged(base))
+    return bases
 
 
 def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
-    """Say of a file that is a template that it is one: no YAML parser's word helps there."""
+    """Reject a template file, which no YAML parser explains well."""
     is_template = any(mark in raw for mark in _TEMPLATES)
     for problem in problems:
         hint = "It looks like a template: render it first, and import what that gives" if is_template else problem.hint
         yield problem._replace(hint=hint)
 
 
-# Where what was found goes to: a cluster of ours, what it is like, and what is declared of it already.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One cluster of ours."""
+    """A cluster in the workspace."""
 
     name: str
     separator: str = FLAT_SEPARATOR
     has_namespaces: bool = False
-    """Whether its platform knows namespaces; then `separator` stands only in the names of the other tool."""
+    """Whether its platform has namespaces; then `separator` occurs only in the other tool's names."""
     provider: str = OF_BROKERS
     is_declared: bool = False
     declared: Mapping[Address, Declared] = field(default_factory=dict)
-    """What the workspace declares on it already."""
+    """Resources declared on it."""
 
     @property
     def catalog(self) -> Mapping[str, ConfigKey] | None:
-        """The config keys it knows; `None`: they are judged at plan."""
+        """Known config keys; `None`: they are checked by plan."""
         return CATALOGS.get(self.provider)
-
-
-# Why things of other tools have no place here, said once.
 
 
 NO_CREDENTIALS: Final = "users and their passwords are not managed here, and secrets are never copied"
@@ -455,12 +444,9 @@ PLACEMENT: Final = "on which brokers replicas lie is the cluster's to decide; it
 NOT_KAFKA: Final = "it is none of Kafka's topics or access rules"
 
 
-# Access rules in the words of other tools, as ours: `Topic`, `DESCRIBE_CONFIGS`, `prefix`, `Allow` and their like.
-
-
 EVERYTHING: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""What Kafka calls the one thing of the kind `cluster`."""
+"""Kafka's name of the only resource of the kind `cluster`."""
 
 _RESOURCES: Final[Mapping[str, str]] = {
     "topic": "topics",
@@ -471,14 +457,14 @@ _RESOURCES: Final[Mapping[str, str]] = {
     "delegationtoken": "delegation-token",
 }
 _OPERATIONS: Final = frozenset(get_args(get_args(Operation)[0])) | {"create-tokens", "describe-tokens"}
-"""Those on tokens manifests have no words for; that is told by what is about them."""
+"""Rules on tokens, which manifests cannot express."""
 _PREFIX: Final[Mapping[str, bool]] = {"literal": False, "": False, "prefixed": True, "prefix": True}
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidRule:
-    """One access rule as another tool says it; several operations are several rules."""
+    """An access rule of another tool; each operation is a rule of ours."""
 
     resource: str | None
     name: str | None
@@ -490,7 +476,7 @@ class SaidRule:
     cluster: str = ""
 
     def add_to(self, at: Fields) -> None:
-        """Add what it says to the reading of `at`, or say there why it cannot be said."""
+        """Add its rules to the reading of `at`, or report why that is impossible."""
         resource = _RESOURCES.get(re.sub(r"[-_ ]", "", self.resource or "").lower())
         is_prefix = _PREFIX.get((self.pattern or "").lower())
         permission = (self.permission or "allow").lower()
@@ -520,10 +506,10 @@ class SaidRule:
                 at.reading.rules.append(rule)
 
     def _known(self, at: Fields) -> Iterable[str]:
-        for said in self.operations:
-            word = operation_word(said)
+        for text in self.operations:
+            word = operation_word(text)
             if word is None:
-                at.lost("", f"{said!r} is no operation: there are {one_of(_OPERATIONS)}")
+                at.lost("", f"{text!r} is no operation: there are {one_of(_OPERATIONS)}")
             else:
                 yield word
 
@@ -531,7 +517,7 @@ class SaidRule:
 def take_rule_of_resource(
     entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
 ) -> None:
-    """Take a rule that says what it is about in a `resource` of its own; `name` and `operations` are its fields."""
+    """Read a rule with a `resource` mapping; `name` and `operations` are its fields."""
     resource = entry.inside("resource")
     if resource is None:
         entry.lost("", "it names no resource")
@@ -556,9 +542,6 @@ def operation_word(text: str) -> str | None:
     return word if word in _OPERATIONS else None
 
 
-# How a cluster is reached, from the words of other tools. A secret is never copied, only referred to.
-
-
 PASSWORD: Final = "${env:KAFKA_PASSWORD}"  # noqa: S105 - the reference, not a password
 CLIENT_SECRET: Final = "${env:KAFKA_CLIENT_SECRET}"  # noqa: S105 - as above
 
@@ -574,7 +557,7 @@ _MECHANISMS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files of certificates, as far as they are files."""
+    """Certificate files."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -583,7 +566,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """How to log in."""
+    """Login data."""
 
     mechanism: str | None
     username: str | None = None
@@ -593,7 +576,7 @@ class Sasl:
 
 
 def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """Return the same with references of a cluster's own, where there are several: each has its password."""
+    """Return a copy with references of the cluster's own: with several clusters each has its password."""
     if not cluster:
         return dict(security)
     own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
@@ -604,12 +587,12 @@ SECURITY: Final = f"spec.{OF_BROKERS}.security"
 
 
 def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:
-    """Return the `security` of a Cluster; what it lacks is said at `at`, and what cannot be said is left out."""
+    """Return the `security` of a Cluster; missing or unsupported fields are reported at `at`."""
     login = _login(at, sasl) if sasl is not None else {}
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}
-    found = {"protocol": protocol, **login, **{key: path for key, path in files.items() if path}}
-    return {} if found == {"protocol": "PLAINTEXT"} else found
+    security = {"protocol": protocol, **login, **{key: path for key, path in files.items() if path}}
+    return {} if security == {"protocol": "PLAINTEXT"} else security
 
 
 def _login(at: Fields, sasl: Sasl) -> dict[str, str]:

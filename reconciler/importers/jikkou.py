@@ -31,7 +31,7 @@ _BOOKKEEPING: Final = (
 
 
 def claims(content: Any) -> bool:
-    """Tell whether a document is one of Jikkou's."""
+    """Return whether a document is a Jikkou resource."""
     if not isinstance(content, dict):
         return False
     version = content.get("apiVersion")
@@ -39,8 +39,8 @@ def claims(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: Reading) -> None:
-    """Take what the documents say into a reading."""
-    resources = [each for document in documents for each in _resources(document, reading)]
+    """Read the documents."""
+    resources = [item for document in documents for item in _resources(document, reading)]
     configs = {_name(fields): fields.said("data") for kind, fields in resources if kind == "ConfigMap"}
     roles = {_name(fields): fields for kind, fields in resources if kind == "KafkaPrincipalRole"}
     for kind, fields in resources:
@@ -50,7 +50,7 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
             case "KafkaPrincipalAuthorization":
                 _take_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # said where they are used
+                pass  # reported where they are used
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.unsaid("", NO_CLIENT_QUOTA)
             case "KafkaUser":
@@ -60,7 +60,7 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
 
 
 def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fields]]:
-    """Yield each resource with its kind; those of a list one by one."""
+    """Yield each resource with its kind, also those inside lists."""
     kind = document.content.get("kind")
     kind = kind if isinstance(kind, str) else ""
     whole = Fields(document.content, reading, document.locate, subject=kind)
@@ -73,7 +73,7 @@ def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fiel
 
 
 def _tell_metadata(whole: Fields) -> None:
-    """Say of a list's own labels and annotations that they are not carried over."""
+    """Report a list's own labels and annotations as not imported."""
     metadata = whole.inside("metadata")
     annotations = metadata.inside("annotations") if metadata is not None else None
     for fields, known in ((annotations, _BOOKKEEPING), (metadata, ("name",))):
@@ -122,7 +122,7 @@ def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None
 
 
 def _labels(fields: Fields) -> dict[str, str] | None:
-    """Take the metadata; `None` where the resource is to be ignored or deleted."""
+    """Read the metadata; `None` if the resource is ignored or deleted."""
     metadata = fields.inside("metadata")
     if metadata is None:
         return {}

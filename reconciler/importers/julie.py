@@ -26,7 +26,7 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.files import label_of
 
-# The roles of JulieOps as the access rules they stand for, as its documentation lists them.
+# Roles of JulieOps as access rules, by its documentation.
 
 
 _STORES: Final = {
@@ -39,23 +39,23 @@ _CONNECT_GROUP: Final = "connect-cluster"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What somebody may do with every topic of a project, or with one."""
+    """Rules of a principal for all topics of a project, or one."""
 
     principal: str
     operations: tuple[str, ...]
 
     def add_to(self, at: Fields, topic: str) -> None:
-        """Add the rules for one topic."""
+        """Add the rules of one topic."""
         _add(at, self.principal, "topic", topic, self.operations)
 
 
 def take_users(fields: Fields) -> tuple[Role, ...]:
-    """Take the consumers and producers of a project or topic; what is not about topics is added at once."""
+    """Read consumers and producers; rules not about topics are added at once."""
     return (*_consumers(fields), *_producers(fields))
 
 
 def take_roles(project: Fields, prefix: str) -> None:
-    """Take the streams and connectors of a project, whose topics are named in full."""
+    """Read the streams and connectors of a project, whose topics have full names."""
     for stream in project.each("streams"):
         principal = stream.text("principal")
         _add_topics(stream, principal)
@@ -99,7 +99,7 @@ def _producers(fields: Fields) -> Iterator[Role]:
 
 
 def _connectors(project: Fields) -> Iterator[Fields]:
-    """Yield who may act for connectors: a list, or the part of a mapping that is about access."""
+    """Yield the principals of connectors: a list, or the access part of a mapping."""
     if isinstance(project.content.get("connectors"), dict):
         inner = project.inside("connectors")
         if inner is not None:
@@ -119,7 +119,7 @@ def _add_topics(at: Fields, principal: str | None) -> None:
 
 
 def _pattern(text: str) -> tuple[str, bool]:
-    """Return a name, and whether it is a prefix: longer than a star that ends it."""
+    """Return a name without a trailing star, and whether it is a prefix."""
     is_prefix = text.endswith(EVERYTHING) and text != EVERYTHING
     return (text[:-1] if is_prefix else text), is_prefix
 
@@ -145,7 +145,7 @@ _PLANS: Final = "plans"
 
 
 def claims(content: Any) -> bool:
-    """Tell whether a document is a topology, or the plans that topologies name."""
+    """Return whether a document is a topology or a file of plans."""
     return isinstance(content, dict) and (
         ("context" in content and isinstance(content.get("projects"), list))
         or (content.keys() == {_PLANS} and isinstance(content[_PLANS], dict))
@@ -153,9 +153,9 @@ def claims(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: Reading, names: Names) -> None:
-    """Take what the documents say into a reading; `names` says how the names of topics are made."""
+    """Read the documents; `names` makes topic names."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
-    plans = {name: plan.said("config") for each in whole for name, plan in _plans(each)}
+    plans = {name: plan.said("config") for item in whole for name, plan in _plans(item)}
     for topology in whole:
         if "projects" in topology.content:
             _take_topology(topology, names, plans)
@@ -187,8 +187,8 @@ def _take_project(
 ) -> None:
     roles = take_users(project)
     for topic in project.each("topics"):
-        said = {"topic": topic.text("name") or "", "dataType": topic.text("dataType") or ""}
-        full_name = names.topic({**context, **said})
+        name = {"topic": topic.text("name") or "", "dataType": topic.text("dataType") or ""}
+        full_name = names.topic({**context, **name})
         topic.subject = f"topic {full_name}"
         _take_topic(topic, full_name, plans, roles)
     take_roles(project, names.project(context))
@@ -202,7 +202,7 @@ def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]
     plan = topic.text("plan")
     if plan is not None and plan not in plans:
         topic.lost("plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too.")
-    configs |= plans.get(plan or "", {})  # a plan wins over the topic
+    configs |= plans.get(plan or "", {})  # a plan overrides the topic
     counts = Fields({key: said.value for key, said in configs.items()}, topic.reading, lambda _: topic.of("config"))
     counts.subject = topic.subject
     found = FoundTopic(
@@ -221,9 +221,6 @@ def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]
     topic.rest()
 
 
-# How JulieOps makes names, as its properties file says: a separator, and formats of names between curly brackets.
-
-
 _FIELD: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_.]*)\s*\}\}")
 _FORMAT: Final = "topology.topic.prefix.format"
 _PROJECT_FORMAT: Final = "topology.project.prefix.format"
@@ -234,21 +231,21 @@ SERVERS: Final = "bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The separator and formats; without formats all parts follow each other as they are written."""
+    """Separator and formats of names; without formats all parts are joined in order."""
 
     separator: str = "."
     topic_format: str | None = None
     project_format: str | None = None
 
     def topic(self, parts: Mapping[str, str]) -> str:
-        """Return the name of a topic; what it is made of is empty where the topology does not say it."""
+        """Return the name of a topic; missing parts are empty."""
         if self.topic_format is not None:
             return _filled(self.topic_format, parts)
         rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
         return self.separator.join([self.project(parts), *rest])
 
     def project(self, parts: Mapping[str, str]) -> str:
-        """Return what the names of a project's topics begin with."""
+        """Return the name prefix of a project's topics."""
         if self.project_format is not None:
             return _filled(self.project_format, parts)
         above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
@@ -274,21 +271,18 @@ def names_of(properties: Mapping[str, str]) -> Names:
 
 
 def properties_in(text: str) -> dict[str, str]:
-    """Return the keys of a properties file that are about names and brokers; no other value is looked at."""
+    """Return the keys of a properties file about names and brokers; other values are ignored."""
     wanted = {_FORMAT, _PROJECT_FORMAT, _SEPARATOR, SERVERS}
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for line in text.splitlines():
         key, sign, value = line.partition("=")
         if sign and key.strip() in wanted:
-            found[key.strip()] = value.strip().strip('"')
-    return found
+            properties[key.strip()] = value.strip().strip('"')
+    return properties
 
 
 def _filled(said: str, parts: Mapping[str, str]) -> str:
     return _FIELD.sub(lambda field: parts.get(field[1], ""), said)
-
-
-# Files of JulieOps: topologies, plans, and the properties that say how names are made.
 
 
 _CLUSTER = "kafka"

@@ -34,7 +34,7 @@ _STREAMS: Final = (
 _NO_PRINCIPAL: Final = "it names no principal: with Confluent Cloud the other tool looks service accounts up"
 
 Rule = tuple[str, str, tuple[str, ...], bool]
-"""Kind of thing, name, operations, whether the name is a prefix."""
+"""Kind, name, operations, and whether the name is a prefix."""
 
 _ROLES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "writer": (("topic", EVERYTHING, ("WRITE",), False),),
@@ -48,14 +48,14 @@ _ROLES: Final[Mapping[str, tuple[Rule, ...]]] = {
 
 
 def claims(content: Any) -> bool:
-    """Tell whether a document is one of kafka-gitops'."""
+    """Return whether a document is a kafka-gitops state."""
     if not isinstance(content, dict) or not content or not content.keys() <= _KEYS:
         return False
     return all(value is None or isinstance(value, dict) for value in content.values())
 
 
 def read(documents: tuple[Document, ...], reading: Reading) -> None:
-    """Take what the documents say into a reading; settings in one hold for all."""
+    """Read the documents; settings of one apply to all."""
     states = [Fields(document.content, reading, document.locate) for document in documents]
     defaults = _Defaults()
     for state in states:
@@ -77,7 +77,7 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
 
 
 class _Defaults:
-    """What the settings say of every topic and service."""
+    """Settings for all topics and services."""
 
     def __init__(self) -> None:
         self.partitions: int | None = None
@@ -109,14 +109,14 @@ class _Defaults:
 
 
 def _take_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
-    found = FoundTopic(
+    values = FoundTopic(
         name=name,
         place=topic.place,
         partitions=topic.number("partitions") or defaults.partitions,
         replication_factor=topic.number("replication") or defaults.replication,
         configs={**defaults.configs, **topic.said("configs")},
     )
-    topic.reading.topics.append(found)
+    topic.reading.topics.append(values)
     topic.rest()
 
 
@@ -180,7 +180,7 @@ def _of_topics(produces: Iterable[str], consumes: Iterable[str], *, describes: b
 
 
 def _take_users(state: Fields) -> Iterator[tuple[str, str]]:
-    """Take the roles of users, and yield each user with its principal: rules of its own may lean on that."""
+    """Read the roles of users; yield each user with its principal, for its own rules."""
     for name, user in state.named("users"):
         user.subject = f"user {name}"
         principal = user.text("principal")

@@ -31,9 +31,6 @@ from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, PASSING,
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
-# Topics that were found as topics of ours: named, their configs in canonical form, or a word on why not.
-
-
 _GONE: Final = {
     "message.format.version": "Kafka 4.0 removed it: brokers have one format of records",
     "message.downconversion.enable": "Kafka 4.0 removed it: brokers no longer convert messages",
@@ -41,7 +38,7 @@ _GONE: Final = {
 
 
 def named_topics(found: Iterable[FoundTopic], lost: list[NotImported]) -> dict[str, FoundTopic]:
-    """Return topics by their names; of several of one name the first is taken, the others are told."""
+    """Return topics by name; of duplicates the first is used, the others are reported."""
     topics: dict[str, FoundTopic] = {}
     for topic in found:
         first = topics.setdefault(topic.name, topic)
@@ -55,7 +52,7 @@ def named_topics(found: Iterable[FoundTopic], lost: list[NotImported]) -> dict[s
 def composed_topic(
     found: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
-    """Return a topic by its flat name, or `None` where it cannot be declared; `lost` is told what and why."""
+    """Return a topic by its flat name; `None` if it cannot be declared, with the reason reported to `lost`."""
     if why := _why_not(found):
         lost.append(NotImported(found.place, _subject(found), "", *why))
         return None
@@ -123,7 +120,7 @@ def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> NotIm
 
 
 def _plain(value: Any) -> Any:
-    """Return a whole number as one: others' files say 6.048e+08."""
+    """Return an integral number as an integer: some files have 6.048e+08."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -139,19 +136,16 @@ def _is_same(one: FoundTopic, other: FoundTopic) -> bool:
     return plain(one) == plain(other)
 
 
-# Access rules that were found: those of a topic at that topic, the others as a broker keeps them.
-
-
 @dataclass(slots=True)
 class Permissions:
-    """The rules of one cluster: of topics, as manifests write them, by name; and what no topic carries, with places."""
+    """Rules of one cluster: topic rules as in manifests, by name; and other rules, with positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     bindings: dict[Binding, Place] = field(default_factory=dict)
 
 
 def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
-    """Sort rules by what carries them; `lost` is told of each that says nothing a broker would keep."""
+    """Split rules into those of topics and others; rules without effect are reported to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     found = Permissions()
     for rule in rules:
@@ -195,7 +189,7 @@ def _rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[str, Any
 
 @dataclass(slots=True)
 class Flat:
-    """What was found of one cluster: topics by the names they have there, and rules that no topic carries."""
+    """Resources of one cluster: topics by name, and rules not about topics."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
@@ -205,7 +199,7 @@ class Flat:
 
 @dataclass(slots=True)
 class Composed:
-    """What was found by cluster, the clusters themselves, and what was not carried over."""
+    """Resources by cluster, the clusters, and what was not imported."""
 
     flat: dict[str, Flat] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -213,7 +207,7 @@ class Composed:
 
 
 def compose(reading: Reading, targets: Mapping[str, Target]) -> Composed:
-    """Return what was read as resources; `targets`: each cluster as the other tool calls it → ours, maybe the same."""
+    """Convert a reading to resources; `targets` maps the other tool's clusters to ours."""
     composed = Composed(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""

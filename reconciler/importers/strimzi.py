@@ -42,12 +42,12 @@ _BOOKKEEPING: Final = (
 
 
 def claims(content: Any) -> bool:
-    """Tell whether a document is one of Strimzi's, or a list that holds one."""
-    return any(_is_strimzi(each) for each in (_items(content) or [content]))
+    """Return whether a document is a Strimzi resource, or a list with one."""
+    return any(_is_strimzi(item) for item in (_items(content) or [content]))
 
 
 def read(documents: tuple[Document, ...], reading: Reading) -> None:
-    """Take what the documents say into a reading."""
+    """Read the documents."""
     wholes = (Fields(document.content, reading, document.locate) for document in documents)
     resources = [fields for whole in wholes for fields in _resources(whole) if _is_strimzi(fields.content)]
     homes = _homes(resources)
@@ -55,15 +55,15 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
         _take(fields, homes)
 
 
-# A Kafka is named in its Kubernetes namespace alone: where several have one name, they are NAMESPACE/NAME.
+# Kafka names are unique only within a Kubernetes namespace: duplicates become NAMESPACE/NAME.
 
 
 Homes: TypeAlias = Mapping[str, set[str]]
-"""Name that several clusters have → the Kubernetes namespaces that they are in."""
+"""Kubernetes namespaces by cluster name, if there are several."""
 
 
 def _homes(resources: list[Fields]) -> Homes:
-    """Return where clusters are. An operator watches one namespace for topics: those in two are of two clusters."""
+    """Return the namespaces of clusters. An operator watches one namespace: topics in two belong to two clusters."""
     kafkas: defaultdict[str, set[str]] = defaultdict(set)
     topics: defaultdict[str, set[str]] = defaultdict(set)
     for fields in resources:
@@ -80,7 +80,7 @@ def _homes(resources: list[Fields]) -> Homes:
 
 
 def _cluster_in(metadata: Fields, name: str, homes: Homes) -> str | None:
-    """Return what the cluster is called that a resource names; `None`: there are several, and none in its namespace."""
+    """Return the name of a resource's cluster; `None` if it is ambiguous."""
     home = metadata.text("namespace") or ""
     if name not in homes:
         return name
@@ -134,7 +134,7 @@ def _take(fields: Fields, homes: Homes) -> None:
 
 
 def _take_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, str]]:
-    """Take the cluster's name and the labels that are the author's own."""
+    """Read the cluster name and the author's labels."""
     labels = metadata.labels("labels")
     cluster = _cluster_in(metadata, labels.pop(_CLUSTER, ""), homes)
     annotations = metadata.inside("annotations")
@@ -194,7 +194,7 @@ def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
 
 
 def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
-    """Take where a cluster is reached; how its brokers run is the operator's."""
+    """Read a cluster's connection; the broker settings belong to the operator."""
     cluster = _cluster_in(metadata, name, homes) or name
     metadata.pass_over("labels", "annotations")
     kafka = spec.inside("kafka")
@@ -221,10 +221,10 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
 
 
 def _status(fields: Fields, listener: Fields | None) -> tuple[str | None, str | None]:
-    """Return the address of a listener and the id of the cluster, as the operator noted them."""
+    """Return a listener's address and the cluster id from the status."""
     status = fields.inside("status")
     if status is None:
         return None, None
     name = listener.text("name") if listener is not None else None
-    known = {each.text("name") or each.text("type"): each.text("bootstrapServers") for each in status.each("listeners")}
+    known = {item.text("name") or item.text("type"): item.text("bootstrapServers") for item in status.each("listeners")}
     return known.get(name) if name else None, status.text("clusterId")

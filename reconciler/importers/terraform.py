@@ -37,10 +37,10 @@ VERSION: Final = 4
 _MANAGED: Final = "managed"
 _DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
 _DEFAULT: Final = "kafka"
-"""What a provider without an alias is called."""
+"""Name of a provider without an alias."""
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
-"""Types of resources of other providers that declare such things."""
+"""Resource types of other providers that declare such things."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import what this writes: terraform state pull > terraform.tfstate"
 _PULL_ANEW: Final = "Write it anew: terraform state pull > terraform.tfstate"
@@ -48,12 +48,12 @@ _EXPORT: Final = "Write what the cluster has: reconciler export"
 
 
 class _Found(NamedTuple):
-    """One instance of a managed resource: where it stands, its type and fields, and whose cluster it is on."""
+    """An instance of a managed resource: position, type, fields and provider."""
 
     at: Fields
     kind: str
     key: str
-    """What its fields stand below."""
+    """Path of its fields."""
     cluster: str
     is_deposed: bool
 
@@ -86,7 +86,7 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
 
 
 def is_state(file: Path) -> bool:
-    """Tell whether a file is a state, also one that is broken or of another version."""
+    """Return whether a file is a state, even if broken or of another version."""
     if file.suffix == STATE:
         return True
     raw = read_bounded(file, file.name)
@@ -94,7 +94,7 @@ def is_state(file: Path) -> bool:
 
 
 def _is_state(raw: bytes) -> bool:
-    """Tell whether a file is a state, also one of a version that is not read."""
+    """Return whether a file is a state, even of an unsupported version."""
     content = _parsed(raw)
     return isinstance(content, dict) and bool({"terraform_version", "format_version"} & content.keys())
 
@@ -116,19 +116,19 @@ def _take_state(raw: bytes, label: str, reading: Reading) -> str:
     return str(content.get("lineage") or label) if is_any else ""
 
 
-def _take_found(found: _Found, place: Place, reading: Reading) -> bool:
-    """Take one instance of a resource; tell whether it is of a kind that is read."""
-    at = found.at
-    if found.kind not in KINDS:
-        at.unsaid("", f"resources of the kind {found.kind} are not read", _EXPORT)
+def _take_found(instance: _Found, place: Place, reading: Reading) -> bool:
+    """Read one instance; return whether its type is supported."""
+    at = instance.at
+    if instance.kind not in KINDS:
+        at.unsaid("", f"resources of the kind {instance.kind} are not read", _EXPORT)
         return False
-    if found.is_deposed:
+    if instance.is_deposed:
         at.unsaid("", _DEPOSED)
-    elif at.content.get(found.key) is None:
-        at.lost("", f"it has no {found.key}", _PULL_ANEW)
-    elif attributes := at.inside(found.key):
+    elif at.content.get(instance.key) is None:
+        at.lost("", f"it has no {instance.key}", _PULL_ANEW)
+    elif attributes := at.inside(instance.key):
         fields = Fields(attributes.content, reading, lambda _: place, subject=at.subject)
-        _take_resource(found.kind, fields, found.cluster)
+        _take_resource(instance.kind, fields, instance.cluster)
     return True
 
 
@@ -162,7 +162,7 @@ def _parsed(raw: bytes) -> Any:
 
 
 def _resources(whole: Fields) -> Iterator[_Found]:
-    """Yield each instance of a managed resource; one of which nothing can be read is told."""
+    """Yield each instance of a managed resource; unreadable ones are reported."""
     for resource in whole.each("resources"):
         if (kind := _kind_of(resource)) is None:
             continue
@@ -176,7 +176,7 @@ def _resources(whole: Fields) -> Iterator[_Found]:
 
 
 def _shown(whole: Fields) -> Iterator[_Found]:
-    """Yield the same of what `terraform show -json` prints; it names no alias of a provider."""
+    """Yield the same from `terraform show -json`, which has no provider aliases."""
     values = whole.inside("values")
     root = values.inside("root_module") if values is not None else None
     waiting = [root] if root is not None else []
@@ -190,20 +190,20 @@ def _shown(whole: Fields) -> Iterator[_Found]:
 
 
 def _kind_of(resource: Fields) -> str | None:
-    """Return the type of a managed resource that is read, or that another provider declares such things by."""
+    """Return the type of a managed resource that is supported or known from other providers."""
     kind = str(resource.content.get("type"))
     is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
     return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None
 
 
 def _cluster_of(provider: str) -> str:
-    """Return what a configuration of a provider is called: by its module and alias, if it has any."""
+    """Return the name of a provider configuration, by module and alias."""
     found = _PROVIDER.match(provider)
     return "/".join(part for part in found.groups() if part) if found and any(found.groups()) else _DEFAULT
 
 
 def _take_resource(kind: str, fields: Fields, cluster: str) -> None:
-    """Take one resource; every field of it that has no place here is said."""
+    """Read one resource; unsupported fields are reported."""
     fields.pass_over("id", "timeouts")
     match kind:
         case "kafka_topic":

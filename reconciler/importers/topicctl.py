@@ -34,12 +34,12 @@ _KINDS: Final = (
 
 
 def claims(content: Any) -> bool:
-    """Tell whether a document is one of topicctl's."""
+    """Return whether a document is topicctl's."""
     return isinstance(content, dict) and "apiVersion" not in content and _kind_of(content) is not None
 
 
 def read(documents: tuple[Document, ...], reading: Reading) -> None:
-    """Take what the documents say into a reading."""
+    """Read the documents."""
     for document in documents:
         kind = _kind_of(document.content)
         name = _name_of(document.content)
@@ -70,7 +70,7 @@ def _name_of(content: dict[str, Any]) -> str:
 
 
 def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
-    """Take name, cluster and labels; region and environment belong to the folder that others keep them in."""
+    """Read name, cluster and labels; region and environment are ignored."""
     meta = fields.inside("meta")
     if meta is None:
         return "", "", {}
@@ -109,16 +109,16 @@ def _take_topic(fields: Fields) -> None:
 
 
 def _configs(spec: Fields) -> dict[str, Said]:
-    """Take the settings, and the retention that is said in minutes; where both say it, each its own, neither."""
+    """Read the settings; a retention given twice with different values is not imported."""
     configs = spec.said("settings")
     minutes = spec.number("retentionMinutes")
     if minutes is None or minutes <= 0:
         return configs
-    said = Said(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
-    other = configs.setdefault(_RETENTION, said)
-    if str(other.value) != str(said.value):
+    retention = Said(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
+    other = configs.setdefault(_RETENTION, retention)
+    if str(other.value) != str(retention.value):
         del configs[_RETENTION]
-        why = f"is {said.value:,} ms, and settings.{_RETENTION} says {other.value}: both are left out"
+        why = f"is {retention.value:,} ms, and settings.{_RETENTION} says {other.value}: both are left out"
         spec.lost("retentionMinutes", why, "Keep the one that is right: topicctl refuses both together.")
     return configs
 
@@ -180,7 +180,7 @@ def _tls(tls: Fields | None) -> Tls | None:
 def _sasl(sasl: Fields | None) -> Sasl | None:
     if sasl is None or not sasl.flag("enabled"):
         return None
-    sasl.pass_over("password")  # a secret: a reference stands in its place
+    sasl.pass_over("password")  # secret: a reference is used instead
     sasl.unsaid(
         "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
     )

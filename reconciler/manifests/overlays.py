@@ -30,13 +30,13 @@ class Variables:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
+    def of(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
         """Read `name=value` texts; the last of a name wins.
 
         Raises:
             UsageError: One of them is not `name=value`.
         """
-        pairs = dict(_pair(text) for text in given)
+        pairs = dict(_pair(text) for text in texts)
         return cls(given=pairs, files=tuple(files), environ=environ)
 
 
@@ -200,7 +200,7 @@ class Substitution:
         if alone:
             value = self._value(alone[1], path)
             return value.as_written if self._as_written else value.value
-        return REFERENCE.sub(lambda found: self._inside(found[1], path), text)
+        return REFERENCE.sub(lambda match: self._inside(match[1], path), text)
 
     def _inside(self, reference: str, path: FieldPath) -> str:
         value = self._value(reference, path).as_written
@@ -224,8 +224,8 @@ class Substitution:
             self._complain(path, message, "References are ${var.name}; in secret fields ${env:NAME} and ${file:/path}")
             return unchanged
         name = variable[1]
-        found = self._values.find(name)
-        if found is None:
+        known = self._values.find(name)
+        if known is None:
             define = (
                 f"Define it in a values file, or pass --var {name}=VALUE; defined are: {one_of(self._values.names)}"
             )
@@ -233,16 +233,16 @@ class Substitution:
             self._complain(path, f"the variable {name} is not defined", hint)
             return unchanged
         earlier = f"{self.used[path]}, " if path in self.used else ""
-        self.used[path] = f"{earlier}var.{name} of {found.origin}"
-        self._look_into(found.as_written, path)
-        return found
+        self.used[path] = f"{earlier}var.{name} of {known.origin}"
+        self._look_into(known.as_written, path)
+        return known
 
     def _look_into(self, value: Any, path: FieldPath) -> None:
         """Record secrets and origins in a value."""
         match value:
             case None:
                 self.has_null = True
-            case str() if any(_SECRET.fullmatch(each[1]) for each in REFERENCE.finditer(value)):
+            case str() if any(_SECRET.fullmatch(item[1]) for item in REFERENCE.finditer(value)):
                 self.secrets.append(path)
             case dict():
                 for key, inner in value.items():
@@ -269,19 +269,19 @@ def overlay_folder(folder: Path, environment: str) -> Path:
     """
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
-    found = folder / OVERLAYS / environment
-    if not found.is_dir():
+    names = folder / OVERLAYS / environment
+    if not names.is_dir():
         known = environments(folder)
         otherwise = f"Create {OVERLAYS}/{environment}/; known: {one_of(known)}"
         hint = did_you_mean(nearest_spelling(environment, known), otherwise=otherwise)
         raise UserError(f"there is no environment {environment}", hint=hint)
-    return found
+    return names
 
 
-def merge(base: Any, over: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
+def merge(base: Any, override: dict[str, Any], complaints: list[Complaint], path: FieldPath = ()) -> Any:
     """Merge `override` into `base`: mappings by key, lists as a whole; `null` removes a key."""
     merged = dict(base)
-    for key, value in over.items():
+    for key, value in override.items():
         at = (*path, key)
         if value is None:
             if key not in merged:
@@ -360,15 +360,15 @@ def draft_of(document: Document, label: str, values: Values | None) -> Draft:
     )
 
 
-def merged(base: Draft, over: Draft) -> Draft:
+def merged(base: Draft, override: Draft) -> Draft:
     """Return a base merged with an overlay."""
     complaints: list[Complaint] = []
     return Draft(
-        content=merge(base.content, over.content, complaints),
-        as_written=lambda: merge(base.as_written(), over.as_written(), []),
-        places=(*over.places, *base.places),
-        has_null=base.has_null or over.has_null,
-        secrets=(*base.secrets, *over.secrets),
-        variables={**base.variables, **over.variables},
-        complaints=(*base.complaints, *over.complaints, *complaints),
+        content=merge(base.content, override.content, complaints),
+        as_written=lambda: merge(base.as_written(), override.as_written(), []),
+        places=(*override.places, *base.places),
+        has_null=base.has_null or override.has_null,
+        secrets=(*base.secrets, *override.secrets),
+        variables={**base.variables, **override.variables},
+        complaints=(*base.complaints, *override.complaints, *complaints),
     )
