@@ -1,4 +1,4 @@
-"""What a Kafka cluster can do, asked once."""
+"""Capabilities of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -18,28 +18,26 @@ from reconciler.resources.acls import OPERATIONS, Binding, is_about_writing
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
 
-# What a plan asks of a cluster as a whole, each once: who answers, its access rules, what its brokers are set to.
-
 
 @dataclass(frozen=True)
 class ClusterLook:
-    """One look. What was asked is kept as long as the look lasts: identifying, limits and observing share it."""
+    """Facts of a cluster, read once and shared by identification, limits and observation."""
 
     client: KafkaClient
 
     @cached_property
     def cluster(self) -> ClusterSeen:
-        """Who answers, and which brokers are alive."""
+        """The cluster and its live brokers."""
         return self.client.cluster()
 
     @cached_property
     def bindings(self) -> tuple[list[Binding], int]:
-        """Every access rule, or the code of why they cannot be read."""
+        """All access rules, or the error code."""
         return read_bindings(self.client)
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]] | NotAuthorizedError:
-        """What one broker says of itself, and what was set for all while they ran; why it may not be seen."""
+        """Configs of one broker and cluster-wide ones; or why they are hidden."""
         first, *others = self.cluster.brokers
         try:
             return self._configs_of(first, others)
@@ -47,13 +45,13 @@ class ClusterLook:
             return error
 
     def overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
-        """Yield what of `keys` each broker sets for itself alone: one request for each but the one asked before."""
+        """Yield values of `keys` that single brokers override, with one request per broker."""
         if not keys or isinstance(self.configs, NotAuthorizedError):
             return
         first = self.configs[0]
         number = first["node.id"].value if "node.id" in first else None
         for broker in self.cluster.brokers:
-            with suppress(RetryableError):  # a broker that died since serves nothing
+            with suppress(RetryableError):  # a dead broker serves nothing
                 own = first if str(broker) == number else self.client.own_broker_configs(broker)
                 for key in sorted(keys & own.keys()):
                     value = own[key].value
@@ -63,7 +61,7 @@ class ClusterLook:
     def _configs_of(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
-        """Ask one broker; where that has just died, and is not missed yet, another one. The last is waited for."""
+        """Query one broker, or the next if it has just died."""
         try:
             return self.client.both_broker_configs(broker, is_only_once=bool(others))
         except RetryableError:
@@ -73,24 +71,24 @@ class ClusterLook:
 
 
 _DYNAMIC_BROKER: Final = 2
-"""Source of a property that one broker was given while it ran."""
+"""Config source: set for one broker at run time."""
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
 _TIERING: Final = "remote.storage.enable"
 _COPY_SWITCH: Final = "remote.log.copy.disable"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
-_UNTRIED: Final = "reconciler-defaults"
-"""Name of a topic that is never made: the controller is asked what it would be."""
+_PROBE_TOPIC: Final = "reconciler-defaults"
+"""Name of a topic that is never created: the controller validates it."""
 _OFFSETS: Final = "__consumer_offsets"
-"""A topic that nearly every cluster has, and that leaves how long records are kept to the brokers."""
+"""An internal topic that exists nearly everywhere and uses the brokers' retention."""
 _SAMPLE: Final = 20
-"""How many topics brokers are asked about, to find one that does not set a config itself."""
-_KEPT_BY: Final[Mapping[str, Mapping[str, int | None]]] = {
+"""Limit of topics queried to find one that uses the brokers' default."""
+_RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Topic configs by which records go, and the broker properties they come from, the first that is set, with its unit."""
+"""Retention configs of topics, and the broker properties that set their default, in order, with unit."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -99,7 +97,7 @@ _TYPES: Final[Mapping[int, ConfigType]] = {
     6: "double",
     7: "list",
 }
-"""Of a description (6.1); all else is text."""
+"""Types in config descriptions (6.1); others are text."""
 
 KAFKA: Final = Capabilities(
     platform="kafka",
@@ -125,22 +123,24 @@ KAFKA: Final = Capabilities(
     max_partitions=9_999,
     batch=10_000,
 )
-"""What every version can; the rest is asked of the brokers."""
+"""Common to all versions; the rest is read from the brokers."""
 
 
 def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
-    """Return the limits of a cluster; `known`: topics that are likely there; `principal`: see `AccessControl`.
+    """Return the limits of a cluster; `known`: topics that probably exist; `principal`: see `AccessControl`.
 
-    `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.
+    `may_hide` stays off, because declared and recorded topics are queried by name, which reveals hidden ones.
     """
     seen, (bindings, acl_code) = look.cluster, look.bindings
-    # Nothing where whoever acts may not see what a broker says of itself.
+    # empty if the caller may not see broker configs
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look, known)
     configs = dict(kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
-    # What the brokers do not say is not Kafka's own default: they may be set to keep less.
-    configs |= {key: replace(configs[key], default=None) for key in _KEPT_BY if key in configs and topic[key] is None}
-    lacks = {"max_replication_factor": _alive(len(seen.brokers)), **_lacks_of_tiering(broker, topic)}
+    # unknown defaults are not Kafka's: brokers may keep less
+    configs |= {
+        key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None
+    }
+    lacks = {"max_replication_factor": _count_alive(len(seen.brokers)), **_lacks_of_tiering(broker, topic)}
     if acl_code:
         lacks["acls"] = (
             "no authorizer is configured"
@@ -175,7 +175,7 @@ def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str
 
 
 def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Return why topics cannot be tiered, or not be untiered; of a switch that may not be seen the brokers judge."""
+    """Return why topics cannot be tiered or untiered; hidden switches are left to the brokers."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((found := broker.get(_SYSTEM_SWITCH)) is None or found.value != "true"):
@@ -186,91 +186,91 @@ def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str 
 
 
 def _is_open(broker: Mapping[str, ConfigSeen]) -> bool:
-    """Tell whether everyone may do what no rule is about.
+    """Report whether everyone may do what no rule covers.
 
-    The authorizer's own settings are no configs of the broker: it lists them and hides their values, and nobody writes
-    this one to say that it is off.
+    Brokers list this setting of the authorizer but hide its value; it is only set to switch it on.
     """
-    found = broker.get(_OPEN)
-    return found is not None and found.value != "false"
+    setting = broker.get(_OPEN)
+    return setting is not None and setting.value != "false"
 
 
-def _alive(brokers: int) -> str:
+def _count_alive(brokers: int) -> str:
     return "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"
 
 
 def _topic_configs(look: ClusterLook, known: Sequence[str]) -> dict[str, str | None]:
-    """Return every topic config this version knows, and what a topic that does not set it has here; `None`: not known.
+    """Return the default of each topic config of this version; `None`: unknown.
 
-    A controller says it of a topic that is to be, but by its own properties. How long records are kept the brokers
-    decide by theirs, and say it of topics that are there: those that are `known`, else some that show.
+    The controller reports defaults for a new topic from its own properties. Retention depends on the brokers, which
+    report it for existing topics: `known` ones, else visible ones.
     """
     client = look.client
-    said = _said_by_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
-    if not said:
+    by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
+    if not by_brokers:
         shown = [name for name, topic in client.topics().items() if not topic.error]
-        said = _said_by_brokers(look, shown[:_SAMPLE]) if shown else {}
-    by_controller = _said_by_controller(client)
-    found = {
-        key: value if value is not None or key in _KEPT_BY else by_controller.get(key) for key, value in said.items()
+        by_brokers = _defaults_of_brokers(look, shown[:_SAMPLE]) if shown else {}
+    by_controller = _defaults_of_controller(client)
+    defaults = {
+        key: value if value is not None or key in _RETENTION_SOURCES else by_controller.get(key)
+        for key, value in by_brokers.items()
     }
-    return found or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
+    return defaults or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
 
 
-def _said_by_brokers(look: ClusterLook, names: Sequence[str]) -> dict[str, str | None]:
-    """Return what topics have by the brokers' defaults; how long records are kept is known where all brokers agree."""
-    found: list[dict[str, str | None]] = []
+def _defaults_of_brokers(look: ClusterLook, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the brokers' defaults; retention only if all brokers agree."""
+    answers: list[dict[str, str | None]] = []
     is_known = True
     for broker in look.cluster.brokers:
         try:
-            found.append(_said_by(look.client, broker, names))
+            answers.append(_defaults_of_broker(look.client, broker, names))
         except RetryableError:
-            is_known = False  # It has just died, or hangs.
-    if not any(found):
+            is_known = False  # it has just died, or hangs
+    if not any(answers):
         return {}
-    differing = {key for key in _KEPT_BY if not is_known or len({each.get(key) for each in found}) > 1}
-    return {**next(filter(None, found)), **dict.fromkeys(differing)}
+    differing = {key for key in _RETENTION_SOURCES if not is_known or len({answer.get(key) for answer in answers}) > 1}
+    return {**next(filter(None, answers)), **dict.fromkeys(differing)}
 
 
-def _said_by(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
-    """Return what topics have by the defaults of one broker; nothing where none of these topics may be described."""
-    found: dict[str, str | None] = {}
+def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the defaults of one broker; empty if none of the topics may be described."""
+    defaults: dict[str, str | None] = {}
     for _, configs in client.configs(names, node=broker):
         if not isinstance(configs, int):
-            for key, each in configs.items():
-                if found.get(key) is None:
-                    found[key] = each.value if each.source != OWN else None
-    if found and any(found.get(key) is None for key in _KEPT_BY):
-        found.update(_kept_by(client, broker))
-    return found
+            for key, config in configs.items():
+                if defaults.get(key) is None:
+                    defaults[key] = config.value if config.source != OWN else None
+    if defaults and any(defaults.get(key) is None for key in _RETENTION_SOURCES):
+        defaults.update(_retention_of(client, broker))
+    return defaults
 
 
-def _kept_by(client: KafkaClient, broker: int) -> dict[str, str]:
-    """Return how long a broker keeps records where a topic does not say it; nothing where that may not be seen."""
+def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
+    """Return a broker's default retention; empty if hidden."""
     try:
-        said, _ = client.both_broker_configs(broker)
+        properties, _ = client.both_broker_configs(broker)
     except NotAuthorizedError:
         return {}
-    found = {}
-    for key, names in _KEPT_BY.items():
+    retention = {}
+    for key, names in _RETENTION_SOURCES.items():
         for name, unit_ms in names.items():
-            value = said[name].value if name in said else None
+            value = properties[name].value if name in properties else None
             if value is not None:
-                found[key] = value if unit_ms is None else str(max(-1, int(value) * unit_ms))
+                retention[key] = value if unit_ms is None else str(max(-1, int(value) * unit_ms))
                 break
-    return found
+    return retention
 
 
-def _said_by_controller(client: KafkaClient) -> Mapping[str, str | None]:
-    """Return what a new topic would have; nothing where whoever acts may make none."""
+def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
+    """Return the configs of a new topic; empty if the caller may not create any."""
     from kafka.protocol.admin import CreateTopicsRequest
 
-    asked = CreateTopicsRequest.CreatableTopic(
-        name=_UNTRIED, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=_PROBE_TOPIC, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
     )
-    request = CreateTopicsRequest(topics=[asked], timeout_ms=10_000, validate_only=True, min_version=5)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=True, min_version=5)
     (answer,) = client.send(request, doing="asking for the defaults of topics").topics
-    return {} if answer.error_code else {each.name: each.value for each in answer.configs or ()}
+    return {} if answer.error_code else {config.name: config.value for config in answer.configs or ()}
 
 
 def _property(name: str, seen: ConfigSeen) -> ConfigKey:

@@ -1,4 +1,4 @@
-"""Offsets and sizes of many partitions, one request a leader."""
+"""Offsets and sizes of many partitions, with one request per leader."""
 
 from __future__ import annotations
 
@@ -27,49 +27,51 @@ if TYPE_CHECKING:
 
 
 Place: TypeAlias = tuple[str, int]
-"""Flat name of a topic, partition."""
+"""Broker name of a topic, and partition."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
-"""First offset on a broker's own disk (3.1)."""
+"""First offset on the broker's own disk (3.1)."""
 NEWEST: Final = -3
-"""The record with the latest timestamp (3.0)."""
+"""Offset of the latest timestamp (3.0)."""
 TIERED: Final = -5
-"""Last offset that was copied to remote storage; -1 where none was."""
+"""Last offset copied to remote storage; -1: none."""
 _CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
-"""How long a leader may wait for the other replicas."""
+"""How long a leader may wait for replicas."""
 
 
 def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False) -> dict[Place, int]:
-    """Return an offset of each partition, by one of the above or by a time in ms; -1 where none is so young.
+    """Return an offset of each partition by a constant above or a time in ms; -1: all records are older.
 
-    `is_stable`: the end is the last stable offset.
+    `is_stable`: use the last stable offset as the end.
     """
-    found = _found_at(client, dict.fromkeys(places, spec), is_stable=is_stable)
-    return {place: answer.offset for place, answer in found.items()}
+    answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
+    return {place: answer.offset for place, answer in answers.items()}
 
 
 def newest_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the latest timestamp in each partition, in ms; one without a record is absent."""
-    found = _found_at(client, dict.fromkeys(places, NEWEST))
-    return {place: answer.timestamp for place, answer in found.items() if answer.timestamp >= 0}
+    """Return the latest timestamp of each partition in ms; partitions without records are absent."""
+    answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
+    return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
 
-def _found_at(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
-    from kafka.structs import TopicPartition  # noqa: PLC0415 - only who connects pays
+def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
+    from kafka.structs import TopicPartition  # noqa: PLC0415 - only connecting needs it
 
-    asked = {TopicPartition(*place): spec for place, spec in specs.items()}
-    if not asked:
+    specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items()}
+    if not specs_by_partition:
         return {}
     isolation = "read_committed" if is_stable else "read_uncommitted"
-    found = client.asked("reading offsets", client.admin.list_partition_offsets, asked, isolation_level=isolation)
-    return {(place.topic, place.partition): answer for place, answer in found.items()}
+    answers = client.asked(
+        "reading offsets", client.admin.list_partition_offsets, specs_by_partition, isolation_level=isolation
+    )
+    return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
 
 def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
-    """Return the bounds of partitions: four requests to each leader."""
+    """Return the bounds of partitions, with four requests per leader."""
     wanted = list(places)
     starts = offsets_at(client, wanted, EARLIEST)
     stable = offsets_at(client, wanted, LATEST, is_stable=True)
@@ -81,14 +83,14 @@ def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bound
 
 
 def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, int]) -> None:
-    """Delete the records of partitions below offsets, one request a leader; what is gone already stays gone.
+    """Delete records below offsets, with one request per leader; idempotent.
 
     Raises:
         NotAuthorizedError: The principal may not DELETE the topic.
-        RetryableError: A broker does not answer, or leads a partition no more.
+        RetryableError: A broker does not answer, or no longer leads.
         UserError: The brokers refuse it.
     """
-    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only who connects pays
+    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
     of_leaders: dict[int, list[tuple[int, int]]] = {}
     for number, offset in sorted(offsets.items()):
@@ -96,34 +98,34 @@ def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, in
     for leader, places in sorted(of_leaders.items()):
         request = DeleteRecordsRequest(topics=[(topic.name, places)], timeout_ms=_DELETE_MS)
         answer = client.send(request, doing=f"deleting records of {topic.name}", node=leader)
-        for found in (each for of_topic in answer.topics for each in of_topic.partitions):
-            if found.error_code:
-                what = f"topic {topic.name}, partition {found.partition_index}: deleting records"
-                raise of_code(found.error_code, "", what=what)
+        for partition in (answered for of_topic in answer.topics for answered in of_topic.partitions):
+            if partition.error_code:
+                what = f"topic {topic.name}, partition {partition.partition_index}: deleting records"
+                raise of_code(partition.error_code, "", what=what)
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Tell whether a topic is compacted and nothing else: brokers delete no records of such."""
+    """Report whether a topic is only compacted: brokers delete none of its records."""
     ((_, configs),) = client.configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
 def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
-    """Return what each partition takes on disk, its largest replica: one request to each broker."""
+    """Return the size of the largest replica of each partition, with one request per broker."""
     wanted = sorted(names)
     if not wanted:
         return {}
     topics = {seen.name: list(range(len(seen.replicas))) for seen in client.topics(wanted).values() if not seen.error}
-    found: dict[Place, int] = {}
+    sizes: dict[Place, int] = {}
     for broker in client.asked("reading sizes", client.admin.describe_log_dirs, topics):
         for place, size in _sizes_in(broker["log_dirs"]):
-            found[place] = max(size, found.get(place, 0))
-    return found
+            sizes[place] = max(size, sizes.get(place, 0))
+    return sizes
 
 
 def replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
-    """Return the bytes that replicas of partitions, by topic, take together on some brokers: one request to each."""
+    """Return the total bytes of partitions' replicas on some brokers."""
     folders = client.asked("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
     return sum(size for broker in folders for _, size in _sizes_in(broker["log_dirs"]))
 
@@ -136,71 +138,75 @@ def _sizes_in(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int
                     yield (topic["name"], partition["partition_index"]), partition["partition_size"]
 
 
-# What topics hold, for plans: sizes of log folders, offsets of partitions; reads no records (JOBS).
-
-
 MEASURED_PARTITIONS: Final = 1_000
-"""How many partitions one `measure` looks at; what is beyond stays unmeasured. Topics without offsets hold nothing."""
+"""Limit of partitions read by one `measure`. Topics without offsets are free."""
 _NOTHING: Final = Measure(0, 0)
 
 
 def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
-    """Return what topics hold, in their order as long as partitions are left to look at; sizes by age are estimates.
+    """Measure topics in order until the limit of partitions; sizes by age are estimates.
 
-    Of a topic that has a partition without a leader nobody tells it: it is absent.
-    Eight requests to each leader, and one for each cut of the topic with most of them, however many topics.
+    Topics with a partition without leader are absent. Eight requests per leader, plus one per cut.
     """
     seen = client.topics(sorted(set(names.values())))
-    there = {
+    led_topics = {
         address: topic
         for address, name in names.items()
         if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
-    bounds = bounds_of(client, [place for topic in there.values() for place in _places(topic)])
-    # What was never written to has no offsets: most of what people delete, or keep for less time, by the hundred.
-    found: dict[Address, Measure] = {
-        address: _NOTHING for address, topic in there.items() if not any(bounds[each].end for each in _places(topic))
+    bounds = bounds_of(client, [place for topic in led_topics.values() for place in _places(topic)])
+    # topics that were never written have no offsets, and are often deleted by the hundred
+    measures: dict[Address, Measure] = {
+        address: _NOTHING
+        for address, topic in led_topics.items()
+        if not any(bounds[partition_place].end for partition_place in _places(topic))
     }
-    topics = _bounded({address: topic for address, topic in there.items() if address not in found})
+    topics = _limit_topics({address: topic for address, topic in led_topics.items() if address not in measures})
     places = [place for topic in topics.values() for place in _places(topic)]
     if not places:
-        return found
+        return measures
     sizes = sizes_of(client, {name for name, _ in places})
     filled = [place for place in places if bounds[place].end > bounds[place].start]
     at = _offsets_at_cuts(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
     newest = newest_of(client, filled)
     tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
     for address, topic in topics.items():
-        here = _places(topic)
-        found[address] = Measure(
-            sum(_held(bounds[place], sizes.get(place, 0)) for place in here),
-            sum(_records(bounds[place]) for place in here),
+        topic_places = _places(topic)
+        measures[address] = Measure(
+            sum(_total_bytes(bounds[place], sizes.get(place, 0)) for place in topic_places),
+            sum(_records(bounds[place]) for place in topic_places),
             older={
                 ms: sum(
-                    _older(at[place, ms], bounds[place], sizes.get(place, 0)) for place in here if (place, ms) in at
+                    _older(at[place, ms], bounds[place], sizes.get(place, 0))
+                    for place in topic_places
+                    if (place, ms) in at
                 )
                 for ms in cuts.get(address, ())
             },
             tiered=tuple(
-                _tiered(place, bounds[place], sizes.get(place, 0), tiered[place]) for place in here if place in tiered
+                _tiered(place, bounds[place], sizes.get(place, 0), tiered[place])
+                for place in topic_places
+                if place in tiered
             ),
             positions={
-                place[1]: Position(bounds[place].start, bounds[place].end) for place in here if bounds[place].end
+                place[1]: Position(bounds[place].start, bounds[place].end)
+                for place in topic_places
+                if bounds[place].end
             },
-            newest_ms=max((newest[place] for place in here if place in newest), default=None),
+            newest_ms=max((newest[place] for place in topic_places if place in newest), default=None),
         )
-    return found
+    return measures
 
 
 def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Standing:
-    """Return what a topic holds. Offsets may be more than records: markers of transactions and compaction."""
+    """Return bounds and contents of a topic. Transaction markers and compaction make offsets exceed records."""
     bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
-    return Standing({number: each for (_, number), each in bounds.items()}, None, storage.log_bytes, storage)
+    return Standing({number: bound for (_, number), bound in bounds.items()}, None, storage.log_bytes, storage)
 
 
 def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
-    """Yield what topics take on the brokers' disks, in their order: six requests, however many they are."""
+    """Yield disk sizes of topics in order, with six requests in total."""
     bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
     sizes = sizes_of(client, {seen.name for seen in topics.values()})
     for address, seen in topics.items():
@@ -218,7 +224,7 @@ def _storage(
             end=bounds[place].end,
             local=TierUsage(sizes.get(place, 0), 0),
             remote=None,
-            log_bytes=_held(bounds[place], sizes.get(place, 0)),
+            log_bytes=_total_bytes(bounds[place], sizes.get(place, 0)),
             log_records=_records(bounds[place]),
             pending_bytes=None,
         )
@@ -227,7 +233,7 @@ def _storage(
     return TopicStorage(address, None, partitions)
 
 
-def _held(bounds: Bounds, size: int) -> int:
+def _total_bytes(bounds: Bounds, size: int) -> int:
     return size + _remote(bounds, size)
 
 
@@ -239,31 +245,31 @@ def _places(topic: TopicSeen) -> list[Place]:
     return [(topic.name, number) for number in range(len(topic.replicas))]
 
 
-def _bounded(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
-    """Return topics as long as partitions are left to look at."""
-    left, found = MEASURED_PARTITIONS, {}
+def _limit_topics(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
+    """Return the topics within the limit of partitions."""
+    left, chosen = MEASURED_PARTITIONS, {}
     for address, topic in topics.items():
         if len(topic.replicas) <= left:
             left -= len(topic.replicas)
-            found[address] = topic
-    return found
+            chosen[address] = topic
+    return chosen
 
 
 def _offsets_at_cuts(
     client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
 ) -> dict[tuple[Place, int], int]:
-    """Return the first offset that is not older than each cut of its topic; -1: all of the partition is older."""
+    """Return the first offset not older than each cut; -1: the whole partition is older."""
     left = [(place, list(cuts.get(place[0], ()))) for place in places]
-    found: dict[tuple[Place, int], int] = {}
+    offsets: dict[tuple[Place, int], int] = {}
     while specs := {place: times.pop() for place, times in left if times}:
-        found |= {(place, specs[place]): answer.offset for place, answer in _found_at(client, specs).items()}
-    return found
+        offsets |= {(place, specs[place]): answer.offset for place, answer in _query_offsets(client, specs).items()}
+    return offsets
 
 
 def _older(reached: int, bounds: Bounds, size: int) -> int:
-    """Return about how much of a partition lies below an offset: its bytes are spread evenly over its offsets."""
+    """Estimate the bytes below an offset, assuming even record sizes."""
     offsets = (bounds.end if reached < 0 else reached) - bounds.start
-    # What is too small to count, or has no size because whoever asks may not see it, is still something.
+    # at least one byte, even if the size is unknown
     return max(1, _share(bounds, size, offsets)) if offsets > 0 else 0
 
 
@@ -272,7 +278,7 @@ def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPar
 
 
 def _remote(bounds: Bounds, size: int) -> int:
-    """Return about how much lies in remote storage alone: as many bytes a record as on the disk."""
+    """Estimate the bytes only in remote storage, with the average record size on disk."""
     local = bounds.end - bounds.local_start
     return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
 

@@ -367,7 +367,7 @@ def test_a_seal_that_brokers_do_not_lift_in_time_fails_alone(linked: Linked, mon
     Seals(linked.site.client, linked.site.ledger).put(linked.topic, linked.site.seen()[linked.topic].id, lambda: None)
     unseal = Update(address=sealed.address, before=sealed, after=sealed, changes=(UNSEAL,))
     with monkeypatch.context() as lagging:
-        lagging.setattr(seal, "_PATIENCE_S", 0.0)
+        lagging.setattr(seal, "_PROPAGATION_S", 0.0)
         lagging.setattr(Seals, "_shows", lambda *_: False)
         opened, made = linked.apply(unseal, Create(address=fresh.address, after=fresh))
     assert isinstance(opened, Failed)
