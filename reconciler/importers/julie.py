@@ -203,16 +203,18 @@ def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]
     if plan is not None and plan not in plans:
         topic.lost("plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too.")
     configs |= plans.get(plan or "", {})  # a plan overrides the topic
-    counts = Fields({key: said.value for key, said in configs.items()}, topic.reading, lambda _: topic.of("config"))
+    counts = Fields(
+        {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.of("config")
+    )
     counts.subject = topic.subject
-    found = FoundTopic(
+    imported = FoundTopic(
         name=name,
         place=topic.place,
         partitions=counts.number(_PARTITIONS),
         replication_factor=counts.number(_REPLICATION),
-        configs={key: said for key, said in configs.items() if key not in {_PARTITIONS, _REPLICATION}},
+        configs={key: setting for key, setting in configs.items() if key not in {_PARTITIONS, _REPLICATION}},
     )
-    topic.reading.topics.append(found)
+    topic.reading.topics.append(imported)
     for role in (*roles, *take_users(topic)):
         role.add_to(topic, name)
     topic.unsaid("metadata", NO_TEXT)
@@ -240,14 +242,14 @@ class Names:
     def topic(self, parts: Mapping[str, str]) -> str:
         """Return the name of a topic; missing parts are empty."""
         if self.topic_format is not None:
-            return _filled(self.topic_format, parts)
+            return _fill(self.topic_format, parts)
         rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
         return self.separator.join([self.project(parts), *rest])
 
     def project(self, parts: Mapping[str, str]) -> str:
         """Return the name prefix of a project's topics."""
         if self.project_format is not None:
-            return _filled(self.project_format, parts)
+            return _fill(self.project_format, parts)
         above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
         return self.separator.join([*above, parts["project"]])
 
@@ -259,9 +261,9 @@ def names_of(properties: Mapping[str, str]) -> Names:
         ValueError: A format is more than names between curly brackets.
     """
     topic, project = properties.get(_FORMAT, _DEFAULT), properties.get(_PROJECT_FORMAT, _DEFAULT)
-    for said in (topic, project):
-        if "{" in _FIELD.sub("", said):
-            message = f"{said!r} is more than names between curly brackets"
+    for pattern in (topic, project):
+        if "{" in _FIELD.sub("", pattern):
+            message = f"{pattern!r} is more than names between curly brackets"
             raise ValueError(message)
     return Names(
         separator=properties.get(_SEPARATOR, "."),
@@ -281,8 +283,8 @@ def properties_in(text: str) -> dict[str, str]:
     return properties
 
 
-def _filled(said: str, parts: Mapping[str, str]) -> str:
-    return _FIELD.sub(lambda field: parts.get(field[1], ""), said)
+def _fill(pattern: str, parts: Mapping[str, str]) -> str:
+    return _FIELD.sub(lambda field: parts.get(field[1], ""), pattern)
 
 
 _CLUSTER = "kafka"
@@ -294,22 +296,22 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
     Raises:
         UserError: Names are made in a way that is not known here, or in two ways.
     """
-    said: dict[str, tuple[str, str]] = {}
+    settings: dict[str, tuple[str, str]] = {}
     for file in properties:
         label = label_of(file, cwd)
         for key, value in properties_in(read_text(file, cwd).decode(errors="replace")).items():
-            before = said.setdefault(key, (value, label))
+            before = settings.setdefault(key, (value, label))
             if before[0] != value:
                 message = f"{key} is {before[0]!r} in {before[1]} and {value!r} in {label}"
                 raise UserError(message, hint="Import a folder that holds the one file of properties that counts.")
-        reading.unread = [each for each in reading.unread if each != label]
+        reading.unread = [other for other in reading.unread if other != label]
     try:
-        names = names_of({key: value for key, (value, _) in said.items()})
+        names = names_of({key: value for key, (value, _) in settings.items()})
     except ValueError as error:
         hint = "Write the format out with names alone, such as {{context}}.{{project}}.{{topic}}."
         raise UserError(f"how names of topics are made is not known: {error}", hint=hint) from error
-    if SERVERS in said:
-        servers, label = said[SERVERS]
+    if SERVERS in settings:
+        servers, label = settings[SERVERS]
         found = tuple(server.strip() for server in servers.split(",") if server.strip())
         reading.clusters.append(FoundCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=found))
     read(documents, reading, names)

@@ -133,7 +133,7 @@ def _take_service(service: Fields, name: str, *, describes: bool) -> None:
 def _of_service(service: Fields, name: str, *, describes: bool) -> Iterator[Rule]:
     kind = (service.text("type") or "").lower()
     produces, consumes = service.texts("produces"), service.texts("consumes")
-    yield from _of_topics(produces, consumes, describes=describes)
+    yield from _topic_rules(produces, consumes, describes=describes)
     group = service.text("group-id") or name
     match kind:
         case "application":
@@ -145,33 +145,33 @@ def _of_service(service: Fields, name: str, *, describes: bool) -> Iterator[Rule
             yield "group", application, ("READ", "DESCRIBE", "DELETE"), False
             yield "cluster", CLUSTER_NAME, ("DESCRIBE_CONFIGS",), False
         case "kafka-connect":
-            yield from _of_connect(service, name, group, describes=describes)
+            yield from _connect_rules(service, name, group, describes=describes)
         case _:
             service.lost(
                 "type", f"{kind!r} is no kind of service", "There are application, kafka-connect, kafka-streams."
             )
 
 
-def _of_connect(service: Fields, name: str, group: str, *, describes: bool) -> Iterator[Rule]:
+def _connect_rules(service: Fields, name: str, group: str, *, describes: bool) -> Iterator[Rule]:
     stored = service.inside("storage-topics")
     for what in ("config", "offset", "status"):
-        said = stored.text(what) if stored is not None else None
+        topic = stored.text(what) if stored is not None else None
         yield (
             "topic",
-            said or f"connect-{what}{'' if what == 'status' else 's'}-{name}",
+            topic or f"connect-{what}{'' if what == 'status' else 's'}-{name}",
             ("READ", "WRITE"),
             False,
         )
     yield "group", group, ("READ",), False
-    for connector, each in service.named("connectors"):
-        consumed = each.texts("consumes")
-        yield from _of_topics(each.texts("produces"), consumed, describes=describes)
+    for connector, fields in service.named("connectors"):
+        consumed = fields.texts("consumes")
+        yield from _topic_rules(fields.texts("produces"), consumed, describes=describes)
         if consumed:
             yield "group", f"connect-{connector}", ("READ",), False
-        each.rest()
+        fields.rest()
 
 
-def _of_topics(produces: Iterable[str], consumes: Iterable[str], *, describes: bool) -> Iterator[Rule]:
+def _topic_rules(produces: Iterable[str], consumes: Iterable[str], *, describes: bool) -> Iterator[Rule]:
     more = ("DESCRIBE",) if describes else ()
     for topic in produces:
         yield "topic", topic, ("WRITE", *more), False

@@ -37,10 +37,10 @@ _GONE: Final = {
 }
 
 
-def named_topics(found: Iterable[FoundTopic], lost: list[NotImported]) -> dict[str, FoundTopic]:
+def named_topics(imported: Iterable[FoundTopic], lost: list[NotImported]) -> dict[str, FoundTopic]:
     """Return topics by name; of duplicates the first is used, the others are reported."""
     topics: dict[str, FoundTopic] = {}
-    for topic in found:
+    for topic in imported:
         first = topics.setdefault(topic.name, topic)
         if first is not topic:
             why = f"a topic of this name is declared already, at {first.place}; this one is left out"
@@ -50,19 +50,19 @@ def named_topics(found: Iterable[FoundTopic], lost: list[NotImported]) -> dict[s
 
 
 def composed_topic(
-    found: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
+    imported: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
     """Return a topic by its flat name; `None` if it cannot be declared, with the reason reported to `lost`."""
-    if why := _why_not(found):
-        lost.append(NotImported(found.place, _subject(found), "", *why))
+    if why := _why_not(imported):
+        lost.append(NotImported(imported.place, _subject(imported), "", *why))
         return None
-    several = found.replication_factor if found.replication_factor and found.replication_factor > 0 else None
+    several = imported.replication_factor if imported.replication_factor and imported.replication_factor > 0 else None
     content = {
-        "metadata": {"name": found.name, "cluster": target.name, "labels": dict(found.labels)},
+        "metadata": {"name": imported.name, "cluster": target.name, "labels": dict(imported.labels)},
         "spec": {
-            "partitions": found.partitions,
+            "partitions": imported.partitions,
             "replicationFactor": several,
-            "configs": dict(_configs(found, target, lost)),
+            "configs": dict(_configs(imported, target, lost)),
             "acls": acls,
         },
     }
@@ -70,53 +70,55 @@ def composed_topic(
         return Topic.model_validate(content)
     except ValidationError as error:
         lost += [
-            NotImported(found.place, _subject(found), path_text(each.at), each.message, each.hint)
-            for each in complaints_of(error, Topic, content)
+            NotImported(imported.place, _subject(imported), path_text(complaint.at), complaint.message, complaint.hint)
+            for complaint in complaints_of(error, Topic, content)
         ]
         return None
 
 
-def _why_not(found: FoundTopic) -> tuple[str, str] | None:
-    if not found.name:
+def _why_not(imported: FoundTopic) -> tuple[str, str] | None:
+    if not imported.name:
         return "it has no name", ""
-    if is_internal(found.name):
+    if is_internal(imported.name):
         return INTERNAL, ""
-    if found.partitions is not None and found.partitions < 1:
-        why = f"{found.partitions} is no number of partitions, so it is left out: the broker's default would decide"
+    if imported.partitions is not None and imported.partitions < 1:
+        why = f"{imported.partitions} is no number of partitions, so it is left out: the broker's default would decide"
         return why, "Add the number and import again, or export the cluster itself."
-    if found.partitions is None:
+    if imported.partitions is None:
         why = "the number of partitions is missing, so the topic is left out: the broker's default would decide"
         return why, "Say it there and import again, or export the cluster itself."
     return None
 
 
-def _configs(found: FoundTopic, target: Target, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
+def _configs(imported: FoundTopic, target: Target, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
     catalog = target.catalog
-    for key, said in sorted(found.configs.items()):
-        if said.value is None:
+    for key, setting in sorted(imported.configs.items()):
+        if setting.value is None:
             continue
         if key in PASSING:
             why = "throttles a reassignment while it lasts, and is nothing to declare"
-            lost.append(NotImported(said.place, _subject(found), key, why, is_left_out=False))
+            lost.append(NotImported(setting.place, _subject(imported), key, why, is_left_out=False))
             continue
         if catalog is not None and key not in catalog:
-            lost.append(_unknown(key, found, said.place, target))
+            lost.append(_unknown(key, imported, setting.place, target))
             continue
         try:
-            yield key, canonical_value(key, _plain(said.value), catalog or KAFKA_CONFIGS)
+            yield key, canonical_value(key, _plain(setting.value), catalog or KAFKA_CONFIGS)
         except ValueError as error:
-            why = refused_value(str(said.value), error)
+            why = refused_value(str(setting.value), error)
             lost.append(
-                NotImported(said.place, _subject(found), key, why, "Correct it there, or write it into the manifest.")
+                NotImported(
+                    setting.place, _subject(imported), key, why, "Correct it there, or write it into the manifest."
+                )
             )
 
 
-def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> NotImported:
+def _unknown(key: str, imported: FoundTopic, place: Place, target: Target) -> NotImported:
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
     otherwise = f"Known are, for example: {one_of(catalog)}"
     hint = "" if key in _GONE else did_you_mean(nearest_spelling(key, catalog), otherwise=otherwise)
-    return NotImported(place, _subject(found), key, why, hint, is_left_out=key not in _GONE)
+    return NotImported(place, _subject(imported), key, why, hint, is_left_out=key not in _GONE)
 
 
 def _plain(value: Any) -> Any:
@@ -124,13 +126,13 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _subject(found: FoundTopic) -> str:
-    return f"topic {found.name}".strip()
+def _subject(imported: FoundTopic) -> str:
+    return f"topic {imported.name}".strip()
 
 
 def _is_same(one: FoundTopic, other: FoundTopic) -> bool:
     def plain(topic: FoundTopic) -> tuple[Any, ...]:
-        configs = {key: str(said.value) for key, said in topic.configs.items()}
+        configs = {key: str(setting.value) for key, setting in topic.configs.items()}
         return topic.partitions, topic.replication_factor, configs, dict(topic.labels)
 
     return plain(one) == plain(other)
@@ -147,16 +149,18 @@ class Permissions:
 def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
     """Split rules into those of topics and others; rules without effect are reported to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
-    found = Permissions()
+    permissions = Permissions()
     for rule in rules:
         if why := _refused(rule):
             lost.append(NotImported(rule.place, str(rule), "", why))
         elif rule.resource == TOPICS and not rule.is_prefix and rule.name in topics:
             of_topics[rule.name][rule.permission, rule.principal, rule.host].add(rule.operation)
         else:
-            found.bindings.setdefault(_binding(rule), rule.place)
-    found.topics = {name: [_rule(*each) for each in sorted(who.items())] for name, who in of_topics.items()}
-    return found
+            permissions.bindings.setdefault(_binding(rule), rule.place)
+    permissions.topics = {
+        name: [_rule(*permission) for permission in sorted(who.items())] for name, who in of_topics.items()
+    }
+    return permissions
 
 
 def _refused(rule: FoundRule) -> str | None:
@@ -223,34 +227,34 @@ def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost:
     rules = (rule for rule in reading.rules if targets[rule.cluster].name == target.name)
     permissions = permissions_of(rules, named, lost)
     flat = Flat(bindings=permissions.bindings)
-    for name, found in sorted(named.items()):
+    for name, imported in sorted(named.items()):
         acls = permissions.topics.get(name, [])
-        topic = composed_topic(found, target, acls, lost)
+        topic = composed_topic(imported, target, acls, lost)
         if topic is not None:
-            flat.topics[name], flat.places[name] = topic, found.place
+            flat.topics[name], flat.places[name] = topic, imported.place
         elif acls:
-            lost.append(NotImported(found.place, f"topic {name}", "", "its access rules are left out with it"))
+            lost.append(NotImported(imported.place, f"topic {name}", "", "its access rules are left out with it"))
     return flat
 
 
-def _add_cluster(found: FoundCluster, target: Target, security: Mapping[str, str], composed: Composed) -> None:
+def _add_cluster(imported: FoundCluster, target: Target, security: Mapping[str, str], composed: Composed) -> None:
     if target.is_declared:
         return
-    subject = f"cluster {found.name or target.name}"
+    subject = f"cluster {imported.name or target.name}"
     if target.name in composed.clusters:
-        composed.lost.append(NotImported(found.place, subject, "", f"the cluster {target.name} is there already"))
+        composed.lost.append(NotImported(imported.place, subject, "", f"the cluster {target.name} is there already"))
         return
     connection = {
-        "bootstrapServers": list(found.bootstrap_servers),
+        "bootstrapServers": list(imported.bootstrap_servers),
         "security": dict(security) or None,
         "namespaceSeparator": target.separator,
     }
-    spec = {"provider": target.provider, "clusterId": found.cluster_id, target.provider: connection}
+    spec = {"provider": target.provider, "clusterId": imported.cluster_id, target.provider: connection}
     content = {"metadata": {"name": target.name}, "spec": spec}
     try:
         composed.clusters[target.name] = Cluster.model_validate(content)
     except ValidationError as error:
         composed.lost += [
-            NotImported(found.place, subject, path_text(each.at), each.message, each.hint)
-            for each in complaints_of(error, Cluster, content)
+            NotImported(imported.place, subject, path_text(complaint.at), complaint.message, complaint.hint)
+            for complaint in complaints_of(error, Cluster, content)
         ]

@@ -201,7 +201,10 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
     listeners = list(kafka.each("listeners")) if kafka is not None else []
     if kafka is not None:
         kafka.unsaid("config", "how brokers are set up stays with the operator")
-    plain = next((each for each in listeners if not each.flag("tls") and "authentication" not in each.content), None)
+    plain = next(
+        (listener for listener in listeners if not listener.flag("tls") and "authentication" not in listener.content),
+        None,
+    )
     chosen = plain or (listeners[0] if listeners else None)
     if chosen is not None and chosen is not plain:
         hint = f"Write {SECURITY} of the Cluster by hand."
@@ -214,10 +217,10 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
         home = metadata.text("namespace")
         port = (chosen.number("port") if chosen is not None else None) or 9092
         address = f"{name}-kafka-bootstrap{f'.{home}.svc' if home else ''}:{port}"
-    found = FoundCluster(
+    imported = FoundCluster(
         name=cluster, place=fields.place, bootstrap_servers=tuple(address.split(",")), cluster_id=cluster_id
     )
-    fields.reading.clusters.append(found)
+    fields.reading.clusters.append(imported)
 
 
 def _status(fields: Fields, listener: Fields | None) -> tuple[str | None, str | None]:

@@ -47,7 +47,7 @@ _PULL_ANEW: Final = "Write it anew: terraform state pull > terraform.tfstate"
 _EXPORT: Final = "Write what the cluster has: reconciler export"
 
 
-class _Found(NamedTuple):
+class _Instance(NamedTuple):
     """An instance of a managed resource: position, type, fields and provider."""
 
     at: Fields
@@ -109,14 +109,14 @@ def _take_state(raw: bytes, label: str, reading: Reading) -> str:
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: Place(label), subject="state")
     is_any = False
-    for found in _shown(whole) if is_shown else _resources(whole):
-        is_any |= _take_found(found, Place(label), reading)
+    for instance in _shown(whole) if is_shown else _resources(whole):
+        is_any |= _take_instance(instance, Place(label), reading)
     if is_shown and is_any:
         reading.lost.append(NotImported(Place(label), "provider alias", "", _NO_ALIAS, _PULL, is_left_out=False))
     return str(content.get("lineage") or label) if is_any else ""
 
 
-def _take_found(instance: _Found, place: Place, reading: Reading) -> bool:
+def _take_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
     """Read one instance; return whether its type is supported."""
     at = instance.at
     if instance.kind not in KINDS:
@@ -161,7 +161,7 @@ def _parsed(raw: bytes) -> Any:
         return None
 
 
-def _resources(whole: Fields) -> Iterator[_Found]:
+def _resources(whole: Fields) -> Iterator[_Instance]:
     """Yield each instance of a managed resource; unreadable ones are reported."""
     for resource in whole.each("resources"):
         if (kind := _kind_of(resource)) is None:
@@ -172,10 +172,10 @@ def _resources(whole: Fields) -> Iterator[_Found]:
         for instance in resource.each("instances"):
             key = instance.content.get("index_key")
             instance.subject += "" if key is None else f"[{json.dumps(key)}]"
-            yield _Found(instance, kind, "attributes", cluster, is_deposed="deposed" in instance.content)
+            yield _Instance(instance, kind, "attributes", cluster, is_deposed="deposed" in instance.content)
 
 
-def _shown(whole: Fields) -> Iterator[_Found]:
+def _shown(whole: Fields) -> Iterator[_Instance]:
     """Yield the same from `terraform show -json`, which has no provider aliases."""
     values = whole.inside("values")
     root = values.inside("root_module") if values is not None else None
@@ -185,7 +185,7 @@ def _shown(whole: Fields) -> Iterator[_Found]:
         for resource in module.each("resources"):
             if (kind := _kind_of(resource)) is not None:
                 resource.subject = str(resource.content.get("address", kind))
-                yield _Found(resource, kind, "values", _DEFAULT, is_deposed="deposed_key" in resource.content)
+                yield _Instance(resource, kind, "values", _DEFAULT, is_deposed="deposed_key" in resource.content)
         waiting += module.each("child_modules")
 
 
@@ -198,8 +198,8 @@ def _kind_of(resource: Fields) -> str | None:
 
 def _cluster_of(provider: str) -> str:
     """Return the name of a provider configuration, by module and alias."""
-    found = _PROVIDER.match(provider)
-    return "/".join(part for part in found.groups() if part) if found and any(found.groups()) else _DEFAULT
+    match = _PROVIDER.match(provider)
+    return "/".join(part for part in match.groups() if part) if match and any(match.groups()) else _DEFAULT
 
 
 def _take_resource(kind: str, fields: Fields, cluster: str) -> None:

@@ -78,9 +78,9 @@ def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
     meta.unsaid("consumers", NO_TEXT)
     for key in ("region", "environment"):
         meta.unsaid(key, OF_THE_TOOL)
-    found = meta.text("name") or "", meta.text("cluster") or "", meta.labels("labels")
+    values = meta.text("name") or "", meta.text("cluster") or "", meta.labels("labels")
     meta.rest(is_left_out=False)
-    return found
+    return values
 
 
 def _take_topic(fields: Fields) -> None:
@@ -172,9 +172,9 @@ def _tls(tls: Fields | None) -> Tls | None:
     if tls.flag("skipVerify"):
         tls.unsaid("skipVerify", "certificates are always verified", "Give the CA's certificate as security.caFile.")
     tls.unsaid("serverName", "brokers are asked for by the names they are reached by")
-    found = Tls(ca_file=tls.text("caCertPath"), cert_file=tls.text("certPath"), key_file=tls.text("keyPath"))
+    settings = Tls(ca_file=tls.text("caCertPath"), cert_file=tls.text("certPath"), key_file=tls.text("keyPath"))
     tls.rest()
-    return found
+    return settings
 
 
 def _sasl(sasl: Fields | None) -> Sasl | None:
@@ -184,6 +184,6 @@ def _sasl(sasl: Fields | None) -> Sasl | None:
     sasl.unsaid(
         "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
     )
-    found = Sasl(mechanism=sasl.text("mechanism"), username=sasl.text("username"))
+    settings = Sasl(mechanism=sasl.text("mechanism"), username=sasl.text("username"))
     sasl.rest()
-    return found
+    return settings
