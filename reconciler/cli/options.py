@@ -21,7 +21,7 @@ from reconciler.forges.protocol import Kind
 from reconciler.runtime.text import in_utf8
 
 if TYPE_CHECKING:
-    from reconciler.forges.environment import Asked
+    from reconciler.forges.environment import ForgeRequest
     from reconciler.operations.steps.invocation import Invocation, Select
     from reconciler.operations.steps.runner import Emergency, SiteOptions
 
@@ -359,11 +359,11 @@ class AtForge:
         bool, Option("--allow-http", help="Send secrets unencrypted to other hosts than this one.")
     ] = False
 
-    def asked(self, pull_request: int | None = None) -> Asked:
+    def asked(self, pull_request: int | None = None) -> ForgeRequest:
         """Say it in the words of the workflow."""
-        from reconciler.forges.environment import Asked
+        from reconciler.forges.environment import ForgeRequest
 
-        return Asked(
+        return ForgeRequest(
             forge=self.forge,
             repository=self.repository,
             pull_request=pull_request,

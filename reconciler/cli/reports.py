@@ -23,7 +23,7 @@ from reconciler.runtime.text import counted, did_you_mean, nearest, one_line, vi
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks
-    from reconciler.forges.environment import Asked
+    from reconciler.forges.environment import ForgeRequest
     from reconciler.manifests.positions import Problem
     from reconciler.operations.drift import Drifted
     from reconciler.operations.drift_issue import Did, Filed
@@ -423,7 +423,7 @@ class DriftReport:
     """Whom to tell."""
 
     invocation: Invocation
-    asked: Asked
+    asked: ForgeRequest
     has_issue: bool
     labels: tuple[str, ...]
     webhook: str | None

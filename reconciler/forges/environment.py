@@ -18,7 +18,7 @@ from reconciler.runtime.text import first_few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ForgeRequest:
     """Options of the command line; `None`: from the environment."""
 
     forge: Kind | None = None
@@ -76,7 +76,7 @@ _MOST_BYTES: Final = 32 << 20
 """Limit of an event file; GitHub's have at most 25 MB."""
 
 
-def open_forge(environ: Mapping[str, str], request: Asked, *, tool: str, now_ms: Callable[[], int]) -> Forge:
+def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, now_ms: Callable[[], int]) -> Forge:
     """Return the client of the forge; no request is made.
 
     Raises:
@@ -99,7 +99,7 @@ def open_forge(environ: Mapping[str, str], request: Asked, *, tool: str, now_ms:
             return Gitea(settings, now_ms)
 
 
-def settings_of(environ: Mapping[str, str], request: Asked, tool: str) -> ForgeSettings:
+def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
     """Return the address of the forge, and the token.
 
     Raises:
@@ -129,11 +129,11 @@ def settings_of(environ: Mapping[str, str], request: Asked, tool: str) -> ForgeS
     return ForgeSettings(kind, api, repository, token, name, tool, request.timeout_s, *trusted)
 
 
-def pull_request_of(environ: Mapping[str, str], request: Asked) -> int:
-    """Return the number of the pull request that this run is about.
+def pull_request_of(environ: Mapping[str, str], request: ForgeRequest) -> int:
+    """Return the number of this run's pull request.
 
     Raises:
-        UsageError: It is about none, or about several.
+        UsageError: There is none, or several.
     """
     if request.pull_request is not None:
         return request.pull_request

@@ -30,10 +30,10 @@ _GONE: Final = 404
 
 
 class Gitea(SharedApi):
-    """A repository on a Gitea or Forgejo.
+    """A repository on Gitea or Forgejo.
 
-    A comment is ours if its author is the user that `GET /user` names; the token of a workflow may ask that, too. There
-    is no hiding, so an older comment becomes a fold with its text.
+    A comment is ours if its author is the user of `GET /user`, which workflow tokens may call. Comments cannot be
+    hidden: older ones become folds.
     """
 
     kind: Kind = "gitea"

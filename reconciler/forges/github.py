@@ -14,19 +14,16 @@ from reconciler.runtime.text import one_line
 
 
 def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
-    """Return what GraphQL says went wrong.
-
-    A comment that was deleted in between is no error: there is nothing to say about it.
-    """
+    """Return the errors of a GraphQL answer, except that a comment was deleted."""
     errors = answer.part("errors")
     rows = errors if isinstance(errors, list) else []
     return [row for row in rows if isinstance(row, dict) and row.get("type") != "NOT_FOUND"]
 
 
 def _trouble_of(answer: Answer) -> Trouble | None:
-    """Return why an answer of GraphQL, whose status is always 200, is to be asked for again.
+    """Return why to retry a GraphQL answer, whose status is always 200.
 
-    What GitHub itself could not work out has no type: "Something went wrong while executing your query".
+    Internal errors have no type: "Something went wrong while executing your query".
     """
     if b'"errors"' not in answer.body:
         return None
@@ -89,9 +86,8 @@ class SharedApi:
 class GitHub(SharedApi):
     """A repository on github.com or a GitHub Enterprise Server.
 
-    The token of a workflow cannot ask who it is (`GET /user`), and its name is not the same everywhere. GraphQL says of
-    each comment whether this token wrote it (`viewerDidAuthor`), for every kind of token; it is asked only about
-    comments that begin with the marker.
+    Workflow tokens cannot call `GET /user`. GraphQL reports for every token whether it wrote a comment
+    (`viewerDidAuthor`); only comments with the marker are queried.
     """
 
     kind: Kind = "github"
@@ -124,9 +120,9 @@ class GitHub(SharedApi):
         self._ask("hide an older comment", _MINIMIZE, {"id": comment.node})
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return the open issues with wanted texts that this token wrote, oldest first.
+        """Return matching open issues of this token, oldest first.
 
-        All open ones are listed: a search by author or text knows of a new issue only later, and labels are changed.
+        Lists all open issues: search indexes new ones late, and labels may be edited.
         """
         rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
         issues = [issue_of(issue) for issue in rows if "pull_request" not in issue]
@@ -193,12 +189,12 @@ class GitHub(SharedApi):
         return own
 
     def _ask(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
-        """Ask GraphQL; both of what is asked may be asked twice.
+        """Send a GraphQL request, which must be repeatable.
 
         Raises:
-            NotAuthorizedError: The token may not see or do that.
-            UserError: GitHub refuses it.
-            RetryableError: It could not answer in time, or a limit lasts longer than the time that is left.
+            NotAuthorizedError: The token lacks a right.
+            UserError: GitHub refuses the request.
+            RetryableError: No answer in time, or a rate limit beyond the time left.
         """
         body = {"query": query, "variables": variables}
         answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)

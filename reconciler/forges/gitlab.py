@@ -28,10 +28,9 @@ _GONE: Final = 404
 
 
 class GitLab:
-    """A project on gitlab.com or a GitLab of one's own.
+    """A project on gitlab.com or a self-managed GitLab.
 
-    A note is ours if its author is the user that `GET /user` names. There is no hiding, so an older note becomes a fold
-    with its text.
+    A note is ours if its author is the user of `GET /user`. Notes cannot be hidden: older ones become folds.
     """
 
     kind: Kind = "gitlab"
@@ -112,10 +111,10 @@ class GitLab:
         return sorted(request.number for request in map(_request, rows) if request.is_merged)
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals that stand: only who may can give one.
+        """Return the valid approvals; only people with the right can approve.
 
-        Older versions do not say when; then the note does that GitLab writes about it. An approval is of the head if
-        all commits were pushed before it.
+        Older versions have no time of approval; GitLab's note about it has. An approval is of the head if all commits
+        were pushed before it.
         """
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").part("approved_by") or ()

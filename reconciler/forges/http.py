@@ -1,7 +1,7 @@
-"""Requests to the REST API of a forge: tried again, within a bound, and never with the token to another host.
+"""Requests to the REST API of a forge, with bounded retries; the token is never sent to another host.
 
-A request that may be made twice (all but POST) is tried again where no answer came or a proxy answered in place of the
-forge. A POST is tried again only where it certainly was not made; else the caller looks first.
+All methods but POST are retried without an answer or after a proxy's error. A POST is retried only if it surely was not
+executed; else the caller looks first.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Answer:
             raise UserError(message, hint=_CHECK) from error
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return a list of objects, each of which has a number as its `id`.
+        """Return a list of objects with numeric `id`.
 
         Raises:
             UserError: The body is something else.
@@ -81,7 +81,7 @@ class Answer:
         return rows
 
     def item(self) -> dict[str, Any]:
-        """Return one object that has a number as its `id`.
+        """Return one object with a numeric `id`.
 
         Raises:
             UserError: The body is something else.
@@ -173,16 +173,16 @@ class Api:
         accepts: Collection[int] = (),
         is_repeatable: bool | None = None,
     ) -> Answer:
-        """Send a request and return its answer, which is a success or has one of the statuses `accepts`.
+        """Send a request; return an answer that is a success or has a status in `accepts`.
 
-        `what` says what is done, for messages: "list the comments". `is_repeatable`: whether nothing is done twice
-        where it is made twice; by default for all but POST.
+        `what` names the operation in messages: "list the comments". `is_repeatable` allows retries; default: all but
+        POST.
 
         Raises:
-            NotAuthorizedError: The token may not do that.
-            UnansweredError: It is not known whether it was done; never of what is repeatable.
-            RetryableError: There was no answer, or a limit that lasts longer than the time that is left.
-            UserError: The forge refuses it.
+            NotAuthorizedError: The token lacks a right.
+            UnansweredError: The outcome is unknown; never for repeatable requests.
+            RetryableError: No answer, or a rate limit beyond the time left.
+            UserError: The forge refuses the request.
         """
         again = method != "POST" if is_repeatable is None else is_repeatable
         tries = Tries(_BACKOFF, attempts=_ATTEMPTS, within_s=self._left_s)

@@ -323,10 +323,10 @@ class Document(NamedTuple):
 
 
 def files_below(path: FilePath) -> tuple[FilePath, ...]:
-    """Return a file, or all files below a folder, sorted; what begins with a dot is passed over.
+    """Return a file, or all files below a folder, sorted, without dot files.
 
     Raises:
-        UserError: There is nothing there, or far too much.
+        UserError: There are none, or too many.
     """
     if not path.exists():
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
@@ -344,7 +344,7 @@ def files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Return what a file holds.
+    """Return a file's content.
 
     Raises:
         ManifestError: It cannot be read.
@@ -356,10 +356,10 @@ def read_text(path: FilePath, cwd: FilePath) -> bytes:
 
 
 def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, ...]:
-    """Return every document of YAML files; JSON is YAML, too.
+    """Return all documents of YAML or JSON files.
 
     Raises:
-        ManifestError: Some are not YAML; lists every problem of every file.
+        ManifestError: Some are not YAML; lists all problems.
     """
     documents: list[Document] = []
     problems: list[Problem] = []

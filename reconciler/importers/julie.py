@@ -255,10 +255,10 @@ class Names:
 
 
 def names_of(properties: Mapping[str, str]) -> Names:
-    """Return how names are made, from the properties of the other tool.
+    """Return the naming rules in JulieOps properties.
 
     Raises:
-        ValueError: A format is more than names between curly brackets.
+        ValueError: A format has more than names in curly brackets.
     """
     topic, project = properties.get(_FORMAT, _DEFAULT), properties.get(_PROJECT_FORMAT, _DEFAULT)
     for pattern in (topic, project):
@@ -291,10 +291,10 @@ _CLUSTER = "kafka"
 
 
 def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: Reading) -> None:
-    """Take what topologies say into a reading.
+    """Read topologies.
 
     Raises:
-        UserError: Names are made in a way that is not known here, or in two ways.
+        UserError: The naming rules are unknown or ambiguous.
     """
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:

@@ -1,6 +1,6 @@
 """Import kafka-gitops state files.
 
-Services and roles stand for access rules, which its documentation and code spell out; they are spelled out here.
+Services and roles are expanded to access rules, by its documentation and code.
 """
 
 from __future__ import annotations

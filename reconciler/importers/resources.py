@@ -1,6 +1,6 @@
-"""From what another tool declares to our resources.
+"""Convert what another tool declares to our resources.
 
-What is in namespaces, and what topics share, is found out afterwards, as `export` does it.
+Namespaces and shared values are derived afterwards, as `export` does.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Flat:
 
 
 @dataclass(slots=True)
-class Composed:
+class ImportedResources:
     """Resources by cluster, the clusters, and what was not imported."""
 
     flat: dict[str, Flat] = field(default_factory=dict)
@@ -210,9 +210,9 @@ class Composed:
     lost: list[NotImported] = field(default_factory=list)
 
 
-def compose(reading: Reading, targets: Mapping[str, Target]) -> Composed:
+def compose(reading: Reading, targets: Mapping[str, Target]) -> ImportedResources:
     """Convert a reading to resources; `targets` maps the other tool's clusters to ours."""
-    composed = Composed(lost=list(reading.lost))
+    composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""
         _add_cluster(cluster, targets[cluster.name], secrets_of(cluster.security, mark), composed)
@@ -237,7 +237,9 @@ def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost:
     return flat
 
 
-def _add_cluster(imported: FoundCluster, target: Target, security: Mapping[str, str], composed: Composed) -> None:
+def _add_cluster(
+    imported: FoundCluster, target: Target, security: Mapping[str, str], composed: ImportedResources
+) -> None:
     if target.is_declared:
         return
     subject = f"cluster {imported.name or target.name}"

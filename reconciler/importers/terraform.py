@@ -1,7 +1,6 @@
 """Import Terraform and OpenTofu state, or the output of `terraform show -json`.
 
-Read are the resources of the provider Mongey/kafka: topics, access rules and others. Declarations (`*.tf`) are not
-evaluated: what they come to only the tool itself knows, and its state says it.
+Reads resources of the provider Mongey/kafka. Declarations (`*.tf`) are not evaluated.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ class _Instance(NamedTuple):
 
 
 def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Reading) -> bool:
-    """Take what Terraform's states say into a reading; tell whether there was any.
+    """Read Terraform states; return whether there was any.
 
     Raises:
-        ManifestError: Some are broken; lists every problem of every file.
-        UserError: There are declarations alone.
+        ManifestError: Some are broken; lists all problems.
+        UserError: There are only declarations.
     """
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
@@ -100,10 +99,10 @@ def _is_state(raw: bytes) -> bool:
 
 
 def _take_state(raw: bytes, label: str, reading: Reading) -> str:
-    """Take what a state says into a reading; return what tells its cluster from others: empty where it has none.
+    """Read a state; return an id of its cluster, empty if it has none.
 
     Raises:
-        ManifestError: It is no state, or one of another version.
+        ManifestError: It is no state, or of another version.
     """
     content = _content(raw, label)
     is_shown = "version" not in content

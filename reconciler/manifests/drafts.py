@@ -19,11 +19,11 @@ from reconciler.resources.workspace import Workspace
 _TWICE = f"Keep one of the two; what an environment says differently belongs below {OVERLAYS}/"
 
 
-class Gathering:
-    """What is desired, as far as it was read.
+class DraftCollector:
+    """Desired resources while they are read.
 
-    Order: overlays first, then bases, then `finish`, so that every document is validated once, merged, and the values
-    of one file at most are held beside the resources.
+    Order: overlays, bases, `finish`. So each document is validated once, after the merge, and only one file is in
+    memory.
     """
 
     def __init__(self, findings: Findings) -> None:

@@ -103,10 +103,10 @@ class UneditableError(Exception):
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` at `path`; what is missing on the way is written, too.
+    """Return `text` with `value` at `path`, creating missing parents.
 
     Raises:
-        UneditableError: It is laid out in a way that is better changed by hand.
+        UneditableError: The layout must be edited by hand.
     """
     page = _Text(text)
     chain = page.chain(path)
@@ -273,10 +273,10 @@ class EditedFile:
     """One file, before and after. Document numbers stay when another document is dropped."""
 
     def __init__(self, text: str) -> None:
-        """Take a file as it is.
+        """Parse a file.
 
         Raises:
-            UneditableError: It uses what is rarely used, and is better changed by hand.
+            UneditableError: It uses rare syntax and must be edited by hand.
         """
         if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
             raise UneditableError
@@ -302,15 +302,15 @@ class EditedFile:
         return copied(documents[0].content) if documents else None
 
     def set(self, number: int, path: FieldPath, value: Any) -> None:
-        """Write a value.
+        """Set a value.
 
         Raises:
-            UneditableError: That would change more than this value; nothing was changed.
+            UneditableError: More than this value would change; nothing was changed.
         """
         self._edit(number, lambda text: set_text(text, path, value), lambda content: put(content, path, value))
 
     def append(self, number: int, path: FieldPath, value: Any) -> None:
-        """Write one entry more into a list.
+        """Append an entry to a list.
 
         Raises:
             UneditableError: As `set`.
@@ -322,7 +322,7 @@ class EditedFile:
         )
 
     def remove(self, number: int, path: FieldPath) -> None:
-        """Take out an entry, and the collections that it leaves empty.
+        """Remove an entry, and collections left empty.
 
         Raises:
             UneditableError: As `set`.
@@ -375,9 +375,9 @@ def _means_something(text: str) -> bool:
 
 
 def _heading(text: str) -> str:
-    """Return the comments at the top that speak of the file.
+    """Return the comments at the top that belong to the file.
 
-    All that stand before its first `---`; where there is none, all but those right above what it says first.
+    All before its first `---`; without `---`, all but those directly above the content.
     """
     comments: list[str] = []
     for line in with_ends(text):
@@ -459,10 +459,9 @@ class _Hunk(NamedTuple):
 
 
 def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Return the patch of one file, given in pieces before and after; empty where nothing changed.
+    """Return the patch of one file, given in pieces before and after; empty if nothing changed.
 
-    There is no `diff --git` line: names of such a patch count from the top of a repository, and these from the
-    workspace, wherever in a repository that is.
+    Without a `diff --git` line, whose paths would have to start at the repository's root.
     """
     before = [line for old, _ in pieces for line in with_ends(old)]
     after = [line for _, new in pieces for line in with_ends(new)]

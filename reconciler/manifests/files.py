@@ -32,10 +32,10 @@ _SHOWN: Final = 5
 
 
 def find_workspace(start: Path) -> Path:
-    """Return the folder of the nearest `reconciler.yaml`, from `start` upwards.
+    """Return the nearest folder with a `reconciler.yaml`, from `start` upwards.
 
     Raises:
-        UserError: There is none.
+        UserError: No folder has it.
     """
     beginning = start.resolve()
     for folder in (beginning, *beginning.parents):
@@ -121,10 +121,10 @@ def manifest_files(
     may_be_empty: bool = False,
     within: Path | None = None,
 ) -> FoundManifests:
-    """Return every `*.yaml` and `*.yml` below `listed`, dot-folders excluded; a file listed twice is read once.
+    """Return all `*.yaml` and `*.yml` below `listed`, each once, without dot-folders.
 
-    `apart`: files and folders that are read as something else: the workspace, values, overlays. `within`: the folder
-    outside of which no folder is looked into.
+    `apart` are files and folders with another meaning: workspace, values, overlays. Folders outside `within` are not
+    read.
     """
     files: dict[str, Path] = {}
     problems: list[Problem] = []
@@ -259,7 +259,7 @@ class Place(NamedTuple):
 class Findings:
     """Problems and warnings of one run.
 
-    A resource has one place, or two where an overlay adds to a base: the overlay first.
+    A resource has one place, or two if an overlay changes a base: the overlay first.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class Findings:
         return place, self.spots(place).get((), Spot(place.line, 1))
 
     def spots(self, place: Place) -> Mapping[FieldPath, Spot]:
-        """Return all positions of a document; its file is read once more, cached."""
+        """Return all positions of a document; its file is read again, cached."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw)
@@ -332,7 +332,7 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return the excerpts below problems; each file is read once more."""
+        """Return the excerpts below problems; each file is read again."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:

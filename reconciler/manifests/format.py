@@ -78,10 +78,10 @@ class Page:
 
 
 def read_pages(text: str) -> list[Page]:
-    """Return the documents of a text that is known to be YAML, without comments.
+    """Parse the documents of a valid YAML text, without comments.
 
     Raises:
-        NotLaidOutError: It holds directives, tags of collections, or keys that are no plain texts.
+        NotLaidOutError: It has directives, tags of collections, or keys that are not plain.
     """
     reader = _Reader(text.split("\n"))
     events = PARSER(text.encode())
@@ -498,9 +498,9 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Two spaces a level, `apiVersion`, `kind`, `metadata`, `spec` in this order, one blank line at most between entries,
-    collections in brackets on one line as long as they fit and else as blocks; quotes stay as written. A file that
-    uses what is rarely used (directives, complex keys), or would say something else, stays as it is.
+    Two spaces per level; `apiVersion`, `kind`, `metadata`, `spec` in this order; at most one blank line between
+    entries; collections in brackets if they fit on a line, else as blocks; quotes unchanged. Files with rare syntax
+    (directives, complex keys) stay as they are.
 
     Raises:
         ManifestError: It is not YAML.

@@ -1,7 +1,6 @@
 """The JSON Schema of manifests, for editors.
 
-What a schema cannot say (a variable of the right type, an enum in another case, what belongs together across
-documents) `validate` says.
+`validate` checks what a schema cannot: types of variables, enums in another case, references between documents.
 """
 
 from __future__ import annotations

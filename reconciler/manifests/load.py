@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
-from reconciler.manifests.drafts import VALUES_FILE, Gathering, WorkspaceFile, read_workspace
+from reconciler.manifests.drafts import VALUES_FILE, DraftCollector, WorkspaceFile, read_workspace
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place, label_of, manifest_files, read_bounded
 from reconciler.manifests.overlays import (
     FROM_COMMAND_LINE,
@@ -37,7 +37,7 @@ _SHOWN: Final = 10
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedWorkspace:
     """Content of a workspace for one environment."""
 
     workspace: Workspace
@@ -51,10 +51,7 @@ class Loaded:
     """Variables, for `explain`."""
 
     def may_touch_all(self, file: str) -> bool:
-        """Tell whether a file, named from the workspace, says something of documents in others, here or before.
-
-        Values do, what overlays the base, and what names both.
-        """
+        """Return whether a file (path from the workspace) may affect documents in other files."""
         values = map(self._place, (*self.workspace.spec.values, *self.values.origins))
         is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
         return file == WORKSPACE_FILE or self._place(file) in values or is_overlay
@@ -77,15 +74,14 @@ def load(
     variables: Variables,
     within: Path | None = None,
     tell: Callable[[str], None] = lambda _text: None,
-) -> Loaded:
-    """Read and check everything a workspace declares. Secrets stay references.
+) -> LoadedWorkspace:
+    """Read and check a workspace. Secrets stay references.
 
-    `within`: the folder outside of which nothing is read, but the files of variables that were typed as lying there.
-    `tell` is told how far that is.
+    Nothing outside `within` is read, except files of typed variables that lie in it. `tell` receives the progress.
 
     Raises:
-        ManifestError: Something is wrong; carries every problem of every file.
-        UserError: There is no such environment.
+        ManifestError: There are problems; it has all of them.
+        UserError: The environment does not exist.
     """
     folder, overlay, findings = _begin(folder, environment, variables, within)
     findings.tell = tell
@@ -99,7 +95,7 @@ def load(
     for name in file.values.unused(FROM_COMMAND_LINE):
         message = f"the variable {name} is used nowhere"
         findings.warnings.append(Problem(FROM_COMMAND_LINE, None, None, name, message, "Check its name"))
-    return Loaded(
+    return LoadedWorkspace(
         workspace=_sound(file.workspace, findings),
         desired=gathering.desired,
         folder=folder,
@@ -113,25 +109,25 @@ def load(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read `reconciler.yaml` alone: for what needs the state and no manifest. `within` as above.
+    """Read only `reconciler.yaml`, for commands that need the state but no manifests.
 
     Raises:
-        ManifestError: Something is wrong with it.
-        UserError: There is no such environment.
+        ManifestError: It has problems.
+        UserError: The environment does not exist.
     """
     folder, overlay, findings = _begin(folder, environment, variables, within)
     return _sound(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
-    """Read the Clusters of one file, without a workspace and its variables. What else it declares is left out.
+    """Read only the Clusters of a file, without a workspace and variables.
 
     Raises:
-        ManifestError: Something is wrong with it.
+        ManifestError: It has problems.
         UserError: It declares no Cluster.
     """
     findings = Findings(file.parent)
-    gathering = Gathering(findings)
+    gathering = DraftCollector(findings)
     gathering.add(read_drafts([file], file.parent, Values({}), findings))
     if findings.problems:
         raise ManifestError(findings.problems, hint=f"Correct {file.name}.")
@@ -150,8 +146,8 @@ def _begin(
     return folder, overlay, Findings(folder, within=within, typed=variables.files)
 
 
-def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: Findings) -> Gathering:
-    gathering = Gathering(findings)
+def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: Findings) -> DraftCollector:
+    gathering = DraftCollector(findings)
     if overlay is not None:
         apart = frozenset({overlay / VALUES_FILE})
         manifests = manifest_files(
@@ -172,11 +168,11 @@ def _sound(workspace: Workspace | None, findings: Findings) -> Workspace:
     return workspace
 
 
-def explain_origin(loaded: Loaded, address: Address) -> Mapping[str, str]:
-    """Return, for each field of an address that is written, where: `spec.partitions` → `manifests/topics.yaml:12`.
+def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
+    """Return the position of each written field of an address: `spec.partitions` → `manifests/topics.yaml:12`.
 
-    A value that came from a variable also names it: `… (var.partitions of values.yaml)`. A mirror is written in its
-    link. Empty for what the files do not declare.
+    A value of a variable names it: `… (var.partitions of values.yaml)`. A mirror is written in its link. Empty if
+    undeclared.
     """
     places, within = _written(loaded, address)
     origins: dict[FieldPath, str] = {}
@@ -198,7 +194,7 @@ def explain_origin(loaded: Loaded, address: Address) -> Mapping[str, str]:
     }
 
 
-def _written(loaded: Loaded, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
+def _written(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
     if address in loaded.places:
         return loaded.places[address], ()
     for link_address, declared in loaded.desired.items():
@@ -209,7 +205,7 @@ def _written(loaded: Loaded, address: Address) -> tuple[tuple[Place, ...], Field
     return (), ()
 
 
-def _content(loaded: Loaded, place: Place) -> Any:
+def _content(loaded: LoadedWorkspace, place: Place) -> Any:
     raw = read_bounded(loaded.folder / place.file, place.file)
     if isinstance(raw, Problem):
         return None

@@ -31,10 +31,10 @@ class Variables:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
-        """Read `name=value` texts; the last of a name wins.
+        """Parse `name=value` texts; the last of a name wins.
 
         Raises:
-            UsageError: One of them is not `name=value`.
+            UsageError: A text is not `name=value`.
         """
         pairs = dict(_pair(text) for text in texts)
         return cls(given=pairs, files=tuple(files), environ=environ)
@@ -164,11 +164,11 @@ _SECRET: Final = re.compile(r"(env|file):.+")
 
 
 class Substitution:
-    """One document: its content with every variable's value in place, and what came to light on the way.
+    """Substitutes the variables of one document.
 
-    `secrets`: the paths of `${env:…}` and `${file:…}`, which only secret fields may hold; of variables' values, too.
-    `has_null`: a variable's value holds something empty.
-    `used`: path → the variable used there and who defined it, as people read it: `var.partitions of values.yaml`.
+    `secrets`: paths of `${env:…}` and `${file:…}`, also in variables' values; only secret fields may have them.
+    `has_null`: a variable's value has an empty part. `used`: path → variable and origin: `var.partitions of
+    values.yaml`.
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
@@ -264,8 +264,8 @@ def overlay_folder(folder: Path, environment: str) -> Path:
     """Return the folder of an environment.
 
     Raises:
-        UsageError: It cannot be a name of an environment.
-        UserError: There is no such environment.
+        UsageError: The name is invalid.
+        UserError: The environment does not exist.
     """
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
@@ -306,9 +306,9 @@ def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
 
 
 class Draft(NamedTuple):
-    """What is to become one resource.
+    """A document that becomes one resource.
 
-    One place, or two where an overlay adds to a base: the overlay first.
+    It has one place, or two if an overlay changes a base: the overlay first.
     """
 
     content: Any

@@ -1,7 +1,7 @@
-"""Problems in files: scalars, the position of each field, and the error that lists all problems.
+"""Problems in files: scalars, positions of fields, and the error with all problems.
 
-Keeping a place for every value of ten thousand topics would cost more than the values; reading one file again costs
-milliseconds.
+Positions are found by reading a file again, in milliseconds; storing them for ten thousand topics would cost more than
+the values.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 @lru_cache(maxsize=8192)
 def resolve(text: str) -> Scalar:
-    """Return what a plain (unquoted) scalar means.
-
-    Manifests say the same few words over and over: those are judged once, and share one text in memory.
-    """
+    """Return the value of a plain (unquoted) scalar; cached, because manifests repeat few words."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _FIRST or len(text) > _MAX_DIGITS:
@@ -136,10 +133,9 @@ def _short(text: str) -> str:
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where: `manifests/topics.yaml:12:3: spec.partitions: what is wrong. hint`.
+    """A problem and its position: `manifests/topics.yaml:12:3: spec.partitions: what is wrong. hint`.
 
-    `line` and `column` count from 1 and are `None` where the whole file is meant; `field` is empty where the whole
-    document is.
+    `line` and `column` count from 1; they are `None` for the whole file, and `field` is empty for the whole document.
     """
 
     file: str
@@ -180,9 +176,9 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a file that a problem is about, and marks below its field; nothing where it may be secret.
+    """Return the line of a problem with marks below its field; empty if it may be secret.
 
-    A problem without a field is one of syntax: what stands there may be the rest of a value, and is not shown.
+    A syntax error has no field: its line may continue a secret value and is not shown.
     """
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
@@ -230,9 +226,9 @@ PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoa
 
 
 def spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
-    """Return, for each document that is not empty, where each key and each entry of a list begins.
+    """Return, for each non-empty document, the positions of keys and list entries.
 
-    Of a key written twice it is the first. Stops without an error where the file stops being YAML.
+    Of a duplicate key the first counts. Stops silently where the YAML is invalid.
     """
     walker = _Walker()
     try:

@@ -20,12 +20,12 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
-    from reconciler.manifests.drafts import Gathering
+    from reconciler.manifests.drafts import DraftCollector
     from reconciler.manifests.files import Findings, Place
     from reconciler.manifests.positions import FieldPath
 
 
-def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering, findings: Findings) -> None:
+def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftCollector, findings: Findings) -> None:
     """Report keys that the platform lacks, and keys that the tiering policy sets, too."""
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
@@ -42,7 +42,7 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering
             pass
 
 
-def check_unread(gathering: Gathering, findings: Findings) -> None:
+def check_unread(gathering: DraftCollector, findings: Findings) -> None:
     """Report unknown keys of documents with other errors, too."""
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
@@ -50,7 +50,7 @@ def check_unread(gathering: Gathering, findings: Findings) -> None:
             _judge_keys(keys, ("spec", "configs"), catalog, (address, places), findings)
 
 
-def _catalog_of(cluster: str, gathering: Gathering) -> Mapping[str, ConfigKey] | None:
+def _catalog_of(cluster: str, gathering: DraftCollector) -> Mapping[str, ConfigKey] | None:
     declared = gathering.desired.get(cluster_address(cluster))
     if declared is None or not isinstance(declared.resource, Cluster):
         return None
@@ -90,7 +90,7 @@ def _judge_keys(
             findings.warn(places, Complaint(message, hint, (*path, key)), unseen=cluster)
 
 
-def _check_words(resource: Topic | Namespace, gathering: Gathering, findings: Findings) -> None:
+def _check_words(resource: Topic | Namespace, gathering: DraftCollector, findings: Findings) -> None:
     """Report settings given in both platforms' terms."""
     configs = resource.spec.configs
     reported: set[str] = set()
@@ -105,7 +105,7 @@ def _check_words(resource: Topic | Namespace, gathering: Gathering, findings: Fi
                 findings.complain(places, Complaint(message, hint, ("spec", "configs", word)))
 
 
-def _check_forms(resource: Topic | Namespace, policy: str, gathering: Gathering, findings: Findings) -> None:
+def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftCollector, findings: Findings) -> None:
     declared = gathering.desired.get(Address(f"policy/{policy}"))
     if declared is None or not isinstance(declared.resource, TieringPolicy):
         return
@@ -137,7 +137,7 @@ _NAMESPACE: Final = ("metadata", "namespace")
 _POLICY: Final = ("spec", "tieringPolicy")
 
 
-def check_references(gathering: Gathering, findings: Findings) -> None:
+def check_references(gathering: DraftCollector, findings: Findings) -> None:
     """Report unknown clusters, policies and config keys; warn about undeclared namespaces."""
     references = _References(gathering, findings)
     for address, declared in gathering.desired.items():
@@ -168,7 +168,7 @@ def check_references(gathering: Gathering, findings: Findings) -> None:
 class _References:
     """Declared names, and namespaces used but not declared."""
 
-    def __init__(self, gathering: Gathering, findings: Findings) -> None:
+    def __init__(self, gathering: DraftCollector, findings: Findings) -> None:
         self._declared = gathering.declared
         self._findings = findings
         self._namespaces = _namespaces(gathering)
@@ -213,7 +213,7 @@ class _References:
         return [address.removeprefix(prefix) for address in self._declared if address.startswith(prefix)]
 
 
-def _namespaces(gathering: Gathering) -> set[tuple[str, str]]:
+def _namespaces(gathering: DraftCollector) -> set[tuple[str, str]]:
     """Return declared namespaces and their parents, which are created with them."""
     names: set[tuple[str, str]] = set()
     for address in gathering.declared:
@@ -231,7 +231,7 @@ _COPYING: Final = frozenset({"mirroring", "paused"})
 _Entry = tuple["MirrorTopic", tuple["Place", ...], "FieldPath"]
 
 
-def check_links(gathering: Gathering, findings: Findings) -> None:
+def check_links(gathering: DraftCollector, findings: Findings) -> None:
     """Report conflicting links, and circles of mirrors."""
     links = {
         address: declared.resource
@@ -248,7 +248,7 @@ def check_links(gathering: Gathering, findings: Findings) -> None:
     _check_directions(entries, links, findings)
 
 
-def _check_prefixes(links: Mapping[Address, MirrorLink], gathering: Gathering, findings: Findings) -> None:
+def _check_prefixes(links: Mapping[Address, MirrorLink], gathering: DraftCollector, findings: Findings) -> None:
     first: dict[tuple[str, str], Address] = {}
     for address, link in links.items():
         if not link.spec.prefix:
@@ -261,7 +261,7 @@ def _check_prefixes(links: Mapping[Address, MirrorLink], gathering: Gathering, f
             findings.complain(gathering.places[address], Complaint(message, hint, _PREFIX))
 
 
-def _check_halves(links: Mapping[Address, MirrorLink], gathering: Gathering, findings: Findings) -> None:
+def _check_halves(links: Mapping[Address, MirrorLink], gathering: DraftCollector, findings: Findings) -> None:
     for address, link in links.items():
         half = address_of("link", link.spec.source, link.metadata.name)
         other = links.get(half)
@@ -325,7 +325,7 @@ def _circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tuple[str
 _COPYING_ROLES: Final = ("mirroring", "paused")
 
 
-def check_mirrors(gathering: Gathering, findings: Findings) -> None:
+def check_mirrors(gathering: DraftCollector, findings: Findings) -> None:
     """Report duplicate mirrors, live mirrors that are also Topics, and duplicate mounts."""
     owners: dict[str, tuple[tuple[Place, ...], FieldPath]] = {}
     for address, declared in gathering.desired.items():
@@ -357,7 +357,7 @@ def _check_owner(
 
 
 def _check_topic(
-    mirror: MirrorTopic, gathering: Gathering, written: tuple[tuple[Place, ...], FieldPath], findings: Findings
+    mirror: MirrorTopic, gathering: DraftCollector, written: tuple[tuple[Place, ...], FieldPath], findings: Findings
 ) -> None:
     topic = address_of("topic", mirror.cluster, mirror.full_name)
     if mirror.state in _COPYING_ROLES and topic in gathering.places:
@@ -367,7 +367,7 @@ def _check_topic(
         findings.complain(written[0], Complaint(message, hint, written[1]))
 
 
-def check_sharing(gathering: Gathering, folder: pathlib.Path, findings: Findings) -> None:
+def check_sharing(gathering: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
     """Report Clusters with the same connection: each would treat the other's resources as foreign."""
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(gathering.desired.items()):

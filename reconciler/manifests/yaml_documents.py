@@ -1,7 +1,7 @@
 """YAML bytes to plain values: YAML 1.2 core schema, with limits, and plain errors.
 
-Events are read one by one from libyaml, whose parser keeps its own stack on the heap, so no nesting of the input can
-exhaust ours; nothing is ever constructed but texts, numbers, booleans, lists and mappings.
+Events are read one by one from libyaml, whose parser has its stack on the heap, so that no nesting exhausts ours. Only
+texts, numbers, booleans, lists and mappings are constructed.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Document(NamedTuple):
     """The content with `ScalarText` for numbers and booleans."""
 
 
-class Parsed(NamedTuple):
+class ParsedFile(NamedTuple):
     """Documents of a file. `is_whole`: it was read completely."""
 
     documents: tuple[Document, ...]
@@ -186,21 +186,23 @@ class Parsed(NamedTuple):
     is_whole: bool
 
 
-def parse(raw: bytes, file: str, *, may_merge: bool = False) -> Parsed:
-    """Read every document of a file; empty ones are left out. Never raises: `problems` says what is wrong.
+def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
+    """Read all non-empty documents of a file. Never raises: `problems` has the errors.
 
-    `may_merge`: the key `<<` of YAML 1.1 is kept as it stands, for files that others wrote for others.
+    `may_merge` keeps the key `<<` of YAML 1.1, for files of other tools.
     """
     if raw.startswith(UTF_16):
         # libyaml would read it, but other tools do not
-        return Parsed((), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False)
+        return ParsedFile(
+            (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False
+        )
     builder = _Builder(file, may_merge=may_merge)
     try:
         builder.consume(PARSER(raw))
     except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
         problems = (*builder.problems, *builder.repetitions(raw), problem_of(error, raw, file))
-        return Parsed(tuple(builder.documents), problems, is_whole=False)
-    return Parsed(tuple(builder.documents), (*builder.problems, *builder.repetitions(raw)), is_whole=True)
+        return ParsedFile(tuple(builder.documents), problems, is_whole=False)
+    return ParsedFile(tuple(builder.documents), (*builder.problems, *builder.repetitions(raw)), is_whole=True)
 
 
 class _Builder:

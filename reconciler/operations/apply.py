@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionFailed, Approval, Event
 from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError
 from reconciler.lifecycles import UNMOUNT
-from reconciler.manifests.load import Loaded, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.operations.plan import (
     BlockedPlanError,
     PlanDecision,
@@ -65,7 +65,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.workspace import Guards
 
 if TYPE_CHECKING:
-    from reconciler.forges.environment import Asked
+    from reconciler.forges.environment import ForgeRequest
     from reconciler.planning.actions import Action, Transition
     from reconciler.state.journal import StateAdvance
     from reconciler.state.snapshots import Snapshot
@@ -82,7 +82,7 @@ class ApplyOptions(RunOptions):
     """With `file`: also refuse if less than its changes remain, or the state or git commit changed."""
     only_drift: bool = False
     """Without `file`: only reset drifted fields."""
-    approved_in: Asked | None = None
+    approved_in: ForgeRequest | None = None
     """Pull request in which the plan was approved."""
     approved_ms: int | None = None
     """Time of that approval."""
@@ -402,7 +402,7 @@ _KEY_GROUPS: Final = ("spec.configs.", "spec.properties.")
 class RefusalPlaces:
     """Lines of the loaded files that set a config or property named in a refusal."""
 
-    loaded: Loaded
+    loaded: LoadedWorkspace
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:

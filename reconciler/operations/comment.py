@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import BlockedError, RetryableError, UnansweredError, UsageError, UserError
-from reconciler.forges.environment import Asked, commit_of_run, open_forge, pull_request_of
+from reconciler.forges.environment import ForgeRequest, commit_of_run, open_forge, pull_request_of
 from reconciler.forges.protocol import OUTDATED, Approval, Comment, Forge, Issue, Marker, PullRequest, fitted, marker_of
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import counted, first_few
@@ -41,7 +41,7 @@ class Commented:
     """Whether the text was too long."""
 
 
-def comment(invocation: Invocation, text: str, options: Asked, *, deletes_empty: bool = False) -> Commented:
+def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False) -> Commented:
     """Update our newest comment with this marker to `text`, or write a new one; hide older ones.
 
     With `deletes_empty`, a text without findings deletes them all. Other accounts' comments are never touched.
@@ -157,7 +157,7 @@ class ApprovedRequest:
 
 
 def approved_request(
-    invocation: Invocation, workspace: str, environment: str | None, options: Asked
+    invocation: Invocation, workspace: str, environment: str | None, options: ForgeRequest
 ) -> ApprovedRequest:
     """Return the plan approved in the pull request of this run, or in the one merged with its commit.
 
@@ -195,7 +195,7 @@ def approved_request(
         forge.close()
 
 
-def _find_number(invocation: Invocation, forge: Forge, options: Asked) -> int:
+def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
     with suppress(UsageError):  # after a merge no event names one, but its commit does
         return pull_request_of(invocation.environ, options)
     commit = commit_of_run(invocation.environ)

@@ -42,7 +42,7 @@ from reconciler.runtime.text import counted, first_few, plain
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
-    from reconciler.manifests.load import Loaded
+    from reconciler.manifests.load import LoadedWorkspace
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.mirrors import ForeignRecords
     from reconciler.resources.owners import ResourceOwner
@@ -398,7 +398,7 @@ def _unmanaged_item(address: Address, owner: ResourceOwner | None) -> DriftItem:
 class ComparisonInput(NamedTuple):
     """Inputs of a comparison, from which a patch can be made without reading again."""
 
-    loaded: Loaded
+    loaded: LoadedWorkspace
     decided: PlanDecision
     doubtful: tuple[DriftItem, ...]
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
-from reconciler.forges.environment import Asked, open_forge
+from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import owners_of, repository_of
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fitted, owing_message
 from reconciler.operations.comment import is_same, keep
@@ -46,7 +46,7 @@ class Remedy:
 def file_issue(
     invocation: Invocation,
     drifted: Drifted,
-    options: Asked,
+    options: ForgeRequest,
     text_of: Callable[[Remedy], str],
     labels: Sequence[str] = (),
     *,
@@ -93,7 +93,7 @@ def _find_remedy(drifted: Drifted, kind: Kind) -> Remedy:
     return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
 
 
-def message_sent(invocation: Invocation, filed: Filed, options: Asked) -> None:
+def message_sent(invocation: Invocation, filed: Filed, options: ForgeRequest) -> None:
     """Record in the issue that the message was sent. If this fails, the message is sent again."""
     if filed.issue is None or filed.owes is None:
         return

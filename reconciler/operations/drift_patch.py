@@ -15,7 +15,7 @@ from reconciler.lifecycles import MirrorStatus, Role
 from reconciler.manifests.edit import UneditableError, yaml_text
 from reconciler.manifests.files import Place, label_of
 from reconciler.manifests.format import format_text
-from reconciler.manifests.load import Loaded, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, path_text
 from reconciler.operations.drift import DriftItem, check_readable, find_doubts, put_doubtful_first, sort_findings
 from reconciler.operations.manifest_fields import (
@@ -264,7 +264,7 @@ def _free_name(manifests: Manifests, address: Address) -> str:
         number += 1
 
 
-def _manifest_folder(loaded: Loaded) -> str:
+def _manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()  # nothing outside the workspace is patched through a link
@@ -299,7 +299,7 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 
 
 def patch_for(
-    loaded: Loaded, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
+    loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> Accepted:
     """Return a patch of the loaded files that accepts what differs at `patterns`, except what is in doubt."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
@@ -325,7 +325,7 @@ def _translate_uneditable(spot: Spot) -> Iterator[None]:
 
 
 class _PatchBuilder:
-    def __init__(self, loaded: Loaded, decided: PlanDecision, patterns: tuple[str, ...]) -> None:
+    def __init__(self, loaded: LoadedWorkspace, decided: PlanDecision, patterns: tuple[str, ...]) -> None:
         self.manifests = Manifests(loaded)
         self.notes: list[str] = []
         self.is_anything_found = False

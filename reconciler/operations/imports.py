@@ -23,7 +23,7 @@ from reconciler.importers.base import (
     read_documents,
 )
 from reconciler.importers.julie import read_julie
-from reconciler.importers.resources import Composed, Flat, compose
+from reconciler.importers.resources import Flat, ImportedResources, compose
 from reconciler.importers.terraform import is_state, read_terraform
 from reconciler.manifests.files import find_workspace, label_of, manifest_files
 from reconciler.operations.export import add_workspace_files, warn_unread
@@ -49,7 +49,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from reconciler.manifests.load import Loaded
+    from reconciler.manifests.load import LoadedWorkspace
 
 
 class Tool(NamedTuple):
@@ -327,7 +327,7 @@ def _find_folder(invocation: Invocation, out: Path) -> Path | None:
     return None
 
 
-def _declared_targets(loaded: Loaded) -> Iterable[Target]:
+def _declared_targets(loaded: LoadedWorkspace) -> Iterable[Target]:
     for declared in loaded.desired.values():
         cluster = declared.resource
         if isinstance(cluster, Cluster):
@@ -491,7 +491,7 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
 
 
 def _write_files(
-    composed: Composed, gathered: FactoredImport, out: Path, *, is_workspace: bool, is_forced: bool
+    composed: ImportedResources, gathered: FactoredImport, out: Path, *, is_workspace: bool, is_forced: bool
 ) -> tuple[Path, ...]:
     if not gathered.resources:
         return ()
@@ -548,7 +548,7 @@ def _parse_addresses(
     return servers
 
 
-def _check_brokers_known(composed: Composed, targets: Mapping[str, Target]) -> None:
+def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, Target]) -> None:
     missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
     if missing:
         is_only = len({target.name for target in targets.values()}) == 1
@@ -558,7 +558,9 @@ def _check_brokers_known(composed: Composed, targets: Mapping[str, Target]) -> N
         raise UserError(f"the files do not say where the brokers of {named} are", hint=hint)
 
 
-def _build_notes(composed: Composed, targets: Mapping[str, Target], *, is_workspace: bool) -> list[ClusterNote]:
+def _build_notes(
+    composed: ImportedResources, targets: Mapping[str, Target], *, is_workspace: bool
+) -> list[ClusterNote]:
     texts = {name: document_text(cluster, {}) for name, cluster in composed.clusters.items()}
     ours = {target.name: target for target in targets.values()}
     return [ClusterNote(name, is_workspace or ours[name].is_declared, texts.get(name)) for name in sorted(ours)]

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.manifests.edit import EditedFile, UneditableError, at, patch_of, yaml_text
 from reconciler.manifests.files import OVERLAYS, Place, label_of, manifest_files
-from reconciler.manifests.load import Loaded, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.manifests.positions import FieldPath, path_text
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.acls import (
@@ -66,7 +66,7 @@ class Spot:
 class Manifests:
     """Files of a workspace with edits in memory."""
 
-    loaded: Loaded
+    loaded: LoadedWorkspace
     files: dict[str, EditedFile] = field(default_factory=dict)
     """By real path relative to the workspace: git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
@@ -305,7 +305,7 @@ def accept_field(
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
 
-def field_by_hand(loaded: Loaded, address: Address, path: str, observed: Value, place: Place) -> str:
+def field_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
     """Describe an edit that no patch can do: file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else place_of(address, path)
     line = explain_origin(loaded, address).get(path_text(where), str(place))

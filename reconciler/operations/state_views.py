@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from reconciler.errors import UserError
-from reconciler.manifests.load import Loaded
+from reconciler.manifests.load import LoadedWorkspace
 from reconciler.manifests.overlays import Values
 from reconciler.manifests.positions import Problem
 from reconciler.operations.plan import Planned, decide_unlocked, show_decided, write_plan
@@ -295,7 +295,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
         clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)},
         spark=site.spark,
         select=select,
-        loaded=Loaded(
+        loaded=LoadedWorkspace(
             workspace=load_workspace_file(invocation, select),
             desired=desired,
             folder=site.edge.folder,

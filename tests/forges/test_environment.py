@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
-from reconciler.forges.environment import Asked, pull_request_of, settings_of
+from reconciler.forges.environment import ForgeRequest, pull_request_of, settings_of
 
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_API_URL": "https://api.github.com", "GITHUB_REPOSITORY": "acme/topics"}
 GITLAB = {"GITLAB_CI": "true", "CI_API_V4_URL": "https://gitlab.example.com/api/v4/", "CI_PROJECT_ID": "42"}
@@ -20,31 +20,35 @@ GITEA = {
 }
 
 FOUND = [
-    (GITHUB | {"GITHUB_TOKEN": "t"}, Asked(), ("github", "https://api.github.com", "acme/topics", "GITHUB_TOKEN")),
-    (GITHUB | {"GH_TOKEN": "t\n"}, Asked(), ("github", "https://api.github.com", "acme/topics", "GH_TOKEN")),
+    (
+        GITHUB | {"GITHUB_TOKEN": "t"},
+        ForgeRequest(),
+        ("github", "https://api.github.com", "acme/topics", "GITHUB_TOKEN"),
+    ),
+    (GITHUB | {"GH_TOKEN": "t\n"}, ForgeRequest(), ("github", "https://api.github.com", "acme/topics", "GH_TOKEN")),
     (
         GITLAB | {"GITLAB_TOKEN": "t"},
-        Asked(),
+        ForgeRequest(),
         ("gitlab", "https://gitlab.example.com/api/v4", "42", "GITLAB_TOKEN"),
     ),
     (
         GITLAB | {"GITLAB_TOKEN": "t", "CI_MERGE_REQUEST_PROJECT_ID": "7"},  # of a fork, the project it is for
-        Asked(),
+        ForgeRequest(),
         ("gitlab", "https://gitlab.example.com/api/v4", "7", "GITLAB_TOKEN"),
     ),
     (
         GITEA | {"GITHUB_TOKEN": "t"},
-        Asked(),
+        ForgeRequest(),
         ("gitea", "https://git.example.com/api/v1", "acme/topics", "GITHUB_TOKEN"),
     ),
     (
         GITEA | {"GITEA_ACTIONS": "true", "GITEA_TOKEN": "t", "GITHUB_TOKEN": "u"},
-        Asked(),
+        ForgeRequest(),
         ("gitea", "https://git.example.com/api/v1", "acme/topics", "GITEA_TOKEN"),
     ),
     (
         {"GITLAB_TOKEN": "t"},
-        Asked(forge="gitlab", repository="a/b/c"),
+        ForgeRequest(forge="gitlab", repository="a/b/c"),
         ("gitlab", "https://gitlab.com/api/v4", "a/b/c", "GITLAB_TOKEN"),
     ),
 ]
@@ -52,7 +56,7 @@ FOUND = [
 
 @pytest.mark.parametrize(("environ", "asked", "found"), FOUND)
 def test_the_forge_is_found_as_its_runner_says_it(
-    environ: dict[str, str], asked: Asked, found: tuple[str, ...]
+    environ: dict[str, str], asked: ForgeRequest, found: tuple[str, ...]
 ) -> None:
     settings = settings_of(environ, asked, "1")
     assert (settings.kind, settings.api, settings.repository, settings.token_name) == found
@@ -60,25 +64,30 @@ def test_the_forge_is_found_as_its_runner_says_it(
     assert settings.token == environ[settings.token_name].strip()
 
 
-WRONG: list[tuple[dict[str, str], Asked, type[ReconcilerError], str]] = [
-    ({}, Asked(), UsageError, "which forge"),
-    ({}, Asked(forge="gitea"), UsageError, "where Gitea is"),
-    ({"GITHUB_TOKEN": "t"}, Asked(forge="github"), UsageError, "which repository"),
-    (GITHUB, Asked(), UserError, "GITHUB_TOKEN is not set"),
-    (GITHUB | {"GITHUB_TOKEN": " "}, Asked(), UserError, "GITHUB_TOKEN is not set"),
-    (GITHUB | {"GITHUB_TOKEN": "secret one"}, Asked(), UserError, "is no token"),
-    (GITHUB | {"GITHUB_TOKEN": "gehëim"}, Asked(), UserError, "is no token"),
-    (GITLAB | {"CI_JOB_TOKEN": "t"}, Asked(), UserError, "GITLAB_TOKEN is not set"),
+WRONG: list[tuple[dict[str, str], ForgeRequest, type[ReconcilerError], str]] = [
+    ({}, ForgeRequest(), UsageError, "which forge"),
+    ({}, ForgeRequest(forge="gitea"), UsageError, "where Gitea is"),
+    ({"GITHUB_TOKEN": "t"}, ForgeRequest(forge="github"), UsageError, "which repository"),
+    (GITHUB, ForgeRequest(), UserError, "GITHUB_TOKEN is not set"),
+    (GITHUB | {"GITHUB_TOKEN": " "}, ForgeRequest(), UserError, "GITHUB_TOKEN is not set"),
+    (GITHUB | {"GITHUB_TOKEN": "secret one"}, ForgeRequest(), UserError, "is no token"),
+    (GITHUB | {"GITHUB_TOKEN": "gehëim"}, ForgeRequest(), UserError, "is no token"),
+    (GITLAB | {"CI_JOB_TOKEN": "t"}, ForgeRequest(), UserError, "GITLAB_TOKEN is not set"),
     *(
-        (GITHUB | {"GITHUB_TOKEN": "t"}, Asked(repository=name), UsageError, "is no repository")
+        (GITHUB | {"GITHUB_TOKEN": "t"}, ForgeRequest(repository=name), UsageError, "is no repository")
         for name in ("topics", "a/../b", "a/b?c", "a b/c", "https://x/y")
     ),
     *(
-        (GITHUB | {"GITHUB_API_URL": url, "GITHUB_TOKEN": "t"}, Asked(), UsageError, "is not the address of an API")
+        (
+            GITHUB | {"GITHUB_API_URL": url, "GITHUB_TOKEN": "t"},
+            ForgeRequest(),
+            UsageError,
+            "is not the address of an API",
+        )
         for url in ("ftp://x", "x", "https://", "https://u:secret@x", "https://x:99999", "https://[x", "https://x/?a=b")
     ),
     *(
-        (GITHUB | {"GITHUB_API_URL": url, "GITHUB_TOKEN": "t"}, Asked(), UsageError, "is not encrypted")
+        (GITHUB | {"GITHUB_API_URL": url, "GITHUB_TOKEN": "t"}, ForgeRequest(), UsageError, "is not encrypted")
         for url in ("http://git.example.com/api", "http://127.0.0.1.example.com", "http://10.0.0.1")
     ),
 ]
@@ -86,7 +95,7 @@ WRONG: list[tuple[dict[str, str], Asked, type[ReconcilerError], str]] = [
 
 @pytest.mark.parametrize(("environ", "asked", "kind", "message"), WRONG)
 def test_what_is_missing_or_wrong_is_said_without_the_secret(
-    environ: dict[str, str], asked: Asked, kind: type[ReconcilerError], message: str
+    environ: dict[str, str], asked: ForgeRequest, kind: type[ReconcilerError], message: str
 ) -> None:
     with pytest.raises(kind) as found:
         settings_of(environ, asked, "1")
@@ -98,9 +107,9 @@ def test_what_is_missing_or_wrong_is_said_without_the_secret(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:3000", "http://localhost", "http://[::1]:1"])
 def test_http_is_for_this_machine_or_where_it_is_allowed(url: str) -> None:
     environ = GITHUB | {"GITHUB_API_URL": url, "GITHUB_TOKEN": "t"}
-    assert settings_of(environ, Asked(), "1").api == url
+    assert settings_of(environ, ForgeRequest(), "1").api == url
     away = environ | {"GITHUB_API_URL": "http://gitea:3000"}
-    assert settings_of(away, Asked(allows_http=True), "1").api == "http://gitea:3000"
+    assert settings_of(away, ForgeRequest(allows_http=True), "1").api == "http://gitea:3000"
 
 
 EVENTS: list[tuple[Any, int | None]] = [
@@ -123,12 +132,12 @@ def test_the_pull_request_is_the_one_of_the_event(tmp_path: Path, event: Any, nu
     file.write_text(json.dumps(event))
     environ = GITHUB | {"GITHUB_EVENT_PATH": str(file), "GITHUB_EVENT_NAME": "push"}
     if number is not None:
-        assert pull_request_of(environ, Asked()) == number
+        assert pull_request_of(environ, ForgeRequest()) == number
         return
     with pytest.raises(UsageError, match="pull request") as found:
-        pull_request_of(environ, Asked())
+        pull_request_of(environ, ForgeRequest())
     assert "--pull-request N" in found.value.hint
-    assert pull_request_of(environ, Asked(pull_request=3)) == 3
+    assert pull_request_of(environ, ForgeRequest(pull_request=3)) == 3
 
 
 @pytest.mark.parametrize(
@@ -142,10 +151,10 @@ def test_the_pull_request_is_the_one_of_the_event(tmp_path: Path, event: Any, nu
 )
 def test_the_merge_request_is_the_one_of_the_pipeline(environ: dict[str, str], number: int | None) -> None:
     if number is not None:
-        assert pull_request_of(GITLAB | environ, Asked()) == number
+        assert pull_request_of(GITLAB | environ, ForgeRequest()) == number
     else:
         with pytest.raises(UsageError, match="pull request"):
-            pull_request_of(GITLAB | environ, Asked())
+            pull_request_of(GITLAB | environ, ForgeRequest())
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "\xff"])
@@ -154,4 +163,4 @@ def test_an_event_that_cannot_be_read_is_said(tmp_path: Path, text: str | None) 
     if text is not None:
         file.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match="cannot be read"):
-        pull_request_of(GITHUB | {"GITHUB_EVENT_PATH": str(file)}, Asked())
+        pull_request_of(GITHUB | {"GITHUB_EVENT_PATH": str(file)}, ForgeRequest())

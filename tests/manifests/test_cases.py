@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.manifests.load import Loaded, load
+from reconciler.manifests.load import LoadedWorkspace, load
 from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError
 
@@ -19,7 +19,7 @@ CASES = [
 ]
 
 
-def _load(case: Mapping[str, Any], write: Callable[[Mapping[str, str]], Path], clusters: str) -> Loaded:
+def _load(case: Mapping[str, Any], write: Callable[[Mapping[str, str]], Path], clusters: str) -> LoadedWorkspace:
     files = {"manifests/clusters.yaml": clusters} if case.get("clusters") else {}
     return load(
         write({**files, **case["files"]}),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.manifests.load import Loaded, load
+from reconciler.manifests.load import LoadedWorkspace, load
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.drift_patch import Accepted, patch_for
 from reconciler.operations.plan import PlanDecision
@@ -88,7 +88,7 @@ class Two:
                 self.observed[address] = Observed(declared.resource, mark)
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedWorkspace:
         return load(self.folder, environment=None, variables=Variables())
 
     @property

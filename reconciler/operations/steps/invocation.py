@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
 from reconciler.manifests.files import Findings, find_workspace
-from reconciler.manifests.load import Loaded, load, load_workspace
+from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
 from reconciler.manifests.overlays import Variables
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Select:
     allow: tuple[str, ...] = ()
 
 
-def load_files(invocation: Invocation, select: Select) -> Loaded:
+def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
     """Find the workspace and load its manifests."""
     folder = workspace_folder(invocation)
     variables, within = variables_of(invocation, select), invocation.read_limit(folder)
@@ -160,7 +160,7 @@ def variables_of(invocation: Invocation, select: Select) -> Variables:
 _SHOWN_PATTERNS: Final = 3
 
 
-def located(findings: Sequence[Finding], loaded: Loaded) -> tuple[Finding, ...]:
+def located(findings: Sequence[Finding], loaded: LoadedWorkspace) -> tuple[Finding, ...]:
     """Add the files and lines of the affected fields to findings."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
@@ -168,7 +168,7 @@ def located(findings: Sequence[Finding], loaded: Loaded) -> tuple[Finding, ...]:
     return tuple(_add_location(finding, loaded, files) for finding in findings)
 
 
-def _add_location(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
+def _add_location(finding: Finding, loaded: LoadedWorkspace, files: Findings) -> Finding:
     lines: dict[str, None] = {}
     own: dict[str, None] = {}
     for address, path in finding.marks:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import BlockedError, UserError
 from reconciler.manifests.files import is_outside
-from reconciler.manifests.load import Loaded, load, load_workspace
+from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
 from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, plaintext_of
 from reconciler.resources.address import matches
@@ -56,7 +56,7 @@ class Trust:
     invocation: Invocation
     select: Select
     variables: Variables
-    loaded: Loaded
+    loaded: LoadedWorkspace
     recorded: Callable[[], Mapping[str, Cluster]]
     """Recorded clusters by name; empty if unknown."""
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UsageError, UserError
-from reconciler.manifests.load import Loaded, load_clusters
+from reconciler.manifests.load import LoadedWorkspace, load_clusters
 from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
@@ -48,7 +48,7 @@ _ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
 _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 
-def selection(invocation: Invocation, select: Select, loaded: Loaded) -> Selection:
+def selection(invocation: Invocation, select: Select, loaded: LoadedWorkspace) -> Selection:
     """Return the selection for planning."""
     changed = None
     if select.changed_since is not None:
@@ -195,7 +195,7 @@ class Work(Site):
     """A loaded workspace."""
 
     select: Select
-    loaded: Loaded
+    loaded: LoadedWorkspace
     back_to: int | None = None
     """Serial of the state that replaces the files in a rollback."""
 
@@ -290,7 +290,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
 def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
     """Open only the state of a workspace, whose manifests may be broken. `is_reader` makes it read-only."""
     workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
-    alone = Loaded(
+    alone = LoadedWorkspace(
         workspace=workspace,
         desired={},
         folder=folder,
