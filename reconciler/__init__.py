@@ -1,6 +1,6 @@
-"""Plan and apply for streaming platforms: the names that a script or notebook may rely on.
+"""Plan and apply for streaming platforms: the public names for scripts and notebooks.
 
-Everything else in the package is private and may change. Each name is imported when it is first used.
+Everything else in the package is private and may change. Names are imported on first use.
 """
 
 from importlib import import_module
@@ -92,11 +92,11 @@ _HOMES: Final = {
     "check_java": "reconciler.jobs.session",
     "register": "reconciler.jobs.source",
 }
-"""The module of a public name; all others are errors, in `reconciler.errors`."""
+"""Modules of the public names; all others are errors, in `reconciler.errors`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
+    """Import a public name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES.get(name, "reconciler.errors")), name)

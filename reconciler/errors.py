@@ -1,35 +1,7 @@
-"""The errors that the reconciler raises on purpose, sorted by what the caller can do next.
+"""The errors that the reconciler raises on purpose, grouped by what the caller can do next.
 
-* ReconcilerError
-  - UserError             fix the manifest or the command
-    · MissingSparkError       Java or Spark are not there
-    · MissingRecordsError     the libraries that read and write records are not installed
-    · NotFoundError           a topic, mirror, link, group or partition does not exist
-      InvalidNamespaceError     the namespace used does not exist
-    · MissingObjectError      an object that something names is not there
-    · DamagedObjectError      one that is there holds no records any more
-    · StoreRefusedError       a store refuses, whatever it holds: rights, credentials, its location
-    · NotAuthorizedError      the principal may not do that
-    · ProducerFencedError     a newer producer of the same transactional id took over
-    · OutOfOrderSequenceError a producer's sequence numbers have a gap
-    · NewerFormatError        a newer version wrote it: upgrade this one
-    · SourceChangedError      the source of a mirror is not the log that was copied, or the mirror lost some of it
-    · QuotaExceededError      a namespace may not hold that much
-  - BlockedError          a guard refused; allow it by name, or change the files
-  - UsageError            call it differently
-  - StalePlanError        plan again
-  - PartialError          some actions failed, the rest is done
-  - RetryableError        run the same command again
-    · LostRaceError           someone else's write is there; read it, decide again
-    · MendFirstError          a full disk, expired credentials: mend that, then try again
-    · UnansweredError         a write may have been made or not; read it back, then try again
-  - LeaseError            someone else is applying, or took over
-  - IncompleteError       work is left; `apply --resume` goes on
-    · StoppedError            asked to stop, and a call under way gave no answer in time
-  - DriftError            reality has moved away from the files
-  - PendingError          changes are pending (`plan --detailed-exitcode`)
-  - InterruptedRunError   interrupted where there is nothing to go on with
-  - BrokenInvariantError  our bug: please report, with the run's journal
+The caller fixes files or the command after a `UserError`, and retries after a `RetryableError`.
+`BrokenInvariantError` is a bug of reconciler.
 """
 
 from __future__ import annotations
@@ -38,30 +10,30 @@ from typing import ClassVar, Final, Self
 
 
 class ReconcilerError(Exception):
-    """Base of all: what is wrong, where and why in `message`, what to do in `hint`."""
+    """Base class: `message` says what is wrong, where and why; `hint` what to do."""
 
     exit_code: ClassVar[int] = 1
     message: str
     hint: str
 
     def __init__(self, message: str, *, hint: str) -> None:
-        """Keep the message for people and the advice that goes with it."""
+        """Store the message and the hint."""
         super().__init__(message)
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
-        """Say it in one paragraph."""
+        """Return the message and the hint in one paragraph."""
         return f"{self.message}. {self.hint}"
 
     def about(self, subject: str, role: str = "") -> Self:
-        """Begin the message with its subject and the role that has here, unless the message names the subject."""
+        """Prefix the message with its subject and the subject's `role`, unless it names the subject already."""
         if subject not in self.message:
             self.message = f"{subject}{role and f', {role}'}: {self.message}"
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive the way back from an executor: `hint` is keyword-only, which plain pickling forgets."""
+        """Pickle with `hint`, which is keyword-only: errors return from executors."""
         return _rebuild, (type(self), self.__dict__)
 
 
@@ -73,27 +45,27 @@ def _rebuild(kind: type[ReconcilerError], state: dict[str, object]) -> Reconcile
 
 
 class UserError(ReconcilerError):
-    """The manifests or the command name something that cannot be: fix them."""
+    """The manifests or the command are wrong: fix them."""
 
 
 class MissingSparkError(UserError):
-    """Work that runs on Spark, and no PySpark, Java or Spark Connect server that could do it."""
+    """Work needs Spark, and PySpark, Java or a Spark Connect server is missing."""
 
 
 class MissingRecordsError(UserError):
-    """Work that reads or writes records, and no pyarrow or numpy that could do it."""
+    """Work reads or writes records, and pyarrow or numpy is missing."""
 
     @classmethod
     def of(cls, error: BaseException) -> Self | None:
-        """Return what an import that failed for want of one of them means to a user; `None` for any other error."""
+        """Return the error for a failed import of pyarrow or numpy; `None` for any other error."""
         library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
-        if library not in _OF_RECORDS:
+        if library not in _RECORD_LIBRARIES:
             return None
         hint = "Install it: pip install 'stream-reconciler[records]'."
         return cls(f"this reads or writes records, and {library} is not installed", hint=hint)
 
 
-_OF_RECORDS: Final = frozenset({"pyarrow", "numpy"})
+_RECORD_LIBRARIES: Final = frozenset({"pyarrow", "numpy"})
 
 
 class NotFoundError(UserError):
@@ -101,36 +73,36 @@ class NotFoundError(UserError):
 
 
 class InvalidNamespaceError(NotFoundError):
-    """The namespace used does not exist (KIP-37); namespaces are never made implicitly."""
+    """The namespace does not exist (KIP-37); namespaces are never created implicitly."""
 
 
 class MissingObjectError(UserError):
-    """An object that another object names is not there; where records lay in it, `key` and `offsets` say which."""
+    """A referenced object does not exist; `key` and `offsets` identify the missing records."""
 
     key: str | None = None
     url: str = ""
-    """Of the store that should have it."""
+    """URL of the store that should hold it."""
     offsets: tuple[int, int] | None = None
-    """The first and the last."""
+    """First and last offset, inclusive."""
 
 
 class DamagedObjectError(UserError):
-    """An object in which records lay cannot be read as what was written; `key` and `offsets` say which, `why` how."""
+    """An object is not what was written; `key` and `offsets` identify the records, `why` the damage."""
 
     key: str | None = None
     url: str = ""
-    """Of the store that has it."""
+    """URL of the store that holds it."""
     offsets: tuple[int, int] | None = None
-    """The first and the last."""
+    """First and last offset, inclusive."""
     why: str = ""
 
 
 class StoreRefusedError(UserError):
-    """A store refuses: rights, credentials, its location. It says nothing of what the store holds."""
+    """A store refuses: rights, credentials, its location. Says nothing about the store's objects."""
 
 
 class NotAuthorizedError(UserError):
-    """The principal may not do that: an access rule denies it, or none allows it."""
+    """An access rule denies the operation to the principal, or none allows it."""
 
 
 class ProducerFencedError(UserError):
@@ -138,26 +110,26 @@ class ProducerFencedError(UserError):
 
 
 class OwnershipLostError(UserError):
-    """What lies in object storage belongs to another cluster now."""
+    """The objects in object storage belong to another cluster now."""
 
 
 class OutOfOrderSequenceError(UserError):
-    """The sequence numbers of a producer's batch do not follow on those the partition has of it."""
+    """The sequence numbers of a producer's batch do not follow those in the partition."""
 
 
 class NewerFormatError(UserError):
-    """A newer version of reconciler wrote it; to guess what it means would be to damage it."""
+    """A newer version of reconciler wrote it; guessing its meaning could damage it."""
 
 
 class QuotaExceededError(UserError):
-    """A namespace may not hold that much: raise its quota, or delete some."""
+    """The namespace's quota is exceeded: raise it, or delete data."""
 
 
 class SourceChangedError(UserError):
-    """The source of a mirror is not the log that was copied, or the mirror lost some of it; nothing is ever mixed."""
+    """A mirror's source is not the log that was copied, or the mirror lost records; logs are never mixed."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
-        """Say how it changed, by a code of the field (`SOURCE_TOPIC_ID_CHANGED`) or of ours (`MIRROR_TRUNCATED`)."""
+        """Store a code: Kafka's (`SOURCE_TOPIC_ID_CHANGED`) or reconciler's (`MIRROR_TRUNCATED`)."""
         super().__init__(message, hint=hint)
         self.code = code
 
@@ -169,50 +141,50 @@ class BlockedError(ReconcilerError):
 
 
 class UsageError(ReconcilerError):
-    """Call it differently."""
+    """The command or function was called wrongly."""
 
     exit_code = 64
 
 
 class StalePlanError(ReconcilerError):
-    """The world no longer matches the plan that was approved: plan again."""
+    """The clusters, state or files no longer match the approved plan: plan again."""
 
     exit_code = 6
 
 
 class PartialError(ReconcilerError):
-    """Some actions failed, the rest is done: mend the cause and apply again."""
+    """Some actions failed, the rest is done: fix the cause and apply again."""
 
     exit_code = 8
 
 
 class RetryableError(ReconcilerError):
-    """Nothing is wrong with the files: run the same command again."""
+    """The files are right: run the same command again."""
 
 
 class MendFirstError(RetryableError):
-    """Trying again is of use only once somebody has mended it: a full disk, credentials that have expired."""
+    """A retry helps only after a repair: a full disk, expired credentials."""
 
 
 class UnansweredError(RetryableError):
-    """The store did not say whether a write was made: it may be there, or land yet. Read it back, then try again."""
+    """The store did not answer a write, which may have happened or happen yet. Read it back, then try again."""
 
 
 class LostRaceError(RetryableError):
-    """Someone else's write is there. Read it, decide again.
+    """Another process changed the object. Read it, decide again.
 
-    `current` is the body found in place of ours, `None` where the object is gone or unreadable.
+    `current` is the body found instead; `None`: the object is gone or unreadable.
     """
 
     def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:
-        """Name the object that changed under us."""
+        """Store the key and the current body."""
         super().__init__(f"{key} was changed by someone else", hint=hint)
         self.key = key
         self.current = current
 
 
 class LeaseError(ReconcilerError):
-    """Someone else is applying, or took over."""
+    """Another process is applying, or took over."""
 
     exit_code = 5
 
@@ -224,11 +196,11 @@ class IncompleteError(ReconcilerError):
 
 
 class StoppedError(IncompleteError):
-    """Asked to stop, and a call that was under way gave no answer in time: whether it happens is not known."""
+    """The run was stopped while a call gave no answer in time: its outcome is unknown."""
 
 
 class DriftError(ReconcilerError):
-    """Reality has moved away from the files."""
+    """Clusters differ from the files."""
 
     exit_code = 3
 
@@ -240,10 +212,10 @@ class PendingError(ReconcilerError):
 
 
 class InterruptedRunError(ReconcilerError):
-    """The user interrupted a command that leaves nothing to go on with; its hint says what may have been done."""
+    """The user interrupted a command that cannot be continued; the hint says what may have been done."""
 
     exit_code = 130
 
 
 class BrokenInvariantError(ReconcilerError):
-    """Our bug: please report it, with the run's files."""
+    """A bug of reconciler: report it with the run's files."""

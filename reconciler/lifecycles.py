@@ -1,4 +1,6 @@
-"""Lifecycles as tables of legal moves: mounts, mirrors, links and tiering; and which verb brings a mirror to a role."""
+"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves; and the verbs that lead a mirror to a
+role.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,19 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[State]):
-    """One legal move. `by_itself`: the platform makes it, nobody may ask for it."""
+    """A legal move. `by_itself`: the platform makes it; it cannot be requested."""
 
     start: State
     verb: str
     end: State
     by_itself: bool = False
     condition: str = ""
-    """Where one verb leads to several states from here: when it leads to this one."""
+    """Tells apart the ends of a verb that leads to several states."""
 
 
 @dataclass(frozen=True)
 class Lifecycle(Generic[State]):
-    """A closed table: what is not in it is refused. `refusals` say more about a (state, verb) people often try."""
+    """A complete table of moves; others are refused. `refusals` explain a (state, verb) that users often try."""
 
     name: str
     initial: State
@@ -38,29 +40,28 @@ class Lifecycle(Generic[State]):
 
     @cached_property
     def states(self) -> tuple[State, ...]:
-        """Every state, in the order of its definition."""
+        """All states, in the order of their definition."""
         return tuple(type(self.initial))
 
     @cached_property
     def verbs(self) -> tuple[str, ...]:
-        """Every verb somebody may ask for, in the order of the table."""
+        """The verbs that can be requested, in the order of the table."""
         return tuple(dict.fromkeys(move.verb for move in self.moves if not move.by_itself))
 
     def legal(self, state: State) -> tuple[str, ...]:
-        """Return the verbs that may be asked for in `state`."""
+        """Return the verbs that can be requested in `state`."""
         return tuple(dict.fromkeys(move.verb for move in self._from.get(state, ()) if not move.by_itself))
 
     def by_itself(self, state: State) -> tuple[State, ...]:
-        """Return where `state` leads without anybody asking."""
+        """Return the states that the platform enters from `state` by itself."""
         return tuple(dict.fromkeys(move.end for move in self._from.get(state, ()) if move.by_itself))
 
     def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
-        """Return where `verb` leads from `state`. `condition` chooses where the table has several ends.
+        """Return the state after `verb`; `condition` selects one of several ends. `subject` replaces the table's name
+        in errors.
 
-        `subject` is what an error names in place of the table.
-
-        Raises:
-            UserError: The move is not in the table; names the state and the verbs that are legal there.
+                Raises:
+                    UserError: The table has no such move; names the state and its legal verbs.
         """
         ends = [
             move.end
@@ -72,7 +73,7 @@ class Lifecycle(Generic[State]):
         return ends[0]
 
     def follow(self, state: State, end: State) -> State:
-        """Return `end`, if `state` moves there by itself.
+        """Return `end`, if the platform moves there from `state` by itself.
 
         Raises:
             UserError: It does not.
@@ -82,21 +83,21 @@ class Lifecycle(Generic[State]):
         return end
 
     def path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
-        """Return the shortest way from `start` to `end`, moves made by themselves included; `None` where none is."""
-        ways: dict[State, tuple[Move[State], ...]] = {start: ()}
+        """Return the shortest path, with the platform's own moves; `None` if there is none."""
+        paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
         while queue:
-            here = queue.popleft()
-            if here == end:
-                return ways[here]
-            for move in self._from.get(here, ()):
-                if move.end not in ways:
-                    ways[move.end] = (*ways[here], move)
+            state = queue.popleft()
+            if state == end:
+                return paths[state]
+            for move in self._from.get(state, ()):
+                if move.end not in paths:
+                    paths[move.end] = (*paths[state], move)
                     queue.append(move.end)
         return None
 
     def refuse(self, state: State, verb: str, subject: str = "") -> str:
-        """Say why `verb` is not possible in `state`."""
+        """Return why `verb` is not possible in `state`."""
         known = {(start, word): text for start, word, text in self.refusals}
         refusal = known.get((state, verb))
         if refusal is not None:
@@ -117,12 +118,12 @@ class Lifecycle(Generic[State]):
         return f"{ways} It becomes {' or '.join(itself)} by itself." if itself and not legal else ways
 
 
-# Mounts and unmounts. Both directions walk the same states; what each state does differs. With auto-advance, which
-# every mount and unmount uses, the process that drives the migration asks for `prepare`, `execute` and `finish`.
+# Mounts and unmounts share their states. The process that drives a migration requests `prepare`, `execute` and
+# `finish`.
 
 
 class MigrationState(StrEnum):
-    """Where a mount or unmount is."""
+    """The state of a mount or unmount."""
 
     PLANNED = "planned"
     PREPARING = "preparing"
@@ -137,66 +138,67 @@ class MigrationState(StrEnum):
     """The record was deleted, or removed itself after success."""
 
 
-_S = MigrationState
-_OVER: Final[frozenset[str]] = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
+_Migration = MigrationState
+_ENDED_MIGRATION: Final[frozenset[str]] = frozenset({_Migration.FINISHED, _Migration.CANCELLED, _Migration.GONE})
 
 
 def is_under_way(state: str | None) -> bool:
-    """Tell whether a migration has begun and not come to its end; what was cancelled counts as not begun."""
-    return state is not None and state not in _OVER
+    """Return whether a migration has begun and not ended; a cancelled one has ended."""
+    return state is not None and state not in _ENDED_MIGRATION
 
 
 _MIGRATION_MOVES: Final = (
-    Move(_S.PLANNED, "prepare", _S.PREPARING),
-    Move(_S.PLANNED, "delete", _S.GONE),
-    Move(_S.PREPARING, "cancel", _S.CANCELING),
-    Move(_S.PREPARING, "prepared", _S.PREPARED, by_itself=True),
-    Move(_S.PREPARED, "execute", _S.EXECUTING),
-    Move(_S.PREPARED, "cancel", _S.CANCELING),
-    Move(_S.EXECUTING, "cancel", _S.CANCELING),
-    Move(_S.EXECUTING, "executed", _S.EXECUTED, by_itself=True),
-    Move(_S.EXECUTED, "finish", _S.CUT_OVER),
-    Move(_S.EXECUTED, "cancel", _S.CANCELING),
-    Move(_S.CUT_OVER, "finished", _S.FINISHED, by_itself=True),
-    Move(_S.FINISHED, "delete", _S.GONE),
-    Move(_S.FINISHED, "removed", _S.GONE, by_itself=True),
-    Move(_S.CANCELING, "cancelled", _S.CANCELLED, by_itself=True),
-    Move(_S.CANCELLED, "delete", _S.GONE),
+    Move(_Migration.PLANNED, "prepare", _Migration.PREPARING),
+    Move(_Migration.PLANNED, "delete", _Migration.GONE),
+    Move(_Migration.PREPARING, "cancel", _Migration.CANCELING),
+    Move(_Migration.PREPARING, "prepared", _Migration.PREPARED, by_itself=True),
+    Move(_Migration.PREPARED, "execute", _Migration.EXECUTING),
+    Move(_Migration.PREPARED, "cancel", _Migration.CANCELING),
+    Move(_Migration.EXECUTING, "cancel", _Migration.CANCELING),
+    Move(_Migration.EXECUTING, "executed", _Migration.EXECUTED, by_itself=True),
+    Move(_Migration.EXECUTED, "finish", _Migration.CUT_OVER),
+    Move(_Migration.EXECUTED, "cancel", _Migration.CANCELING),
+    Move(_Migration.CUT_OVER, "finished", _Migration.FINISHED, by_itself=True),
+    Move(_Migration.FINISHED, "delete", _Migration.GONE),
+    Move(_Migration.FINISHED, "removed", _Migration.GONE, by_itself=True),
+    Move(_Migration.CANCELING, "cancelled", _Migration.CANCELLED, by_itself=True),
+    Move(_Migration.CANCELLED, "delete", _Migration.GONE),
 )
 
 _MIGRATION_REFUSALS: Final = (
-    (_S.PLANNED, "cancel", "cannot cancel what has not begun: it is only planned; delete it"),
-    (_S.CUT_OVER, "cancel", "cannot cancel in cut_over: ownership has moved already"),
-    (_S.FINISHED, "cancel", "cannot cancel what is finished; mount or unmount again"),
-    (_S.CANCELING, "cancel", "it is being cancelled already"),
-    (_S.CANCELLED, "cancel", "it is cancelled already"),
+    (_Migration.PLANNED, "cancel", "cannot cancel what has not begun: it is only planned; delete it"),
+    (_Migration.CUT_OVER, "cancel", "cannot cancel in cut_over: ownership has moved already"),
+    (_Migration.FINISHED, "cancel", "cannot cancel what is finished; mount or unmount again"),
+    (_Migration.CANCELING, "cancel", "it is being cancelled already"),
+    (_Migration.CANCELLED, "cancel", "it is cancelled already"),
 )
 
-MOUNT: Final = Lifecycle("mount", _S.PLANNED, _MIGRATION_MOVES, _MIGRATION_REFUSALS)
+MOUNT: Final = Lifecycle("mount", _Migration.PLANNED, _MIGRATION_MOVES, _MIGRATION_REFUSALS)
 """Inbound: from object storage onto a cluster."""
 
-UNMOUNT: Final = Lifecycle("unmount", _S.PLANNED, _MIGRATION_MOVES, _MIGRATION_REFUSALS)
+UNMOUNT: Final = Lifecycle("unmount", _Migration.PLANNED, _MIGRATION_MOVES, _MIGRATION_REFUSALS)
 """Outbound: from a cluster into object storage."""
 
 BY_JOBS: Final = "jobs"
-"""Who mounts and unmounts where the platform cannot: the parameter `by` of such a move."""
+"""Value of a move's parameter `by`: jobs mount and unmount, as the platform cannot."""
 
 BY_PLATFORM: Final = "platform"
-"""Who changes the role of a mirror where the platform copies it: the parameter `by` of such a transition."""
+"""Value of a transition's parameter `by`: the platform changes the mirror's role."""
 
-ADVANCES: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
-"""The states that wait to be told, and the verb that leads on."""
+ADVANCES: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
+"""The states that wait for a request, and the verb that continues."""
 
-BEFORE_EXECUTED: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
-"""Where something is still uploaded or looked for, and where a migration may take too long."""
+BEFORE_EXECUTED: Final = frozenset(
+    {_Migration.PLANNED, _Migration.PREPARING, _Migration.PREPARED, _Migration.EXECUTING}
+)
+"""The states in which a migration uploads or looks up data, and can time out."""
 
 
-# Mirror topics and links, and which verb brings a mirror to a role. ABSENT and REGULAR are situations of a topic, not
-# states of a mirror record: no such topic, and an ordinary one.
+# ABSENT (no such topic) and REGULAR (an ordinary topic) are not states of a mirror record.
 
 
 class MirrorStatus(StrEnum):
-    """What a cluster says of a mirror."""
+    """The status that a cluster reports for a mirror."""
 
     ABSENT = "ABSENT"
     REGULAR = "REGULAR"
@@ -214,91 +216,91 @@ class MirrorStatus(StrEnum):
     FAILED = "FAILED"
 
 
-_M = MirrorStatus
+_Mirror = MirrorStatus
 
 REVERSAL_SUSPENDED: Final = "a reversal is suspended"
 LINK_IS_PAUSED: Final = "the link is paused"
 
 TWO_SIDED: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
-"""Verbs that need both clusters, and take more than one step."""
+"""Verbs of several steps that need both clusters."""
 
 _FAILOVER: Final = (
-    _M.ACTIVE,
-    _M.PAUSED,
-    _M.LINK_PAUSED,
-    _M.PENDING_SYNCHRONIZE,
-    _M.PENDING_MIRROR,
-    _M.PENDING_SETUP_FOR_RESTORE,
-    _M.PENDING_RESTORE,
-    _M.PENDING_STOPPED,
-    _M.SOURCE_UNAVAILABLE,
-    _M.LINK_FAILED,
-    _M.FAILED,
+    _Mirror.ACTIVE,
+    _Mirror.PAUSED,
+    _Mirror.LINK_PAUSED,
+    _Mirror.PENDING_SYNCHRONIZE,
+    _Mirror.PENDING_MIRROR,
+    _Mirror.PENDING_SETUP_FOR_RESTORE,
+    _Mirror.PENDING_RESTORE,
+    _Mirror.PENDING_STOPPED,
+    _Mirror.SOURCE_UNAVAILABLE,
+    _Mirror.LINK_FAILED,
+    _Mirror.FAILED,
 )
 _DELETABLE: Final = (
-    _M.REGULAR,
-    _M.ACTIVE,
-    _M.PAUSED,
-    _M.LINK_PAUSED,
-    _M.STOPPED,
-    _M.SOURCE_UNAVAILABLE,
-    _M.LINK_FAILED,
-    _M.FAILED,
+    _Mirror.REGULAR,
+    _Mirror.ACTIVE,
+    _Mirror.PAUSED,
+    _Mirror.LINK_PAUSED,
+    _Mirror.STOPPED,
+    _Mirror.SOURCE_UNAVAILABLE,
+    _Mirror.LINK_FAILED,
+    _Mirror.FAILED,
 )
-_BY_ITSELF: Final = (
-    (_M.REGULAR, _M.PENDING_MIRROR),
-    (_M.ACTIVE, _M.SOURCE_UNAVAILABLE),
-    (_M.ACTIVE, _M.LINK_PAUSED),
-    (_M.ACTIVE, _M.LINK_FAILED),
-    (_M.ACTIVE, _M.FAILED),
-    (_M.PAUSED, _M.LINK_FAILED),
-    (_M.PAUSED, _M.FAILED),
-    (_M.LINK_PAUSED, _M.ACTIVE),
-    (_M.LINK_PAUSED, _M.PAUSED),
-    (_M.PENDING_SYNCHRONIZE, _M.PENDING_STOPPED),
-    (_M.PENDING_SYNCHRONIZE, _M.ACTIVE),
-    (_M.PENDING_MIRROR, _M.ACTIVE),
-    (_M.PENDING_MIRROR, _M.PAUSED),
-    (_M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE),
-    (_M.PENDING_RESTORE, _M.ACTIVE),
-    (_M.PENDING_STOPPED, _M.STOPPED),
-    (_M.STOPPED, _M.PENDING_MIRROR),
-    (_M.SOURCE_UNAVAILABLE, _M.ACTIVE),
-    (_M.SOURCE_UNAVAILABLE, _M.FAILED),
-    (_M.LINK_FAILED, _M.ACTIVE),
+_PLATFORM_MOVES: Final = (
+    (_Mirror.REGULAR, _Mirror.PENDING_MIRROR),
+    (_Mirror.ACTIVE, _Mirror.SOURCE_UNAVAILABLE),
+    (_Mirror.ACTIVE, _Mirror.LINK_PAUSED),
+    (_Mirror.ACTIVE, _Mirror.LINK_FAILED),
+    (_Mirror.ACTIVE, _Mirror.FAILED),
+    (_Mirror.PAUSED, _Mirror.LINK_FAILED),
+    (_Mirror.PAUSED, _Mirror.FAILED),
+    (_Mirror.LINK_PAUSED, _Mirror.ACTIVE),
+    (_Mirror.LINK_PAUSED, _Mirror.PAUSED),
+    (_Mirror.PENDING_SYNCHRONIZE, _Mirror.PENDING_STOPPED),
+    (_Mirror.PENDING_SYNCHRONIZE, _Mirror.ACTIVE),
+    (_Mirror.PENDING_MIRROR, _Mirror.ACTIVE),
+    (_Mirror.PENDING_MIRROR, _Mirror.PAUSED),
+    (_Mirror.PENDING_SETUP_FOR_RESTORE, _Mirror.PENDING_RESTORE),
+    (_Mirror.PENDING_RESTORE, _Mirror.ACTIVE),
+    (_Mirror.PENDING_STOPPED, _Mirror.STOPPED),
+    (_Mirror.STOPPED, _Mirror.PENDING_MIRROR),
+    (_Mirror.SOURCE_UNAVAILABLE, _Mirror.ACTIVE),
+    (_Mirror.SOURCE_UNAVAILABLE, _Mirror.FAILED),
+    (_Mirror.LINK_FAILED, _Mirror.ACTIVE),
 )
 
 MIRROR: Final = Lifecycle(
     name="mirror",
-    initial=_M.ABSENT,
+    initial=_Mirror.ABSENT,
     moves=(
-        Move(_M.ABSENT, "create", _M.ACTIVE),
-        Move(_M.ABSENT, "create", _M.LINK_PAUSED, condition=LINK_IS_PAUSED),
-        Move(_M.ACTIVE, "pause", _M.PAUSED),
-        Move(_M.PENDING_SYNCHRONIZE, "pause", _M.PAUSED),
-        Move(_M.PAUSED, "resume", _M.ACTIVE),
-        Move(_M.PAUSED, "resume", _M.PENDING_SYNCHRONIZE, condition=REVERSAL_SUSPENDED),
-        Move(_M.ACTIVE, "promote", _M.PENDING_STOPPED),
-        Move(_M.PAUSED, "promote", _M.PENDING_STOPPED),
-        *(Move(state, "failover", _M.STOPPED) for state in _FAILOVER),
-        Move(_M.ACTIVE, "reverse-and-start", _M.PENDING_SYNCHRONIZE),
-        Move(_M.ACTIVE, "reverse-and-pause", _M.PENDING_SYNCHRONIZE),
-        Move(_M.REGULAR, "truncate-and-restore", _M.PENDING_SETUP_FOR_RESTORE),
-        Move(_M.STOPPED, "truncate-and-restore", _M.PENDING_SETUP_FOR_RESTORE),
-        *(Move(state, "delete", _M.ABSENT) for state in _DELETABLE),
-        *(Move(start, "", end, by_itself=True) for start, end in _BY_ITSELF),
+        Move(_Mirror.ABSENT, "create", _Mirror.ACTIVE),
+        Move(_Mirror.ABSENT, "create", _Mirror.LINK_PAUSED, condition=LINK_IS_PAUSED),
+        Move(_Mirror.ACTIVE, "pause", _Mirror.PAUSED),
+        Move(_Mirror.PENDING_SYNCHRONIZE, "pause", _Mirror.PAUSED),
+        Move(_Mirror.PAUSED, "resume", _Mirror.ACTIVE),
+        Move(_Mirror.PAUSED, "resume", _Mirror.PENDING_SYNCHRONIZE, condition=REVERSAL_SUSPENDED),
+        Move(_Mirror.ACTIVE, "promote", _Mirror.PENDING_STOPPED),
+        Move(_Mirror.PAUSED, "promote", _Mirror.PENDING_STOPPED),
+        *(Move(state, "failover", _Mirror.STOPPED) for state in _FAILOVER),
+        Move(_Mirror.ACTIVE, "reverse-and-start", _Mirror.PENDING_SYNCHRONIZE),
+        Move(_Mirror.ACTIVE, "reverse-and-pause", _Mirror.PENDING_SYNCHRONIZE),
+        Move(_Mirror.REGULAR, "truncate-and-restore", _Mirror.PENDING_SETUP_FOR_RESTORE),
+        Move(_Mirror.STOPPED, "truncate-and-restore", _Mirror.PENDING_SETUP_FOR_RESTORE),
+        *(Move(state, "delete", _Mirror.ABSENT) for state in _DELETABLE),
+        *(Move(start, "", end, by_itself=True) for start, end in _PLATFORM_MOVES),
     ),
     refusals=(
-        (_M.STOPPED, "promote", "it is already stopped"),
-        (_M.STOPPED, "failover", "it is already stopped"),
-        (_M.LINK_PAUSED, "resume", "its link is paused: resume the link"),
-        (_M.SOURCE_UNAVAILABLE, "promote", "its source must be online to promote; failover works without"),
+        (_Mirror.STOPPED, "promote", "it is already stopped"),
+        (_Mirror.STOPPED, "failover", "it is already stopped"),
+        (_Mirror.LINK_PAUSED, "resume", "its link is paused: resume the link"),
+        (_Mirror.SOURCE_UNAVAILABLE, "promote", "its source must be online to promote; failover works without"),
     ),
 )
 
 
 class LinkStatus(StrEnum):
-    """What a cluster says of a link."""
+    """The status that a cluster reports for a link."""
 
     ABSENT = "ABSENT"
     ACTIVE = "ACTIVE"
@@ -329,33 +331,30 @@ LINK: Final = Lifecycle(
 )
 
 
-# From the role wanted of a mirror and the state it is in to what has to be asked for.
-
-
 Role: TypeAlias = Literal["mirroring", "paused", "promoted", "failed-over", "reversed"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """These verbs, one after the other, lead to the role."""
+    """Request these verbs in order."""
 
     verbs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InRole:
-    """It has the role already."""
+    """The mirror has the role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It is on its way; nothing is to be asked for."""
+    """The mirror is in transition: request nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """No legal way leads there; `hint` says what does."""
+    """No legal path leads to the role; `hint` names a way out."""
 
     hint: str
 
@@ -363,96 +362,95 @@ class Refuse:
 Verdict: TypeAlias = Ask | InRole | Wait | Refuse
 
 _PENDING: Final = (
-    _M.PENDING_SYNCHRONIZE,
-    _M.PENDING_MIRROR,
-    _M.PENDING_SETUP_FOR_RESTORE,
-    _M.PENDING_RESTORE,
-    _M.PENDING_STOPPED,
+    _Mirror.PENDING_SYNCHRONIZE,
+    _Mirror.PENDING_MIRROR,
+    _Mirror.PENDING_SETUP_FOR_RESTORE,
+    _Mirror.PENDING_RESTORE,
+    _Mirror.PENDING_STOPPED,
 )
-_SUSPENDED: Final = Refuse("A reversal of it is suspended: end it with state reversed, or give it up with failed-over.")
-_USE_FAILOVER: Final = Refuse("Its source cannot be asked: use state failed-over.")
-_NOT_YET: Final = Refuse("Wait until it is ACTIVE or PAUSED.")
-_PLAIN: Final = Refuse("It is an ordinary topic: remove the entry, or delete the topic first.")
+_REFUSE_SUSPENDED: Final = Refuse(
+    "A reversal of it is suspended: end it with state reversed, or give it up with failed-over."
+)
+_REFUSE_UNREACHABLE: Final = Refuse("Its source cannot be asked: use state failed-over.")
+_REFUSE_PENDING: Final = Refuse("Wait until it is ACTIVE or PAUSED.")
+_REFUSE_REGULAR: Final = Refuse("It is an ordinary topic: remove the entry, or delete the topic first.")
 _REFUSE_STOPPED: Final = Refuse(
     "Restore it on the original source over a bidirectional link, or delete it and mirror afresh."
 )
 
-_TABLE: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
+_VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
     "mirroring": {
-        _M.ACTIVE: InRole(),
-        _M.PAUSED: Ask(("resume",)),
-        _M.LINK_PAUSED: InRole(),
-        _M.SOURCE_UNAVAILABLE: InRole(),
-        _M.LINK_FAILED: InRole(),
-        _M.FAILED: Refuse("It will not recover: allow its deletion, then it is mirrored afresh."),
+        _Mirror.ACTIVE: InRole(),
+        _Mirror.PAUSED: Ask(("resume",)),
+        _Mirror.LINK_PAUSED: InRole(),
+        _Mirror.SOURCE_UNAVAILABLE: InRole(),
+        _Mirror.LINK_FAILED: InRole(),
+        _Mirror.FAILED: Refuse("It will not recover: allow its deletion, then it is mirrored afresh."),
         **dict.fromkeys(_PENDING, Wait()),
-        _M.STOPPED: _REFUSE_STOPPED,
+        _Mirror.STOPPED: _REFUSE_STOPPED,
     },
     "paused": {
-        _M.ACTIVE: Ask(("pause",)),
-        _M.PAUSED: InRole(),
-        _M.LINK_PAUSED: InRole(),  # nothing is mirrored; whether it is paused itself is told once its link goes on
-        _M.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
-        _M.LINK_FAILED: Refuse("Mend its link first."),
-        _M.FAILED: Refuse("It has failed for good and mirrors nothing."),
+        _Mirror.ACTIVE: Ask(("pause",)),
+        _Mirror.PAUSED: InRole(),
+        _Mirror.LINK_PAUSED: InRole(),  # whether it is paused itself is visible only after its link is resumed
+        _Mirror.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
+        _Mirror.LINK_FAILED: Refuse("Mend its link first."),
+        _Mirror.FAILED: Refuse("It has failed for good and mirrors nothing."),
         **dict.fromkeys(_PENDING, Wait()),
-        _M.PENDING_SYNCHRONIZE: Ask(("pause",)),
-        _M.STOPPED: _REFUSE_STOPPED,
+        _Mirror.PENDING_SYNCHRONIZE: Ask(("pause",)),
+        _Mirror.STOPPED: _REFUSE_STOPPED,
     },
     "promoted": {
-        _M.ACTIVE: Ask(("promote",)),
-        _M.PAUSED: Ask(("promote",)),
-        _M.LINK_PAUSED: Refuse("Resume its link first, or use state failed-over."),
-        _M.SOURCE_UNAVAILABLE: _USE_FAILOVER,
-        _M.LINK_FAILED: _USE_FAILOVER,
-        _M.FAILED: _USE_FAILOVER,
-        **dict.fromkeys(_PENDING, _NOT_YET),
-        _M.PENDING_STOPPED: Wait(),
-        _M.STOPPED: InRole(),
+        _Mirror.ACTIVE: Ask(("promote",)),
+        _Mirror.PAUSED: Ask(("promote",)),
+        _Mirror.LINK_PAUSED: Refuse("Resume its link first, or use state failed-over."),
+        _Mirror.SOURCE_UNAVAILABLE: _REFUSE_UNREACHABLE,
+        _Mirror.LINK_FAILED: _REFUSE_UNREACHABLE,
+        _Mirror.FAILED: _REFUSE_UNREACHABLE,
+        **dict.fromkeys(_PENDING, _REFUSE_PENDING),
+        _Mirror.PENDING_STOPPED: Wait(),
+        _Mirror.STOPPED: InRole(),
     },
     "failed-over": {
-        **dict.fromkeys((_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, *_PENDING), Ask(("failover",))),
-        **dict.fromkeys((_M.SOURCE_UNAVAILABLE, _M.LINK_FAILED, _M.FAILED), Ask(("failover",))),
-        _M.STOPPED: InRole(),
+        **dict.fromkeys((_Mirror.ACTIVE, _Mirror.PAUSED, _Mirror.LINK_PAUSED, *_PENDING), Ask(("failover",))),
+        **dict.fromkeys((_Mirror.SOURCE_UNAVAILABLE, _Mirror.LINK_FAILED, _Mirror.FAILED), Ask(("failover",))),
+        _Mirror.STOPPED: InRole(),
     },
     "reversed": {
-        _M.ACTIVE: Ask(("reverse-and-start",)),
-        _M.PAUSED: Ask(("resume", "reverse-and-start")),
-        _M.LINK_PAUSED: Refuse("Resume its link first."),
-        _M.SOURCE_UNAVAILABLE: Refuse("Both sides are needed to reverse; its source is unreachable."),
-        _M.LINK_FAILED: Refuse("Both sides are needed to reverse; mend its link first."),
-        _M.FAILED: Refuse("It has failed for good; fail over, then restore."),
-        **dict.fromkeys(_PENDING, _NOT_YET),
-        _M.PENDING_SYNCHRONIZE: Wait(),
-        _M.PENDING_STOPPED: Wait(),
-        _M.STOPPED: Ask(("truncate-and-restore",)),
+        _Mirror.ACTIVE: Ask(("reverse-and-start",)),
+        _Mirror.PAUSED: Ask(("resume", "reverse-and-start")),
+        _Mirror.LINK_PAUSED: Refuse("Resume its link first."),
+        _Mirror.SOURCE_UNAVAILABLE: Refuse("Both sides are needed to reverse; its source is unreachable."),
+        _Mirror.LINK_FAILED: Refuse("Both sides are needed to reverse; mend its link first."),
+        _Mirror.FAILED: Refuse("It has failed for good; fail over, then restore."),
+        **dict.fromkeys(_PENDING, _REFUSE_PENDING),
+        _Mirror.PENDING_SYNCHRONIZE: Wait(),
+        _Mirror.PENDING_STOPPED: Wait(),
+        _Mirror.STOPPED: Ask(("truncate-and-restore",)),
     },
 }
 
-_OF_SUSPENDED: Final[dict[Role, Verdict]] = {
-    "mirroring": _SUSPENDED,
+_SUSPENDED_VERDICTS: Final[dict[Role, Verdict]] = {
+    "mirroring": _REFUSE_SUSPENDED,
     "paused": InRole(),
-    "promoted": _SUSPENDED,
+    "promoted": _REFUSE_SUSPENDED,
     "failed-over": Ask(("failover",)),
     "reversed": Ask(("resume",)),
 }
 
 
 def towards(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> Verdict:
-    """Return what to ask of a mirror in `state` so that it gets `role`.
+    """Return how to bring a mirror in `state` to `role`.
 
-    `is_suspended`: it was paused during its reversal, so that resuming goes on with that.
+    `is_suspended`: it was paused during its reversal, which a resume continues.
     """
-    if is_suspended and state is _M.PAUSED:
-        return _OF_SUSPENDED[role]
-    return _TABLE[role].get(state, _PLAIN)
-
-
-# Tiering, remote segments and remote housekeeping.
+    if is_suspended and state is _Mirror.PAUSED:
+        return _SUSPENDED_VERDICTS[role]
+    return _VERDICTS[role].get(state, _REFUSE_REGULAR)
 
 
 class TieringState(StrEnum):
-    """Where the tiering of a topic is."""
+    """The state of a topic's tiering."""
 
     ENABLED = "ENABLED"
     DISABLING = "DISABLING"
@@ -478,20 +476,20 @@ TIERING: Final = Lifecycle(
 )
 
 
-# When the remote tier is tidied: while object storage is idle, and now and then whether it is or not.
+# The remote tier is cleaned while object storage is idle, and at intervals in any case.
 
 
 class HousekeepingState(StrEnum):
-    """What housekeeping does at the moment."""
+    """The state of housekeeping."""
 
     IDLE = "idle"
-    """Nothing: it waits for its turn."""
+    """It waits for its turn."""
     ACTIVE = "active"
-    """It works, for nobody else does."""
+    """It works while object storage is idle."""
     PAUSE = "pause"
-    """It lets others work, with something left to do."""
+    """It yields to other traffic, with work left."""
     DRAINING = "draining"
-    """It works, whoever else does: it has waited for long enough."""
+    """It works despite other traffic, after its longest wait."""
     STOPPED = "stopped"
 
 
@@ -513,34 +511,34 @@ HOUSEKEEPING: Final = Lifecycle(
 )
 
 
-# What becomes of a remote segment, and of a remote partition that is deleted (KIP-405): two tables nobody asks for.
+# States of remote segments and deleted remote partitions (KIP-405).
 #
-# The embedded cluster keeps no such word anywhere: where an object is named tells its state. A segment that is put and
-# named by nobody is a copy begun, one that its manifest names is finished, one among its garbage is being deleted.
+#     The embedded cluster does not store them: they follow from what names an object. A segment's copy is begun if no
+#     manifest names it and finished if one does; a segment among a manifest's garbage is being deleted.
 
 
 class SegmentState(StrEnum):
-    """Where a remote segment is. Only a finished copy is ever read."""
+    """The state of a remote segment. Only finished copies are read."""
 
     COPY_STARTED = "COPY_SEGMENT_STARTED"
-    """Its objects are put, or being put; nothing names them."""
+    """Its objects are written or being written; nothing names them."""
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"
     """Its manifest names it."""
     DELETE_STARTED = "DELETE_SEGMENT_STARTED"
-    """It is garbage of its manifest, or nobody will ever name it."""
+    """It is garbage of its manifest, or will never be named."""
     DELETE_FINISHED = "DELETE_SEGMENT_FINISHED"
     """Its objects are gone."""
 
 
 class PartitionDeletion(StrEnum):
-    """How far the deletion of a remote partition is."""
+    """Progress of the deletion of a remote partition."""
 
     MARKED = "DELETE_PARTITION_MARKED"
-    """The catalog says that its topic is to be deleted, and where its objects lie."""
+    """The catalog marks its topic as deleted and lists its objects' location."""
     STARTED = "DELETE_PARTITION_STARTED"
-    """All that its manifest named is garbage."""
+    """All segments of its manifest are garbage."""
     FINISHED = "DELETE_PARTITION_FINISHED"
-    """Its objects are gone, the manifest with them."""
+    """Its objects and its manifest are gone."""
 
 
 SEGMENT: Final = Lifecycle(

@@ -1,4 +1,4 @@
-"""The process that runs this: its clock, ids, user and environment variables, and what git says of its folders."""
+"""The process: its clock, ids, user and environment variables, and git's view of its folders."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def invocation(
     warn: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Return what operations need of the process; without `environ` its own environment variables.
+    """Return what operations need from the process; `environ` defaults to its environment variables.
 
     Raises:
-        UsageError: The principal is nobody's name, or there is a host without one.
+        UsageError: The principal is malformed, or a host has no principal.
     """
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
-        cwd=_here(),
+        cwd=_working_folder(),
         environ=environ,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: str(uuid.uuid4()),
         new_run=_new_run,
         tool=__version__,
-        who=_who(environ),
+        who=_user_at_host(environ),
         ci_url=_ci_url(environ),
         git_commit=lambda folder: commit_of(folder, environ),
         fork_point=lambda folder, revision: fork_point(folder, environ, revision),
         is_ancestor=lambda folder, commit, of: is_ancestor(folder, environ, commit, of),
-        changed_files=lambda folder, beside, revision: changed_since(folder, environ, revision, beside),
+        changed_files=lambda folder, extra_paths, revision: changed_since(folder, environ, revision, extra_paths),
         base_files=lambda folder: base_files(folder, environ),
         read_limit=lambda folder: limit_of(folder, environ),
         workspace=workspace,
@@ -74,7 +74,7 @@ def _check_principal(principal: str | None, host: str | None) -> None:
         raise UsageError(f"--principal {error.message}", hint=error.hint) from error
 
 
-def _here() -> Path:
+def _working_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -89,13 +89,13 @@ def _new_run() -> str:
     return str(uuid_utils.uuid7())
 
 
-def _who(environ: Mapping[str, str]) -> str:
-    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _user()
+def _user_at_host(environ: Mapping[str, str]) -> str:
+    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _login_name()
     return in_utf8(f"{user}@{socket.gethostname()}")
 
 
-def _user() -> str:
-    """Return who is logged in; in a container a user may have a number and no name."""
+def _login_name() -> str:
+    """A container's user may have a number and no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -103,7 +103,7 @@ def _user() -> str:
 
 
 def _ci_url(environ: Mapping[str, str]) -> str | None:
-    """Return the page of the pipeline run we are part of, in the words of the pipelines that have one."""
+    """Return the URL of this pipeline run, from the variables of GitHub, GitLab or Jenkins."""
     server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repository and run:
         return in_utf8(f"{server}/{repository}/actions/runs/{run}")
@@ -111,23 +111,20 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
     return page and in_utf8(page)
 
 
-# What git says of a folder.
-
-
-_SECONDS: Final = 30
-_MAX_BYTES: Final = 32 * 2**20
-"""Of one file of a base: no manifest is longer."""
-_LINK: Final = "120000"
+_GIT_TIMEOUT_S: Final = 30
+_MAX_FILE_BYTES: Final = 32 * 2**20
+"""Limit for one file of a base; no manifest is longer."""
+_SYMLINK_MODE: Final = "120000"
 _SAFE: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
-"""A commit can hold the files of a repository in a folder; git would take it for one, and run what it configures."""
-_GIT: Final = "Install git."
-_FETCH: Final = (
+"""A commit can hold a git repository as files; without these git would use it and run what its config names."""
+_INSTALL_GIT: Final = "Install git."
+_FETCH_BASE: Final = (
     "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
 )
 
 
 def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the commit a folder is at; `None` outside a repository, in an empty one and without git."""
+    """Return the commit of a folder; `None` outside a repository, in an empty one and without git."""
     try:
         return _git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -135,7 +132,7 @@ def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
-    """Return the way from the root of its repository to a folder, as `topics/`; nothing outside a repository."""
+    """Return a folder's path from the root of its repository, as `topics/`; empty outside a repository."""
     try:
         return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
@@ -143,7 +140,7 @@ def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 class Forge(NamedTuple):
-    """Where a forge shows the files of a folder, before their path, and commits, before their id."""
+    """URL prefixes of a forge: for files of a folder, and for commit ids."""
 
     files: str
     commits: str
@@ -154,7 +151,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
 def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
-    """Return where the forge of a pipeline shows a folder at its commit; `None` outside of pipelines that say so.
+    """Return the URL prefixes of a folder at its commit; `None` if the pipeline names no forge.
 
     GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
     https://docs.gitlab.com/ci/variables/predefined_variables.
@@ -162,14 +159,14 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
     from urllib.parse import quote
 
     if project := environ.get("CI_PROJECT_URL"):
-        base, told, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
+        base, ci_commit, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
     elif (server := environ.get("GITHUB_SERVER_URL")) and (name := environ.get("GITHUB_REPOSITORY")):
         is_gitea = "GITEA_ACTIONS" in environ or "FORGEJO_ACTIONS" in environ
-        base, told = f"{server.rstrip('/')}/{quote(name)}", environ.get("GITHUB_SHA")
+        base, ci_commit = f"{server.rstrip('/')}/{quote(name)}", environ.get("GITHUB_SHA")
         files, commits = "src/commit" if is_gitea else "blob", "commit"
     else:
         return None
-    commit = commit_of(folder, environ) or told or ""
+    commit = commit_of(folder, environ) or ci_commit or ""
     if not _SERVER.fullmatch(base.rstrip("/")) or not _COMMIT.fullmatch(commit):
         return None
     root = base.rstrip("/")
@@ -181,17 +178,17 @@ def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
     """Return the commit at which this branch left `revision`.
 
     Raises:
-        UserError: There is no git, no repository, no such revision, or no common ancestor.
+        UserError: Git, the repository, the revision or a common ancestor is missing.
     """
-    with _comparing(folder, revision):
-        _root(folder, environ)
-        return _git(folder, environ, "merge-base", "HEAD", _commit(folder, environ, revision)).strip()
+    with _translate_git_errors(folder, revision):
+        _repository_root(folder, environ)
+        return _git(folder, environ, "merge-base", "HEAD", _resolve_commit(folder, environ, revision)).strip()
 
 
 def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
-    """Tell whether a commit is an ancestor of another; `None`: git is missing, or lacks commits to compare the two.
+    """Return whether `commit` is an ancestor of `of`; `None` if git or needed commits are missing.
 
-    A shallow clone shows that one is an ancestor of the other, but never that it is not.
+    A shallow clone can prove ancestry but not disprove it.
     """
     try:
         if not _git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
@@ -203,34 +200,37 @@ def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) 
 
 
 def changed_since(
-    folder: Path, environ: Mapping[str, str], revision: str, beside: Iterable[Path] = ()
+    folder: Path, environ: Mapping[str, str], revision: str, extra_paths: Iterable[Path] = ()
 ) -> tuple[str, ...]:
     """Return the files of a workspace that differ from where this branch left `revision`.
 
-    Those below `folder` are named relative to it; of what lies `beside` it, files and folders, in full. What is not
-    committed yet counts as changed, files git does not know yet too.
+    Paths below `folder` are relative to it, those below `extra_paths` are in full. Uncommitted and untracked files
+    count.
 
     Raises:
-        UserError: There is no git, no repository, no such revision, or no common ancestor.
+        UserError: Git, the repository, the revision or a common ancestor is missing.
     """
     base = fork_point(folder, environ, revision)
-    with _comparing(folder, revision):
-        root = _root(folder, environ)
-        places = {folder.resolve(): Path(), **{place.resolve(): place for place in beside}}
-        asked = [str(real) for real in places if real.is_relative_to(root)]
-        diff = ("-c", "diff.relative=false", "diff", "--name-only", "--no-renames", "-z", base, "--", *asked)
+    with _translate_git_errors(folder, revision):
+        root = _repository_root(folder, environ)
+        places = {folder.resolve(): Path(), **{place.resolve(): place for place in extra_paths}}
+        pathspecs = [str(real) for real in places if real.is_relative_to(root)]
+        diff = ("-c", "diff.relative=false", "diff", "--name-only", "--no-renames", "-z", base, "--", *pathspecs)
         changed = _git(root, environ, "--literal-pathspecs", *diff)
-        listed = ("ls-files", "--others", "--exclude-standard", "-z", "--", *asked)
+        listed = ("ls-files", "--others", "--exclude-standard", "-z", "--", *pathspecs)
         unknown = _git(root, environ, "--literal-pathspecs", *listed)
-    found = [root / path for path in (changed + unknown).split("\0") if path]
+    changed_paths = [root / path for path in (changed + unknown).split("\0") if path]
     named = (
-        name / path.relative_to(real) for path in found for real, name in places.items() if path.is_relative_to(real)
+        name / path.relative_to(real)
+        for path in changed_paths
+        for real, name in places.items()
+        if path.is_relative_to(real)
     )
     return tuple(sorted({str(path) for path in named}))
 
 
 @contextmanager
-def _comparing(folder: Path, revision: str) -> Iterator[None]:
+def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
@@ -244,18 +244,18 @@ def _comparing(folder: Path, revision: str) -> Iterator[None]:
 
 
 def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
-    """Return what the base of a pull request has: all below `folder`, and YAML anywhere; `None`: there is none.
+    """Return a pull request's base as files: all below `folder`, and YAML anywhere; `None` outside pull requests.
 
-    The files go when this process ends. Attributes, filters and links have no say in them.
+    The files are deleted when this process ends. Git attributes, filters and links are not applied.
 
     Raises:
-        UserError: The base is not known, or git does not have it.
+        UserError: The base is unknown, or git does not have it.
     """
     revision = _base_of(environ)
     if revision is None:
         return None
     try:
-        root = _root(folder, environ)
+        root = _repository_root(folder, environ)
         if _git(folder, environ, "rev-parse", "--show-superproject-working-tree").strip():
             message = f"{folder} is a submodule, and its base is not the one of this pull request"
             raise UserError(message, hint="Plan the workspace in its own repository.")
@@ -263,19 +263,21 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
         atexit.register(shutil.rmtree, files, ignore_errors=True)
         _write_files(root, environ, _base_commit(folder, environ, revision), folder.resolve(), files)
     except FileNotFoundError as error:
-        raise UserError("the base of this pull request is read with git, which is not installed", hint=_GIT) from error
+        raise UserError(
+            "the base of this pull request is read with git, which is not installed", hint=_INSTALL_GIT
+        ) from error
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"git cannot read {revision}, the base of this pull request"
-        raise UserError(message, hint=_FETCH) from error
+        raise UserError(message, hint=_FETCH_BASE) from error
     return Base(root, files.resolve())
 
 
 def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the repository of a pull request, outside of which none of its files may be; `None`: there is none."""
+    """Return the repository that a pull request's files may not leave; `None` outside pull requests."""
     if not _is_pull_request(environ):
         return None
     try:
-        return _root(folder, environ)
+        return _repository_root(folder, environ)
     except (OSError, subprocess.SubprocessError, UserError):
         return folder.resolve()
 
@@ -288,34 +290,34 @@ def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Pa
         about, _, path = entry.partition("\t")
         mode, kind, sha, size = about.split()
         is_wanted = (root / path).is_relative_to(folder) or path.endswith((".yaml", ".yml"))
-        if kind == "blob" and is_wanted and int(size) <= _MAX_BYTES:
+        if kind == "blob" and is_wanted and int(size) <= _MAX_FILE_BYTES:
             chosen.setdefault(sha, []).append((mode, into / path))
-    with tempfile.TemporaryFile() as found:
-        asked = "".join(f"{sha}\n" for sha in chosen).encode()
-        _run(root, environ, "cat-file", "--batch", asks=asked, into=found)
-        found.seek(0)
-        for sha, content in _contents(found):
+    with tempfile.TemporaryFile() as batch:
+        ids = "".join(f"{sha}\n" for sha in chosen).encode()
+        _run(root, environ, "cat-file", "--batch", asks=ids, into=batch)
+        batch.seek(0)
+        for sha, content in _read_batch(batch):
             for mode, place in chosen[sha]:
                 place.parent.mkdir(parents=True, exist_ok=True)
-                if mode == _LINK:
+                if mode == _SYMLINK_MODE:
                     place.symlink_to(content.decode("utf-8", "surrogateescape"))
                 else:
                     place.write_bytes(content)
 
 
-def _contents(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield what `cat-file --batch` wrote: a line `SHA blob SIZE`, so many bytes, and the end of a line."""
+def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield ids and contents from `cat-file --batch`: a line `SHA blob SIZE`, the content, a newline."""
     while head := batch.readline():
         sha, _, size = head.decode().split()
         yield sha, batch.read(int(size))
         batch.read(1)
 
 
-def _root(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Return the folder of the repository that a folder is in.
+def _repository_root(folder: Path, environ: Mapping[str, str]) -> Path:
+    """Return the root of the repository that a folder is in.
 
     Raises:
-        UserError: What git takes for the repository is a part of its files.
+        UserError: The git folder contains `folder`: it was committed as files and is not trusted.
     """
     place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
@@ -324,31 +326,27 @@ def _root(folder: Path, environ: Mapping[str, str]) -> Path:
     return Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
 
 
-def _commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+def _resolve_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
     name = f"{revision}^{{commit}}"
     return _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", name).strip()
 
 
 def _base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
-    """Return the commit of a base; a branch comes before a tag of its name, which a pull request can bring."""
+    """Return the commit of a base. Branches come before tags, which a pull request can bring."""
     for prefix in ("refs/remotes/", "refs/remotes/origin/", "refs/heads/"):
         try:
-            return _commit(folder, environ, f"{prefix}{revision}")
+            return _resolve_commit(folder, environ, f"{prefix}{revision}")
         except subprocess.CalledProcessError:
             continue
-    return _commit(folder, environ, revision)
+    return _resolve_commit(folder, environ, revision)
 
 
 def _is_pull_request(environ: Mapping[str, str]) -> bool:
-    return _told(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
+    return _declared_base(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
 
 
-def _told(environ: Mapping[str, str]) -> str | None:
-    """Return what the pipeline names as the base.
-
-    Raises:
-        UserError: It names nothing, in a variable that says that this is a pull request.
-    """
+def _declared_base(environ: Mapping[str, str]) -> str | None:
+    """Return the base that the pipeline's variables name; reject an empty variable."""
     for name in ("RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA"):
         if name in environ:
             if not environ[name].strip():
@@ -361,9 +359,9 @@ def _told(environ: Mapping[str, str]) -> str | None:
 
 
 def _base_of(environ: Mapping[str, str]) -> str | None:
-    """Return the commit or branch that a pull request is for, as the pipeline says it."""
-    if (told := _told(environ)) is not None or not _is_pull_request(environ):
-        return told
+    """Return the base commit or branch of a pull request."""
+    if (declared := _declared_base(environ)) is not None or not _is_pull_request(environ):
+        return declared
     try:
         event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_bytes())
         return str(event["pull_request"]["base"]["sha"])
@@ -379,14 +377,14 @@ def _git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
 def _run(
     folder: Path, environ: Mapping[str, str], *arguments: str, asks: bytes = b"", into: IO[bytes] | None = None
 ) -> bytes:
-    """Return what git writes; nothing where it goes `into` a file."""
+    """Run git and return its output; empty if it goes `into` a file."""
     done = subprocess.run(  # noqa: S603 - a list, no shell; the revision is behind --end-of-options
-        ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is found on the PATH, as everywhere
+        ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is on the PATH
         env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
         input=asks,
         stdout=subprocess.PIPE if into is None else into,
         stderr=subprocess.PIPE,
         check=True,
-        timeout=_SECONDS,
+        timeout=_GIT_TIMEOUT_S,
     )
     return done.stdout or b""

@@ -4,6 +4,6 @@ from typing import Final
 
 __version__ = "0.1.0"
 __home__: Final = "https://github.com/stream-reconciler/reconciler"
-"""Where the project will be public; nothing is there yet. `pyproject.toml` names it, too."""
+"""Future public home, also in `pyproject.toml`; not published yet."""
 __site__: Final = "https://stream-reconciler.github.io/reconciler"
-"""Where its documentation will be, each version in a folder of its own."""
+"""Future site of the documentation, a folder for each version."""

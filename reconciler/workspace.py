@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("reconciler")
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
-    """What an apply would do. `Workspace.plan` makes it, `Workspace.apply` does it."""
+    """The result of `Workspace.plan`, for `Workspace.apply`."""
 
     _planned: Planned = field(repr=False)
 
@@ -41,22 +41,22 @@ class WorkspacePlan:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The actions in their order, as `create:topic/west/shop:orders`."""
+        """The ids of the actions in order, as `create:topic/west/shop:orders`."""
         return tuple(action.id for action in self._planned.plan.actions)
 
     @property
     def blocked(self) -> Mapping[str, str]:
-        """The actions that a guard refuses, each with the reason."""
+        """The actions that a guard refuses, with the reason."""
         return {action.id: action.blocked.message for action in self._planned.plan.blocked if action.blocked}
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why the plan cannot be applied, a line each; no `allow` lifts them."""
+        """Why the plan cannot be applied, a line each; `allow` does not lift them."""
         return tuple(map(finding_line, self._planned.plan.errors))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the files or the plan, a line each."""
+        """Warnings about the files or the plan, a line each."""
         return (*self._planned.warnings, *map(finding_line, self._planned.plan.warnings))
 
     def to_json(self) -> bytes:
@@ -72,7 +72,7 @@ class ApplyResult:
     """What an apply did."""
 
     done: tuple[str, ...]
-    """The actions that were done, in the order in which they ended."""
+    """The actions done, in the order in which they ended."""
     not_needed: tuple[str, ...]
     """The actions of the plan that were no longer needed."""
     summary: str
@@ -84,9 +84,9 @@ class ApplyResult:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The files of a workspace, with the environment and the variables that they are read with.
+    """The files of a workspace, with the environment and variables to read them with.
 
-    Nothing stays open between two calls. Each call reads the files again.
+    Each call reads the files again; nothing stays open between calls.
     """
 
     folder: Path
@@ -104,27 +104,27 @@ class Workspace:
         var_files: Iterable[str | Path] = (),
         environ: Mapping[str, str] | None = None,
     ) -> Workspace:
-        """Find the workspace and check its files; no cluster and no state is asked.
+        """Find the workspace and check its files, without a connection to clusters or state.
 
         Args:
-            folder: The folder of `reconciler.yaml`. By default the nearest one upwards from the working folder.
+            folder: The folder of `reconciler.yaml`; by default the nearest one at or above the working folder.
             environment: The overlay and its state, as `-e`.
             variables: Values of variables, as `--var`.
             var_files: Files with values of variables, as `--var-file`.
-            environ: The environment variables, for `${env:NAME}` and credentials. By default those of the process.
+            environ: Environment variables for `${env:NAME}` and credentials; by default those of the process.
 
         Raises:
             UsageError: The folder is no workspace.
             UserError: There is no workspace, or its files have problems.
         """
-        given = invocation(None if folder is None else Path(folder), warn=_LOG.warning, environ=environ)
+        context = invocation(None if folder is None else Path(folder), warn=_LOG.warning, environ=environ)
         select = Select(
             environment=environment,
             variables=tuple(f"{name}={value}" for name, value in (variables or {}).items()),
-            var_files=tuple(given.cwd / path for path in var_files),
+            var_files=tuple(context.cwd / path for path in var_files),
         )
-        load_files(given, select)
-        return cls(workspace_folder(given).resolve(), select, None if environ is None else dict(environ))
+        load_files(context, select)
+        return cls(workspace_folder(context).resolve(), select, None if environ is None else dict(environ))
 
     def plan(
         self,
@@ -138,19 +138,19 @@ class Workspace:
         """Compare files, state and clusters, and return what an apply would do. Changes nothing and takes no lock.
 
         Args:
-            targets: Addresses or patterns: only these, and what they depend on.
-            excludes: Addresses or patterns that are left alone.
+            targets: Addresses or patterns: only these and their dependencies.
+            excludes: Addresses or patterns to leave out.
             labels: Only resources with these labels.
             changed_since: Only what changed in the files since this git revision.
-            allow: What guards would block, as `delete:topic/west/shop:orders`.
+            allow: Actions to exempt from guards, as `delete:topic/west/shop:orders`.
 
         Raises:
             UserError: The files have problems, or the state is damaged or of another workspace.
             RetryableError: A cluster does not answer.
         """
-        from reconciler.operations.plan import plan  # noqa: PLC0415 - who opens a workspace may only read topics
+        from reconciler.operations.plan import plan  # noqa: PLC0415 - slow to import, and not needed to read topics
 
-        select = self._selected(targets, excludes, labels, changed_since, allow)
+        select = self._select_with(targets, excludes, labels, changed_since, allow)
         return WorkspacePlan(plan(self._invocation(), select))
 
     def apply(
@@ -161,11 +161,11 @@ class Workspace:
         approved_by: Iterable[str] = (),
         lock_timeout_s: float = 600.0,
     ) -> ApplyResult:
-        """Do a plan: the same or less, under the lease. Asks no question. An interrupt stops after the current action.
+        """Apply a plan, or less of it, under the lease, without questions. An interrupt stops after the current action.
 
         Args:
             plan: What `plan` returned.
-            allow: What guards block in it, as `delete:topic/west/shop:orders`.
+            allow: Actions to exempt from guards, as `delete:topic/west/shop:orders`.
             approved_by: Names of the people who approved it, for `guards.approvals`.
             lock_timeout_s: How long to wait for the lease, in seconds.
 
@@ -175,7 +175,7 @@ class Workspace:
             UserError: The plan has errors; nothing was done.
             LeaseError: Another run holds the lease.
             PartialError: Some actions failed, the others are done.
-            IncompleteError: Work is left; the next apply goes on with it.
+            IncompleteError: Work is left; the next apply continues it.
             RetryableError: A cluster does not answer; nothing was done.
         """
         from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned  # noqa: PLC0415 - as in `plan`
@@ -183,7 +183,7 @@ class Workspace:
 
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
-        hooks, planned = Hooks(lambda _planned: True, _note, stop), plan._planned  # noqa: SLF001 - its own
+        hooks, planned = Hooks(lambda _planned: True, _log_event, stop), plan._planned  # noqa: SLF001 - its own
         with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in the thread of its cells
             running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
             try:
@@ -205,7 +205,7 @@ class Workspace:
         labels: Mapping[str, str] | None = None,
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
-        """Return where clusters and files differ, as `reconciler drift` lists it. Changes nothing.
+        """Return the differences between clusters and files, as `reconciler drift` lists them. Changes nothing.
 
         The parameters are those of `plan`.
 
@@ -215,12 +215,12 @@ class Workspace:
         """
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
-        drifted = drift(self._invocation(), self._selected(targets, excludes, labels, changed_since, ()))
+        drifted = drift(self._invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
         if drifted.verdict is not None and not isinstance(drifted.verdict, DriftError):
             raise drifted.verdict
         return drifted.findings
 
-    def _selected(
+    def _select_with(
         self,
         targets: Iterable[str],
         excludes: Iterable[str],
@@ -241,20 +241,20 @@ class Workspace:
         return invocation(self.folder, warn=_LOG.warning, environ=self._environ)
 
 
-def _note(event: Event) -> None:
+def _log_event(event: Event) -> None:
     _LOG.debug("%s", event)
 
 
 def register_topics(session: Session, workspace: Workspace) -> None:
-    """Make the format `topic-log` read and write the topics of a workspace's clusters, as frames and as streams.
+    """Register the Spark format `topic-log`, which reads and writes the topics of a workspace's clusters.
 
-    The environment variables travel inside the pickled source and show in no plan, option or log.
+    Environment variables travel inside the pickled source and appear in no plan, option or log.
 
     Args:
         session: The Spark session.
-        workspace: Its options `cluster` and `topic` name a topic of this workspace.
+        workspace: Options `cluster` and `topic` name a topic of it.
     """
     from reconciler.operations.clusters.notebook import register_opener  # noqa: PLC0415 - only Spark needs it
 
-    given = workspace._invocation()  # noqa: SLF001 - its own
-    register_opener(session, workspace.folder, environ=given.environ, select=workspace._select)  # noqa: SLF001 - its own
+    context = workspace._invocation()  # noqa: SLF001 - its own
+    register_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own

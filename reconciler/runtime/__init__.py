@@ -1,1 +1,1 @@
-"""Time, threads and words: what every layer leans on."""
+"""Time, threads and text that every layer uses."""

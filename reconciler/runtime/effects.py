@@ -1,7 +1,7 @@
-"""Effects: the clock, sleep and threads that asynchronous code may use; and notes for `--verbose`.
+"""Effects: the clock, sleep and threads that asynchronous code may use; and debug notes for `--verbose`.
 
-`state` and `applying` are written against `Effects` and await nothing else, so the same code runs in
-production on a thread pool and in tests on a seeded, single-threaded loop with a virtual clock.
+`state` and `applying` await only `Effects`, so tests run the same code on a seeded, single-threaded loop with a
+virtual clock.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ T = TypeVar("T")
 
 
 class Effects(Protocol):
-    """Everything asynchronous code may do to the world."""
+    """The clock, the pauses and the calls that asynchronous code may use."""
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run a blocking function off the loop and return what it returns."""
+        """Run a blocking function off the loop and return its result."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; used only between observations of something that others change."""
+        """Wait between two observations of something that others change."""
         ...
 
     def now(self) -> float:
-        """Seconds on a monotonic clock that also runs while the machine sleeps."""
+        """Return seconds on a monotonic clock that also runs while the machine sleeps."""
         ...
 
     def utc(self) -> datetime:
-        """Wall-clock time, aware, for people to read; never compared between machines."""
+        """Return the aware wall-clock time, for display only; never compared between machines."""
         ...
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Start work that goes on beside the caller."""
+        """Start work concurrent with the caller."""
         ...
 
     def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on a thread of its own, which nothing done here can hold up; return how to end it.
+        """Start work on its own thread, which no other work can block; return a function that ends it.
 
-        The work is handed effects of its own and must await no others. Ending it twice, or late, is no error.
+        The work gets its own effects and must await no others. Ending it twice or late is no error.
         """
         ...
 
@@ -57,25 +57,22 @@ def this_host() -> str:
 
 
 def this_process() -> str:
-    """Return what tells this process from others, also of other machines."""
+    """Return an id of this process that is unique among machines: `HOST:PID`."""
     return f"{this_host()}:{os.getpid()}"
 
 
-# Notes for the process that looks at a run from outside: what was asked, how long it took, who won a race.
-#
-# Each layer has a logger of its name and notes facts: numbers, keys, names. Never contents, never secrets. Where nobody
-# listens (`--verbose`) a note costs one comparison.
+# Each layer notes facts (numbers, keys, names) on a logger of its name. Never contents, never secrets.
 
 
 now = perf_counter
 
 
 def note(logger: logging.Logger, message: str, /, **facts: object) -> None:
-    """Note that something happened, and the facts of it."""
+    """Log an event and its facts at debug level. Costs one comparison if no one listens."""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, extra={"facts": facts})
 
 
 def ms_since(began: float) -> float:
-    """Return how many ms have passed since a reading of `now`."""
+    """Return the milliseconds since a reading of `now`."""
     return round((perf_counter() - began) * 1000, 3)

@@ -1,7 +1,7 @@
-"""Text for people: words of others made safe to print, amounts, names, errors of parsers, and "Did you mean …?".
+"""Text for people: escaping, amounts, lists of names, errors of parsers, and "Did you mean …?".
 
-Nothing in it moves a cursor, changes a colour, reorders a line, begins one, or is taken for a command by what reads the
-log of a pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
+Escaped text cannot move a cursor, change colours, reorder or begin a line, or be taken for a pipeline's command
+(`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-# Controls (C0, DEL, C1), line and paragraph separators, everything that changes the direction or the width of
-# what follows it, what is no character, and halves of characters that no encoding can write.
+# Controls (C0, DEL, C1), line and paragraph separators, direction and width marks, noncharacters, surrogates.
 _HIDDEN: Final = (
     "\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"
 )
@@ -24,56 +23,53 @@ _UNSAFE: Final = re.compile(f"[\x00-\x1f{_HIDDEN}]")
 _IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 _COMMAND: Final = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*)::|##(?=\[|vso\[)", re.MULTILINE)
 _COMMANDS: Final = ("::", "##[", "##vso[")
-_LONGEST: Final = 2_000
-"""Characters of one message of others; a page of HTML is none."""
+_MAX_MESSAGE_CHARS: Final = 2_000
+"""Longest quoted message in characters, so that no page of HTML is printed."""
 
 
 def visible(text: str) -> str:
-    r"""Return `text` with what cannot be seen written out: an escape becomes `\x1b`. One line stays one line."""
-    return _UNSAFE.sub(_written_out, text) if not text.isascii() or not text.isprintable() else text
+    r"""Return `text` on one line with invisible characters escaped: an escape becomes `\x1b`."""
+    return _UNSAFE.sub(_escape_character, text) if not text.isascii() or not text.isprintable() else text
 
 
 def one_line(text: str) -> str:
-    """Return a message of others as a part of one line of ours: without lines of its own, and not without end."""
-    found = " ".join(text.split())
-    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]} …"
+    """Return a foreign message on one line, cut at 2,000 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_MESSAGE_CHARS else f"{line[:_MAX_MESSAGE_CHARS]} …"
 
 
 def without_commands(text: str) -> str:
-    """Return text of many lines so that no pipeline takes one of them for a command of its own."""
-    return _COMMAND.sub(_disarmed, text) if any(each in text for each in _COMMANDS) else text
+    """Escape the beginnings of pipeline commands in text of several lines."""
+    return _COMMAND.sub(_escape_command, text) if any(command in text for command in _COMMANDS) else text
 
 
 def json_shown(body: bytes) -> bytes:
-    r"""Return JSON that says the same and may be shown: what cannot be seen is an escape, as `\u202e`."""
+    r"""Return equivalent JSON with invisible characters escaped, as `\u202e`."""
     if not body.isascii() or b"\x7f" in body:
-        body = _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", body.decode()).encode()
+        body = _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", body.decode()).encode()
     return body.replace(b"##[", b"#\\u0023[").replace(b"##vso[", b"#\\u0023vso[")
 
 
 def in_utf8(text: str) -> str:
-    """Return a name of a file with the bytes that are not UTF-8 written out: JSON cannot hold them."""
+    """Return a file name with bytes that are not UTF-8 escaped: JSON cannot hold them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON has it: dicts for mappings, lists for tuples."""
+    """Return a value in JSON's types: dicts for mappings, lists for tuples."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _disarmed(match: re.Match[str]) -> str:
+def _escape_command(match: re.Match[str]) -> str:
     return "#\\x23" if match[1] is None else f"{match[1]}\\x3a:"
 
 
-def _written_out(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     code = ord(match[0])
     named = {9: r"\t", 10: r"\n", 13: r"\r"}
     return named.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - one byte
-
-
-# What is wrong with a file of ours, in plain sentences: what libraries say of it never reaches people.
 
 
 _SENTENCES: Final[Mapping[str, str]] = {
@@ -102,13 +98,13 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def refusal(error: ValidationError) -> str:
-    """Return the first thing a model refused: its field, and what is wrong with it."""
+    """Return the first error of a model's validation in plain words: its field, and what is wrong with it."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
-    said = _SENTENCES.get(first["type"], "is not valid").format(**first.get("ctx", {}))
+    problem = _SENTENCES.get(first["type"], "is not valid").format(**first.get("ctx", {}))
     if first["type"] in {"value_error", "refused"}:
-        return f"{field}: {said}" if field else said
-    return f"{field or 'it'} {said}"
+        return f"{field}: {problem}" if field else problem
+    return f"{field or 'it'} {problem}"
 
 
 def no_json(error: orjson.JSONDecodeError, body: bytes) -> str:
@@ -123,11 +119,8 @@ def no_json(error: orjson.JSONDecodeError, body: bytes) -> str:
 
 
 def ended_sentence(text: str) -> str:
-    """Return a text that another sentence may follow."""
+    """Return `text` with a full stop if it has no closing punctuation."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-# Sizes, counts and times.
 
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -141,43 +134,43 @@ _BILLION: Final = 1_000_000_000
 
 
 def bytes_text(count: int) -> str:
-    """Return a size with one decimal where it says something: `41.2 GiB`."""
+    """Return a size, with one decimal below 100: `41.2 GiB`."""
     amount, unit = float(count), 0
-    while float(_short(amount)) >= _KIB and unit < len(_SIZES) - 1:
+    while float(_format_amount(amount)) >= _KIB and unit < len(_SIZES) - 1:
         amount, unit = amount / _KIB, unit + 1
-    return f"{_short(amount)} {_SIZES[unit]}"
+    return f"{_format_amount(amount)} {_SIZES[unit]}"
 
 
 def count_text(count: int) -> str:
-    """Return a count as it is: `1,284`."""
+    """Return an exact count: `1,284`."""
     return f"{count:,}"
 
 
 def rough_count(count: int) -> str:
-    """Return a count for orientation: `4.1 M`."""
+    """Return a rounded count: `4.1 M`."""
     if count < _MILLION:
         return count_text(count)
-    millions = _short(count / _MILLION)
-    return f"{millions} M" if float(millions) < _BILLION / _MILLION else f"{_short(count / _BILLION)} G"
+    millions = _format_amount(count / _MILLION)
+    return f"{millions} M" if float(millions) < _BILLION / _MILLION else f"{_format_amount(count / _BILLION)} G"
 
 
 def counted(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
-    """Return a count and what is counted: `1 topic`, `2,000 topics`; `grouping` stands between thousands."""
+    """Return a count and its noun: `1 topic`, `2,000 topics`; `grouping` separates thousands."""
     return f"{count:{grouping}} {noun if count == 1 else plural or noun + 's'}"
 
 
 def about(seconds: float) -> str:
-    """Return a time to come: `about 2 min`."""
+    """Return an estimated duration: `about 2 min`."""
     if (whole := round(seconds)) < _MINUTE:
         return f"about {max(1, whole)} s"
     if (minutes := round(seconds / _MINUTE)) < _HOUR / _MINUTE:
         return f"about {minutes} min"
-    return f"about {_short(seconds / _HOUR)} h" if seconds < 2 * _DAY else f"about {round(seconds / _DAY)} days"
+    return f"about {_format_amount(seconds / _HOUR)} h" if seconds < 2 * _DAY else f"about {round(seconds / _DAY)} days"
 
 
 def took(seconds: float) -> str:
-    """Return a time that has passed: `1.1 s`, `12 min 5 s`."""
-    if float(shown := _short(seconds)) < _MINUTE:
+    """Return an elapsed duration: `1.1 s`, `12 min 5 s`."""
+    if float(shown := _format_amount(seconds)) < _MINUTE:
         return f"{shown} s"
     whole = max(_MINUTE, int(seconds))
     if whole < _HOUR:
@@ -185,68 +178,63 @@ def took(seconds: float) -> str:
     return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
 
 
-def _short(amount: float) -> str:
+def _format_amount(amount: float) -> str:
     rounded = round(amount, 1)
     return f"{rounded:.0f}" if rounded >= _ROUND or rounded.is_integer() else f"{rounded:.1f}"
 
 
-# Lists of names.
-
-
 FEW: Final = 3
-"""As many names as fit into a sentence."""
-_SHOWN: Final = 12
+"""Number of names that fit into a sentence."""
+_MAX_WORDS: Final = 12
 
 
 def first_few(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
-    """Return names for one line, however many there are: the first few, and how many more."""
+    """Return the first names for one line, and the number of the others."""
     named = ", ".join(names[:most])
     return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
 
 def one_of(words: Iterable[str]) -> str:
-    """Return a list of words for a hint, cut where it gets long."""
+    """Return sorted words for a hint, at most 12."""
     known = sorted(words)
-    shown = ", ".join(known[:_SHOWN])
-    return shown + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else "") if known else "none"
+    shown = ", ".join(known[:_MAX_WORDS])
+    return shown + (f" and {len(known) - _MAX_WORDS} more" if len(known) > _MAX_WORDS else "") if known else "none"
 
-
-# What was probably meant by a word that is not known.
 
 LIKENESS: Final = 0.6
-"""How much of two words is the same where one is suggested for the other; 1 is all of it."""
+"""Least similarity of a suggested word, from 0 to 1."""
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 1, likeness: float = LIKENESS) -> list[str]:
-    """Return the known words that look like `word`, the most alike first.
+    """Return the known words similar to `word`, most similar first.
 
-    Of addresses each part is compared: equal kinds and clusters do not make two names alike.
+    Addresses are compared part by part: an equal kind and cluster do not make names similar.
     """
-    from difflib import get_close_matches  # noqa: PLC0415 - needed only once something is wrong
+    from difflib import get_close_matches  # noqa: PLC0415 - needed for errors only
 
     if "/" not in word:
         return get_close_matches(word, list(known), n=most, cutoff=likeness)
-    alike = get_close_matches(word, list(known), n=_ALIKE, cutoff=likeness)
-    return [each for each in alike if _is_near(word, each)][:most]
+    alike = get_close_matches(word, list(known), n=_MAX_CANDIDATES, cutoff=likeness)
+    return [candidate for candidate in alike if _is_near(word, candidate)][:most]
 
 
-_ALIKE: Final = 50
-"""Of ten thousand addresses only these are compared letter by letter."""
+_MAX_CANDIDATES: Final = 50
+"""Number of addresses compared letter by letter, out of perhaps ten thousand."""
 
 
 def _is_near(address: str, other: str) -> bool:
-    """Tell whether few letters of each part differ; a name without its namespace is near, too."""
-    parts, others = (each.replace(":", "/").split("/") for each in (address, other))
+    """Return whether each part differs by few letters; a missing namespace is accepted."""
+    parts, others = (name.replace(":", "/").split("/") for name in (address, other))
     pairs = zip(parts, others, strict=True) if len(parts) == len(others) else [(parts[-1], others[-1])]
     is_of_kind = address.partition("/")[0] == other.partition("/")[0]
-    return is_of_kind and all(_edits(*pair) <= (max(map(len, pair)) + 1) // _LETTERS_PER_EDIT for pair in pairs)
+    return is_of_kind and all(_count_edits(*pair) <= (max(map(len, pair)) + 1) // _LETTERS_PER_EDIT for pair in pairs)
 
 
 _LETTERS_PER_EDIT: Final = 4
 
 
-def _edits(one: str, other: str) -> int:
-    """Return how many letters were added, left out, replaced or swapped."""
+def _count_edits(one: str, other: str) -> int:
+    """Return the number of letters added, removed, replaced or swapped."""
     rows: list[list[int]] = [[*range(len(other) + 1)]]
     for row, letter in enumerate(one, 1):
         above = rows[-1]
@@ -260,18 +248,18 @@ def _edits(one: str, other: str) -> int:
 
 
 def nearest_spelling(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word that looks like `word`; one that differs in case, `-` and `_` only comes before others."""
+    """Return the known word most similar to `word`; one that differs only in case, `-` and `_` comes first."""
     words = sorted(known)
-    folded = _folded(word)
-    same = next((each for each in words if _folded(each) == folded), None)
+    folded = _fold_case(word)
+    same = next((candidate for candidate in words if _fold_case(candidate) == folded), None)
     return nearest(word, words) if same is None else [same]
 
 
 def did_you_mean(near: Sequence[str], *, otherwise: str = "", then: str = "") -> str:
-    """Return the question whether one of `near` was meant, or `otherwise` where there is none; `then` follows both."""
-    asked = f"Did you mean {' or '.join(near)}?" if near else otherwise
-    return f"{asked} {then}" if asked and then else asked or then
+    """Return "Did you mean …?" for `near`, or `otherwise` if it is empty; `then` is appended."""
+    question = f"Did you mean {' or '.join(near)}?" if near else otherwise
+    return f"{question} {then}" if question and then else question or then
 
 
-def _folded(word: str) -> str:
+def _fold_case(word: str) -> str:
     return word.replace("_", "").replace("-", "").lower()

@@ -1,4 +1,4 @@
-"""Threads: parallel calls with a bound, and the Effects of production."""
+"""Threads: bounded parallel calls, and the Effects of production."""
 
 from __future__ import annotations
 
@@ -24,62 +24,62 @@ A = TypeVar("A")
 E = TypeVar("E", bound=Exception)
 R = TypeVar("R")
 
-_AT_ONCE: Final = 16
-_WAITING: Final = 256
+_MAX_THREADS: Final = 16
+_MAX_QUEUED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Threads, and how many calls may wait for them."""
+    """A thread pool, and the number of calls that may be queued for it."""
 
     pool: ThreadPoolExecutor
     waiting: int
 
-    def over(self, call: Callable[[A], R], given: Iterable[A]) -> Iterator[R]:
-        """Yield what `call` returns of each, in their order."""
-        asked: deque[Future[R]] = deque()
-        for each in given:
-            asked.append(self.pool.submit(call, each))
-            if len(asked) >= self.waiting:
-                yield asked.popleft().result()
-        while asked:
-            yield asked.popleft().result()
+    def over(self, call: Callable[[A], R], items: Iterable[A]) -> Iterator[R]:
+        """Yield the results of `call` for each item, in the order of the items."""
+        futures: deque[Future[R]] = deque()
+        for item in items:
+            futures.append(self.pool.submit(call, item))
+            if len(futures) >= self.waiting:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
 
 
-def all_side_by_side(call: Callable[[A], object], given: Iterable[A], *, name: str) -> None:
-    """Call with each, and return once all are done; as `side_by_side`."""
-    for _ in side_by_side(call, given, name=name):
+def all_side_by_side(call: Callable[[A], object], items: Iterable[A], *, name: str) -> None:
+    """Call `call` for each item in parallel, and return once all are done."""
+    for _ in side_by_side(call, items, name=name):
         pass
 
 
-def side_by_side(call: Callable[[A], R], given: Iterable[A], *, name: str) -> Iterator[R]:
-    """Yield what `call` returns of each, in their order, from a pool of its own; threads are called `name`."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=name) as threads:
-        yield from SideBySide(threads, _WAITING).over(call, given)
+def side_by_side(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
+    """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads' names."""
+    with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
+        yield from SideBySide(threads, _MAX_QUEUED).over(call, items)
 
 
-def settled(asked: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
-    """Wait for each call; return by name what it returned, and the errors of those that raised what is expected."""
-    found: dict[str, R] = {}
-    lost: dict[str, E] = {}
-    for name, future in asked.items():
+def settled(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
+    """Wait for all calls; return the results and the expected errors by name."""
+    results: dict[str, R] = {}
+    errors: dict[str, E] = {}
+    for name, future in futures.items():
         try:
-            found[name] = future.result()
+            results[name] = future.result()
         except expected as error:
-            lost[name] = error
-    return found, lost
+            errors[name] = error
+    return results, errors
 
 
 class Memo:
-    """Answers that threads share: each is asked for once, by whoever needs it first, and its error is everyone's."""
+    """A cache that threads share: the first caller of a key computes its value; an error reaches all callers."""
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
+        """Start empty."""
         self._lock = threading.Lock()
         self._answers: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, ask: Callable[[], R]) -> R:
-        """Return what `ask` returned the first time that `key` was asked for."""
+        """Return the value of `key`, computed by the first caller's `ask`."""
         with self._lock:
             answer = self._answers.get(key)
             is_first = answer is None
@@ -94,17 +94,14 @@ class Memo:
         return cast("R", answer.result())
 
 
-# Threads for blocking calls, which nobody has to wait for: one that hangs does not keep the program alive.
-
-
 class Workers:
-    """At most so many threads, each made when there is work and none is idle.
+    """At most `most` daemon threads, started on demand; a hanging call does not keep the program alive.
 
-    The standard library's pools join their threads when the program ends, however long one of them still waits.
+    The standard library's pools join their threads when the program ends.
     """
 
     def __init__(self, most: int, *, name: str) -> None:
-        """Make no thread yet."""
+        """Set the limit; threads start on demand."""
         self._most = most
         self._name = name
         self._work: SimpleQueue[tuple[Callable[[], object], Future[object]] | None] = SimpleQueue()
@@ -123,41 +120,38 @@ class Workers:
         return cast("Future[T]", future)
 
     def close(self) -> None:
-        """End every thread when it has done what it does; none is waited for."""
+        """End each thread after its current call; waits for none."""
         with self._lock:
             for _ in range(self._made):
                 self._work.put(None)
 
     def _serve(self) -> None:
         while (taken := self._work.get()) is not None:
-            _do(*taken)
-            del taken  # nothing a call holds is kept until the next one
+            _run_call(*taken)
+            del taken  # release the call's objects while idle
             self._idle.release()
 
 
-def _do(function: Callable[[], object], future: Future[object]) -> None:
+def _run_call(function: Callable[[], object], future: Future[object]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             future.set_exception(error)
-
-
-# Effects in production: threads for blocking calls, and a clock that runs while the machine sleeps.
 
 
 T = TypeVar("T")
 
-_BESIDE: Final = 9
-"""Threads beside those for calls to platforms: five for jobs, the others for writes of the state, which never wait."""
+_EXTRA_THREADS: Final = 9
+"""Threads besides those for calls to platforms: five for jobs, the others for writes of the state, which never wait."""
 
-_UNDER_WAY_S: Final = 1.3
-"""What was under way when somebody asked for the end is waited for this long: most calls take a tenth of it."""
-_ENDING_S: Final = 2.2
-"""What ends a run must itself have ended then; a pipeline that was cancelled is killed after a few seconds more."""
+_RUNNING_CALL_S: Final = 1.3
+"""Longest wait, after `hurry`, for calls that had begun; most calls take a tenth of it."""
+_ENDING_CALL_S: Final = 2.2
+"""Longest wait, after `hurry`, for calls that end the run: a cancelled pipeline is killed some seconds later."""
 _HURRIED_PAUSE_S: Final = 0.05
 
-# Leases must age while a laptop's lid is closed; not every system has such a clock.
+# Leases must age while a laptop sleeps; not every system has such a clock.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -167,32 +161,28 @@ def seconds() -> float:
 
 
 class ThreadEffects:
-    """The real world, for one event loop.
+    """Effects of production, for one event loop.
 
-    After `hurry` nobody waits for what hangs: a call that does not answer in time ends with `StoppedError`, and goes
-    on by itself on a thread that dies with the program.
+    After `hurry`, a call that does not answer in time raises `StoppedError` and continues on a daemon thread.
     """
 
     def __init__(self, parallelism: int = 8) -> None:
-        """Have a thread for each of `parallelism` calls to platforms, and some for what goes on beside them.
-
-        A process that makes the calls makes no more of them at once.
-        """
-        self._workers = Workers(parallelism + _BESIDE, name="effects")
+        """Provide a thread for each of `parallelism` calls to platforms, and some for other work."""
+        self._workers = Workers(parallelism + _EXTRA_THREADS, name="effects")
         self._hurried_at: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Future[None] | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run a blocking function off the loop and return what it returns.
+        """Run a blocking function off the loop and return its result.
 
         Raises:
-            StoppedError: Somebody asked for the end, and it did not answer in time: what it does is not known.
+            StoppedError: `hurry` was called, and the function did not return in time: its outcome is unknown.
         """
         began = self.now()
-        bell = self._bell_here()
+        bell = self._bell_of_loop()
         if self._left_s(began) == 0:
-            raise _stopped()
+            raise _stopped_error()
         answer = asyncio.wrap_future(self._workers.submit(function))
         try:
             if self._hurried_at is None:
@@ -201,58 +191,56 @@ class ThreadEffects:
             if not answer.done():
                 await asyncio.wait({answer}, timeout=self._left_s(began))
             if not answer.done():
-                raise _stopped()
+                raise _stopped_error()
             return answer.result()
         finally:
-            answer.cancel()  # where nobody waits for it any more: one that has not begun never does
+            answer.cancel()  # no effect once done; a call that is still queued never starts
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; not for long once somebody is in a hurry."""
+        """Wait; only briefly after `hurry`."""
         if self._hurried_at is None:
-            await asyncio.wait({self._bell_here()}, timeout=seconds)
+            await asyncio.wait({self._bell_of_loop()}, timeout=seconds)
         else:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
-        """Let nothing be waited for much longer. Safe from any thread and from a signal handler; twice is once."""
+        """Bound the wait of all calls. Safe from any thread and from a signal handler; idempotent."""
         if self._hurried_at is None:
             self._hurried_at = self.now()
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits on it
                 self._loop.call_soon_threadsafe(self._ring)
 
     def now(self) -> float:
-        """Seconds on a monotonic clock that also runs while the machine sleeps."""
+        """Return seconds on a monotonic clock that also runs while the machine sleeps."""
         return seconds()
 
     def utc(self) -> datetime:
-        """Wall-clock time, aware."""
+        """Return the aware wall-clock time."""
         return datetime.now(UTC)  # noqa: TID251 - this is the port through which time enters
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Start work that goes on beside the caller."""
+        """Start work concurrent with the caller."""
         return asyncio.get_running_loop().create_task(work)
 
     def close(self) -> None:
-        """Take no more calls; one that is under way is not waited for."""
+        """Accept no more calls; running ones are not awaited."""
         self._workers.close()
 
     def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on a thread with a loop and threads of its own; return how to end it."""
-        apart = _Apart(work)
+        """Start work on a thread with its own loop and threads; return a function that ends it."""
+        apart = _LoopThread(work)
         apart.start()
         return apart.end
 
-    # -- being in a hurry
-
     def _left_s(self, began: float) -> float | None:
-        """Return how long what began then may still take; `None`: as long as it takes."""
+        """Return the seconds left for a call that began at `began`; `None`: no limit."""
         if self._hurried_at is None:
             return None
-        allowed = _UNDER_WAY_S if began <= self._hurried_at else _ENDING_S
+        allowed = _RUNNING_CALL_S if began <= self._hurried_at else _ENDING_CALL_S
         return max(0.0, self._hurried_at + allowed - self.now())
 
-    def _bell_here(self) -> asyncio.Future[None]:
+    def _bell_of_loop(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         if self._bell is None or self._loop is not loop:
             self._bell, self._loop = loop.create_future(), loop
@@ -263,15 +251,15 @@ class ThreadEffects:
             self._bell.set_result(None)
 
 
-def _stopped() -> StoppedError:
+def _stopped_error() -> StoppedError:
     return StoppedError(
         "stopped, and something that was under way gave no answer in time",
         hint="The state store or a cluster is slow to answer.",
     )
 
 
-class _Apart(threading.Thread):
-    """A loop that nothing in the main one can hold up; dies with the program."""
+class _LoopThread(threading.Thread):
+    """A daemon thread with an event loop that the main loop cannot block."""
 
     def __init__(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> None:
         super().__init__(name="apart", daemon=True)
@@ -281,7 +269,7 @@ class _Apart(threading.Thread):
         self._has_task = threading.Event()
 
     def run(self) -> None:
-        """Run the work to its end or until it is ended."""
+        """Run the work until it ends or is cancelled."""
         effects = ThreadEffects(1)
         self._task = self._loop.create_task(self._work(effects))
         self._has_task.set()
@@ -293,9 +281,9 @@ class _Apart(threading.Thread):
             self._loop.close()
 
     def end(self) -> None:
-        """Cancel the work; once or often, early or late."""
+        """Cancel the work; idempotent."""
         self._has_task.wait()
         task = self._task
         if task is not None:
-            with suppress(RuntimeError):  # the loop is closed: it has ended by itself
+            with suppress(RuntimeError):  # the loop is closed: the work has ended
                 self._loop.call_soon_threadsafe(task.cancel)

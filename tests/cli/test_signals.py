@@ -147,8 +147,8 @@ spec: {{partitions: 2}}
 
 
 def test_what_a_run_is_given_to_end_adds_up_to_less_than_three_seconds() -> None:
-    assert threads._UNDER_WAY_S < threads._ENDING_S
-    assert threads._ENDING_S + jobs._HURRIED_S < 3
+    assert threads._RUNNING_CALL_S < threads._ENDING_CALL_S
+    assert threads._ENDING_CALL_S + jobs._HURRIED_S < 3
 
 
 @dataclass
