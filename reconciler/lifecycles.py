@@ -1,6 +1,4 @@
-"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves; and the verbs that lead a mirror to a
-role.
-"""
+"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves; and the verbs for a mirror's role."""
 
 from __future__ import annotations
 
@@ -57,11 +55,12 @@ class Lifecycle(Generic[State]):
         return tuple(dict.fromkeys(move.end for move in self._from.get(state, ()) if move.by_itself))
 
     def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
-        """Return the state after `verb`; `condition` selects one of several ends. `subject` replaces the table's name
-        in errors.
+        """Return the state after `verb`; `condition` selects one of several ends.
 
-                Raises:
-                    UserError: The table has no such move; names the state and its legal verbs.
+        Errors name `subject` instead of the table.
+
+        Raises:
+            UserError: The table has no such move; names the state and its legal verbs.
         """
         ends = [
             move.end
