@@ -348,7 +348,6 @@ def _manifest(archive: Archive, number: int) -> Manifest | None:
 
 
 def _supported_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs that an embedded cluster accepts, without those about storage tiers."""
     return {
         key: value
         for key, value in sorted(configs.items())
@@ -409,7 +408,6 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
 
 
 def _stored_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
-    """Return the stored group offsets of a lost owner, limited to uploaded records."""
     place = topic.location
     metadata, why = kept_groups(storage, owner)
     if why is not None:

@@ -290,7 +290,6 @@ class ManifestSpill:
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
 
     def _packed(self, pages: list[PageRef]) -> list[PageRef]:
-        """Merge runs of pages of one size, newest first, until none is long enough."""
         while (run := self._run(pages)) is not None:
             entries = [entry for page in pages[run] for entry in self._entries(page)]
             self._joined.update(dict.fromkeys(page.key for page in pages[run]))

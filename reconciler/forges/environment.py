@@ -175,7 +175,6 @@ def _value(environ: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _check_address(api: str, name: str, *, allows_http: bool) -> None:
-    """Reject an address that is malformed, or would send the token unencrypted."""
     try:
         parts = urlsplit(api)
         has_port = parts.port is None or parts.port > 0
@@ -202,7 +201,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _gitlab_requests(environ: Mapping[str, str]) -> list[int]:
-    """Return the merge request of the pipeline, or those open for its branch."""
     if number := environ.get("CI_MERGE_REQUEST_IID", ""):
         return _numbers([number])
     return _numbers(

@@ -41,7 +41,6 @@ class Gitea(SharedApi):
     limit = 65_535
 
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
-        """Make no connection yet."""
         headers = {"Authorization": f"token {settings.token}", "Accept": "application/json"}
         super().__init__(Api(settings, headers, _ADVICE, now_ms), settings.repository)
         self._labels = f"{self._repository}/labels"

@@ -14,7 +14,6 @@ from reconciler.runtime.text import one_line
 
 
 def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
-    """Return the errors of a GraphQL answer, except that a comment was deleted."""
     errors = answer.part("errors")
     rows = errors if isinstance(errors, list) else []
     return [row for row in rows if isinstance(row, dict) and row.get("type") != "NOT_FOUND"]
@@ -54,7 +53,6 @@ class SharedApi:
     """Common REST API of GitHub and Gitea."""
 
     def __init__(self, api: Api, repository: str) -> None:
-        """Make no connection yet."""
         self._api = api
         self._repository = f"/repos/{quote(repository)}"
         self._issues = f"{self._repository}/issues"
@@ -95,7 +93,6 @@ class GitHub(SharedApi):
     limit = 65_536
 
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
-        """Connect to nothing yet."""
         headers = {
             "Authorization": f"Bearer {settings.token}",
             "Accept": "application/vnd.github+json",
@@ -168,7 +165,6 @@ class GitHub(SharedApi):
         return map(comment_of, self._rows(path, "list the comments"))
 
     def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a page and all following pages."""
         place: str | None = path
         seen: set[str] = set()
         while place is not None and place not in seen:

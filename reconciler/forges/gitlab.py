@@ -38,7 +38,6 @@ class GitLab:
     limit = 1_000_000
 
     def __init__(self, settings: ForgeSettings, now_ms: Callable[[], int]) -> None:
-        """Make no connection yet."""
         headers = {"Authorization": f"Bearer {settings.token}", "Accept": "application/json"}
         self._api = Api(settings, headers, _ADVICE, now_ms)
         self._project = f"/projects/{quote(settings.repository, safe='')}"
@@ -132,7 +131,6 @@ class GitLab:
         return approvals
 
     def _noted_approvals(self, number: int) -> dict[str, int]:
-        """Return the time of each person's last approval, by the notes that GitLab writes."""
         return {
             str((note.get("author") or {}).get("username") or ""): ms_of(note.get("created_at"))
             for note in self._all(number)
@@ -150,7 +148,6 @@ class GitLab:
         return self._rows(f"{self._notes(number)}?sort=asc&order_by=created_at", "list the comments")
 
     def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a page and all following pages."""
         page = 1
         while True:
             answer = self._api.get(f"{path}&per_page={_AT_ONCE}&page={page}", what)
@@ -161,7 +158,6 @@ class GitLab:
             page = int(following)
 
     def _page_of(self, number: int) -> str:
-        """Return the page of a merge request, which a note does not contain."""
         if number not in self._pages:
             answer = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request")
             self._pages[number] = str(answer.part("web_url") or "")

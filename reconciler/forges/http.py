@@ -114,7 +114,6 @@ Trouble: TypeAlias = Literal["limit", "busy"]
 
 
 def _no_trouble(_answer: Answer) -> Trouble | None:
-    """Accept every success."""
     return None
 
 
@@ -200,7 +199,6 @@ class Api:
     def _answer(
         self, method: str, url: str, what: str, content: bytes | None, *, tries: Tries, is_repeatable: bool
     ) -> Answer:
-        """Return an answer of the forge, retrying until it is final."""
         while True:
             try:
                 answer = self._send_once(method, url, content)
@@ -229,7 +227,6 @@ class Api:
                 return answer
 
     def _pause(self, tries: Tries, problem: str, what: str, cause: Exception | None = None) -> None:
-        """Pause before the next try, or raise for the last."""
         pause_s = _BACKOFF.after(tries.failed + 1)
         if tries.is_over_after(pause_s):
             message = f"cannot {what}: {problem}"
@@ -297,7 +294,6 @@ class Api:
         return _A_MINUTE_S
 
     def _seconds_of(self, text: str | None) -> float | None:
-        """Return the seconds of `Retry-After`, a number or a date."""
         if text is None:
             return None
         if text.strip().isdecimal():

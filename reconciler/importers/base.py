@@ -30,7 +30,6 @@ class Place(NamedTuple):
     line: int | None = None
 
     def __str__(self) -> str:
-        """Return `topics/orders.yaml:12`."""
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
@@ -70,7 +69,6 @@ class FoundRule:
     cluster: str = ""
 
     def __str__(self) -> str:
-        """Return one line."""
         what = f"{self.resource} {self.name}{'*' if self.is_prefix else ''}".strip()
         where = "" if self.host == "*" else f" from {self.host}"
         return f"{self.permission} {self.principal}{where} {self.operation} on {what}"
@@ -410,7 +408,6 @@ def _bases(merge: Any) -> dict[str, Any]:
 
 
 def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
-    """Reject a template file, which no YAML parser explains well."""
     is_template = any(mark in raw for mark in _TEMPLATES)
     for problem in problems:
         hint = "It looks like a template: render it first, and import what that gives" if is_template else problem.hint

@@ -60,7 +60,6 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
 
 
 def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fields]]:
-    """Yield each resource with its kind, also those inside lists."""
     kind = document.content.get("kind")
     kind = kind if isinstance(kind, str) else ""
     whole = Fields(document.content, reading, document.locate, subject=kind)
@@ -73,7 +72,6 @@ def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fiel
 
 
 def _tell_metadata(whole: Fields) -> None:
-    """Report a list's own labels and annotations as not imported."""
     metadata = whole.inside("metadata")
     annotations = metadata.inside("annotations") if metadata is not None else None
     for fields, known in ((annotations, _BOOKKEEPING), (metadata, ("name",))):

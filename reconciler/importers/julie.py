@@ -119,7 +119,6 @@ def _add_topics(at: Fields, principal: str | None) -> None:
 
 
 def _pattern(text: str) -> tuple[str, bool]:
-    """Return a name without a trailing star, and whether it is a prefix."""
     is_prefix = text.endswith(EVERYTHING) and text != EVERYTHING
     return (text[:-1] if is_prefix else text), is_prefix
 

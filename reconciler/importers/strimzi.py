@@ -134,7 +134,6 @@ def _take(fields: Fields, homes: Homes) -> None:
 
 
 def _take_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, str]]:
-    """Read the cluster name and the author's labels."""
     labels = metadata.labels("labels")
     cluster = _cluster_in(metadata, labels.pop(_CLUSTER, ""), homes)
     annotations = metadata.inside("annotations")
@@ -224,7 +223,6 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
 
 
 def _status(fields: Fields, listener: Fields | None) -> tuple[str | None, str | None]:
-    """Return a listener's address and the cluster id from the status."""
     status = fields.inside("status")
     if status is None:
         return None, None

@@ -93,7 +93,6 @@ def is_state(file: Path) -> bool:
 
 
 def _is_state(raw: bytes) -> bool:
-    """Return whether a file is a state, even of an unsupported version."""
     content = _parsed(raw)
     return isinstance(content, dict) and bool({"terraform_version", "format_version"} & content.keys())
 
@@ -175,7 +174,6 @@ def _resources(whole: Fields) -> Iterator[_Instance]:
 
 
 def _shown(whole: Fields) -> Iterator[_Instance]:
-    """Yield the same from `terraform show -json`, which has no provider aliases."""
     values = whole.inside("values")
     root = values.inside("root_module") if values is not None else None
     waiting = [root] if root is not None else []
@@ -196,7 +194,6 @@ def _kind_of(resource: Fields) -> str | None:
 
 
 def _cluster_of(provider: str) -> str:
-    """Return the name of a provider configuration, by module and alias."""
     match = _PROVIDER.match(provider)
     return "/".join(part for part in match.groups() if part) if match and any(match.groups()) else _DEFAULT
 

@@ -392,7 +392,6 @@ def _heading(text: str) -> str:
 
 
 def _below(text: str) -> str:
-    """Return the comments before the next `---`, which belong to the next document."""
     lines = with_ends(text)
     first = len(lines)
     while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):
@@ -419,7 +418,6 @@ def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def _placed(lead: str, value: Any, indent: str) -> Iterator[str]:
-    """Yield a value after its key or dash."""
     line = f"{lead} {yaml_text(value)}"
     is_collection = isinstance(value, Mapping | list | tuple) and len(value) > 0
     if not is_collection or len(line) <= MAX_WIDTH:
@@ -490,7 +488,6 @@ def _hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
 
 
 def _groups(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
-    """Group hunks that share context lines."""
     group = [hunks[0]]
     for hunk in hunks[1:]:
         if hunk.start - group[-1].end > 2 * _CONTEXT:

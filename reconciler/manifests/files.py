@@ -252,7 +252,6 @@ class Place(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        """Return `manifests/topics.yaml:88`."""
         return f"{self.file}:{self.line}"
 
 

@@ -224,7 +224,6 @@ def _order_manifest(root: Node) -> None:
 
 
 def _anchored(root: Node) -> list[str]:
-    """Return anchors and aliases in order."""
     return [text for node in walk(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
 
 
@@ -264,7 +263,6 @@ def _entry(entry: Entry, indent: str) -> Iterator[str]:
 
 
 def _placed(lead: str, beside: str, value: Node, indent: str = "") -> Iterator[str]:
-    """Yield a value after its key or dash."""
     if value.kind == "scalar":
         yield from _scalar(lead, beside, value, indent)
     elif _fits(value, lead, beside):
@@ -304,7 +302,6 @@ def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[s
 
 
 def _fits(node: Node, lead: str, beside: str) -> bool:
-    """Return whether a flow collection fits on its key's line."""
     if not node.entries:
         return True
     if not node.is_flow:
@@ -416,7 +413,6 @@ def attach(page: Page, comments: Comments, end: int) -> None:
 
 
 def _on_marker(page: Page, comments: Comments) -> list[str]:
-    """Consume the comment on the line of `---`, if nothing else is on it."""
     if page.root is not None and page.root.start.line == page.start.line:
         return []
     beside = comments.beside(page.start.line)
@@ -466,7 +462,6 @@ def _beside_value(entry: Entry, comments: Comments) -> str:
 
 
 def _text_of(node: Node) -> tuple[Mark, Mark]:
-    """Return the range in which `#` is text and blank lines count."""
     if not node.is_block_scalar:
         return node.start, node.end
     header, *lines = node.text.split("\n")
@@ -536,7 +531,6 @@ def _laid_out(text: str) -> str:
 
 
 def _squeeze(page: Page) -> None:
-    """Collapse runs of blank lines."""
     page.above = list(_squeezed(page.above))
     nodes = [page.root] if page.root is not None else []
     while nodes:
@@ -565,7 +559,6 @@ def _says_the_same(before: str, after: str) -> bool:
 
 
 def _words(text: str) -> Counter[str]:
-    """Count comments by text."""
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
     return Counter(word for comment in comments.left() for word in comment.split())

@@ -125,7 +125,6 @@ def _property(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used(schema: Any, definitions: Mapping[str, Any], names: set[str]) -> set[str]:
-    """Return the names of definitions reachable from a schema."""
     if isinstance(schema, dict):
         name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
         if name and name not in names:

@@ -163,7 +163,6 @@ _WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def _with_value(message: str, value: Any) -> str:
-    """Insert the value into a validator's `not a …`."""
     return f"{_shown(value)} is {message}" if message.startswith("not ") else message
 
 
@@ -187,7 +186,6 @@ _OLD_BOOLEANS: Final = {"yes": "true", "on": "true", "y": "true", "no": "false",
 
 
 def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> str:
-    """Return an example of the field, else its description."""
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
     if isinstance(field_info, str) and field_info.lower() in _OLD_BOOLEANS:
         return f"In YAML 1.2 `{field_info}` is text: write {_OLD_BOOLEANS[field_info.lower()]}"
@@ -272,7 +270,6 @@ _SPARK_CONF: Final = ("spec", "spark", "conf")
 
 
 def _take_texts(draft: Draft, path: FieldPath) -> None:
-    """Keep numbers as written where the setting is text."""
     settings = _value_at(draft.as_written(), path)
     for name, value in settings.items() if isinstance(settings, dict) else ():
         key = EMBEDDED_PROPERTIES.get(name)
@@ -281,7 +278,6 @@ def _take_texts(draft: Draft, path: FieldPath) -> None:
 
 
 def _joined(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
-    """Join errors, without a second one about the same field."""
     paths = {complaint.at for complaint in complaints}
     return [*complaints, *(complaint for complaint in more if complaint.at not in paths)]
 
@@ -294,7 +290,6 @@ def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complain
 
 
 def _traced(complaint: Complaint, draft: Draft) -> Complaint:
-    """Name the variable that provided a value."""
     if complaint.at in draft.variables:
         return complaint._replace(message=f"{complaint.message} ({draft.variables[complaint.at]})")
     return complaint

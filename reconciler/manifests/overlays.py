@@ -138,7 +138,6 @@ def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dic
 
 
 def _complaint(name: str, value: Any) -> tuple[str, str] | None:
-    """Return the error of a variable."""
     if not NAME.fullmatch(name):
         return "is not a name of a variable", "Begin with a letter or _, then letters, digits, _ and -"
     if value is None:
@@ -238,7 +237,6 @@ class Substitution:
         return known
 
     def _look_into(self, value: Any, path: FieldPath) -> None:
-        """Record secrets and origins in a value."""
         match value:
             case None:
                 self.has_null = True

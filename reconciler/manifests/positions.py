@@ -148,7 +148,6 @@ class Problem(NamedTuple):
     """An undeclared address that may exist on a cluster."""
 
     def __str__(self) -> str:
-        """Return one line."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         field = f" {self.field}:" if self.field else ""
         return f"{place}:{field} {self.message}. {self.hint}"
@@ -285,7 +284,6 @@ class _Walker:
         self._next = _VALUE
 
     def _child(self, event: Any) -> FieldPath:
-        """Return the path of the next node, and record list entries."""
         if self._next == _ROOT:
             is_null = isinstance(event, ScalarEvent) and event.implicit[0] and resolve(event.value) is None
             self._is_empty = is_null

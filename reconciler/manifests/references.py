@@ -91,7 +91,6 @@ def _judge_keys(
 
 
 def _check_words(resource: Topic | Namespace, gathering: DraftCollector, findings: Findings) -> None:
-    """Report settings given in both platforms' terms."""
     configs = resource.spec.configs
     reported: set[str] = set()
     for ours, *theirs in POLICY_KEYS.values():
@@ -214,7 +213,6 @@ class _References:
 
 
 def _namespaces(gathering: DraftCollector) -> set[tuple[str, str]]:
-    """Return declared namespaces and their parents, which are created with them."""
     names: set[tuple[str, str]] = set()
     for address in gathering.declared:
         kind, _, rest = address.partition("/")
@@ -308,7 +306,6 @@ def _check_directions(
 
 
 def _circle(mirror: MirrorTopic, entries: Mapping[Address, _Entry]) -> tuple[str, ...]:
-    """Return the mirrors of a circle, reported once at the highest address."""
     way = [mirror.address]
     address: MirrorTopic | None = mirror
     while address is not None and address.state in _COPYING:
@@ -384,7 +381,6 @@ def check_sharing(gathering: DraftCollector, folder: pathlib.Path, findings: Fin
 
 
 def _reached(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
-    """Return the connection data that identify a cluster."""
     root = cluster.spec.root
     if root is None:
         return cluster.spec.connection.identity()

@@ -34,7 +34,6 @@ class RefusedYamlError(Exception):
     """Valid YAML that is rejected: too large, or with a tag."""
 
     def __init__(self, message: str, mark: Any, *, hint: str) -> None:
-        """Keep the place."""
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -136,7 +135,6 @@ UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def _unreadable(raw: bytes, file: str) -> Problem:
-    """Report an invalid byte or character."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

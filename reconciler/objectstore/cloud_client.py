@@ -216,7 +216,6 @@ def _message_of(error: Exception) -> str:
 
 
 def _text_of(error: Exception) -> str:
-    """Return an error's text without the debug part."""
     return str(error).partition("\n\nDebug source:")[0]
 
 
@@ -343,7 +342,6 @@ def _parse_connection(text: str) -> dict[str, str]:
 
 
 def _account_of(endpoint: str) -> str:
-    """Return the account in the endpoint's host or, at an emulator, its path."""
     parts = urlsplit(endpoint)
     return parts.path.strip("/").partition("/")[0] or (parts.hostname or "").partition(".")[0]
 

@@ -78,7 +78,6 @@ class CloudStore:
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
-        """Pickle complete settings."""
         return CloudStore, (self._clients.resolved(),)
 
     @property
@@ -227,7 +226,6 @@ class CloudStore:
     def _read(
         self, client: GCSStore | AzureStore, key: str, wanted: tuple[int, int] | None = None, *, tries: int = _TRIES
     ) -> Stored | None:
-        """Return an object or a range of it, retrying a body that breaks off."""
         import obstore  # noqa: PLC0415 - lazy import
 
         name, options = self._place.name_of(key), _options(wanted)

@@ -379,7 +379,6 @@ class DirectoryStore:
         self._has_swept = False
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
-        """Pickle the root's path."""
         return DirectoryStore, (self._root,)
 
     @property

@@ -95,7 +95,6 @@ def put_back(store: ObjectStore, key: str) -> bool:
 
 
 def _was_never_whole(store: ObjectStore, key: str) -> bool:
-    """Return whether the bucket keeps versions and all versions of the object are truncated."""
     if not isinstance(store, KeepsVersions):
         return False
     bodies = [body for body in store.versions(key) if body is not None]
@@ -264,7 +263,6 @@ class Register:
             return None
 
     def _is_unwritten(self, stored: Stored) -> bool:
-        """Return whether the body is a truncated first write."""
         body = stored.body
         if body.endswith(b"}") or not is_cut_off(body):
             return False

@@ -203,7 +203,6 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
 
 
 def _connection_failure(error: BotoCoreError) -> str:
-    """Return the reason of the innermost cause."""
     cause: BaseException = error
     while (cause.__cause__ or cause.__context__) is not None:
         cause = cause.__cause__ or cause.__context__ or cause
@@ -413,7 +412,6 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
 
 
 def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
-    """Replace connections idle for longer than `idle_s`, which servers drop."""
     from botocore.awsrequest import (  # noqa: PLC0415 - lazy import
         AWSHTTPConnection,
         AWSHTTPConnectionPool,

@@ -316,7 +316,6 @@ class S3Store:
         return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
-        """Pickle complete settings."""
         return S3Store, (self._clients.resolved(),)
 
     @property
@@ -484,7 +483,6 @@ class S3Store:
         return {} if key is None else {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
 
     def _check_encrypted(self, key: str | None, answer: Any, options: dict[str, Any]) -> None:
-        """Reject a store that ignored the KMS key, and delete the unencrypted object."""
         wanted = options.get("ServerSideEncryption")
         if wanted is None or answer.get("ServerSideEncryption") == wanted:
             return

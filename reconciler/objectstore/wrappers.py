@@ -25,7 +25,6 @@ class WrappedStore:
         self.inner = inner
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickle the inner store."""
         return self.inner.__reduce__()
 
     @property
@@ -224,7 +223,6 @@ class NotedStore(WrappedStore):
     """Logs every request, never the body. Pickles as the inner store."""
 
     def __copy__(self) -> NotedStore:
-        """Return a copy with its own client."""
         return NotedStore(copy(self.inner))
 
     def clock_ms(self) -> int:
@@ -332,7 +330,6 @@ class ReadOnlyStore(WrappedStore):
         self._clock_ms = clock_ms
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the caller's clock, which is local."""
         return _unpickle_read_only, (self.inner,)
 
     def clock_ms(self) -> int:

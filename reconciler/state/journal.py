@@ -277,7 +277,6 @@ class Journal:
     """The writer of a run's journal, under its lease."""
 
     def __init__(self, lease: Holder, effects: Effects, run: str, *, next_seq: int = 1) -> None:
-        """Continue at slot `next_seq`."""
         self._lease = lease
         self._effects = effects
         self.run = run
@@ -363,7 +362,6 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
 
 
 def _is_filled(store: ObjectStore, key: str) -> bool:
-    """Return whether a slot holds a whole page."""
     stored = store.get(key)
     return stored is not None and not is_cut_off(stored.body)
 
@@ -404,7 +402,6 @@ def _damaged(store: ObjectStore, key: str, why: str) -> UserError:
 
 
 def _split_by_size(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
-    """Split entries by the size limit of an object."""
     part: list[Entry] = []
     size = 0
     for entry in entries:
@@ -753,7 +750,6 @@ class StateAdvance:
     started: str | None = None
 
     def __str__(self) -> str:
-        """Return one sentence."""
         by = f", last by run {self.run}" if self.run else ""
         what = f" ({', '.join(part for part in (self.command, self.who, self.started) if part)})" if self.who else ""
         return f"the state went from #{self.approved} to #{self.now} since the plan was approved{by}{what}"

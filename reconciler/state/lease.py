@@ -379,7 +379,6 @@ class LeaseWait:
     timeout_s: float
 
     def __str__(self) -> str:
-        """Return one line."""
         where = f" ({self.ci_url})" if self.ci_url else ""
         held = f"the lease is held by {self.who}{where} since {self.since}: {self.doing}"
         return f"{held}; run {self.run}; waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
@@ -394,7 +393,6 @@ class TookOver:
     silent_s: float
 
     def __str__(self) -> str:
-        """Return one line."""
         return f"took over the lease of run {self.run} of {self.who}, silent for {self.silent_s:.0f} s"
 
 
@@ -600,7 +598,6 @@ class _Acquisition:
         return self._start_lease(lease, sent.expected)
 
     def _start_lease(self, lease: Lease, before: Read | None) -> Lease:
-        """Report whose lease it was, and start renewal."""
         previous = None if before is None else before.lockfile.lease
         if previous is not None and previous.status == "held":
             lease.taken_from = previous.run

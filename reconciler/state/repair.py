@@ -167,11 +167,6 @@ def _find_missing(store: ObjectStore, remains: Remains, far: LastSerial) -> tupl
 
 
 def _pick_committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
-    """Return the committed one of several snapshots with the newest serial.
-
-    A serial is written twice if a run died before it committed. The committed one is of the last run, or the base of
-    it.
-    """
     own = [snapshot for snapshot in good if last is not None and snapshot.run == last.run]
     begun = last.file.base_sha256 if last is not None and last.file is not None else None
     left = own or [snapshot for snapshot in good if snapshot.sha256 == begun] or list(good)
@@ -229,7 +224,6 @@ def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[Forgo
 
 
 def _runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
-    """Yield runs with a later end of which only the result is left."""
     for trace in runs:
         end = read_end(store, trace.run) if trace.has_result and trace.file_bytes is None else None
         if end is not None and end.serial > serial:
@@ -627,12 +621,10 @@ class _RepairPlanner:
 
 
 def _is_of(file: RunFile, base: Base) -> bool:
-    """Return whether the run began on the base or committed it."""
     return base.snapshot.run == file.run or base.snapshot.serial == file.base_serial
 
 
 def _adds_to_base(closed: UnfinishedRun, base: Base) -> bool:
-    """Return whether the journal of a closed run has results that the base lacks."""
     is_its_own = bool(base.damaged) or _is_of(closed.file, base)
     return is_its_own and closed.folded().record != base.snapshot.record
 
