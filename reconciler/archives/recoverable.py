@@ -264,7 +264,7 @@ def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str |
         sum(manifest.stored_bytes for manifest in manifests.values()),
         sum(manifest.records for manifest in manifests.values()),
         {number: (manifest.start, manifest.end) for number, manifest in manifests.items()},
-        tuple((item.max_ts, item.bytes) for manifest in manifests.values() for item in _named(manifest)),
+        tuple((item.max_ts, item.bytes) for manifest in manifests.values() for item in _pages_and_entries(manifest)),
         topic.configs,
         topic.initial,
         max((manifest.uploaded_ms for manifest in manifests.values() if manifest.uploaded_ms), default=None),
@@ -287,7 +287,7 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
         raise UserError(message, hint=hint)
 
 
-def _named(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
+def _pages_and_entries(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
     return (*manifest.pages, *manifest.entries)
 
 

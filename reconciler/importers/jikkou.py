@@ -66,9 +66,9 @@ def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fiel
     if kind.endswith(_LIST) and "items" in document.content:
         _tell_metadata(whole)
         for item in whole.each("items"):
-            yield _named(item, kind.removesuffix(_LIST))
+            yield _name_and_spec(item, kind.removesuffix(_LIST))
     else:
-        yield _named(whole, kind)
+        yield _name_and_spec(whole, kind)
 
 
 def _tell_metadata(whole: Fields) -> None:
@@ -80,7 +80,7 @@ def _tell_metadata(whole: Fields) -> None:
             fields.rest(_OF_LIST, is_left_out=False)
 
 
-def _named(fields: Fields, kind: str) -> tuple[str, Fields]:
+def _name_and_spec(fields: Fields, kind: str) -> tuple[str, Fields]:
     fields.pass_over("apiVersion", "kind")
     fields.subject = f"{kind} {_name(fields)}".strip()
     return kind, fields

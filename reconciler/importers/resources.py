@@ -151,7 +151,7 @@ def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: li
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     permissions = Permissions()
     for rule in rules:
-        if why := _refused(rule):
+        if why := _why_refused(rule):
             lost.append(NotImported(rule.place, str(rule), "", why))
         elif rule.resource == TOPICS and not rule.is_prefix and rule.name in topics:
             of_topics[rule.name][rule.permission, rule.principal, rule.host].add(rule.operation)
@@ -163,7 +163,7 @@ def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: li
     return permissions
 
 
-def _refused(rule: FoundRule) -> str | None:
+def _why_refused(rule: FoundRule) -> str | None:
     legal = OPERATIONS.get(rule.resource)
     if legal is not None and rule.operation not in legal:
         return f"{rule.operation} is nothing that can be done with {rule.resource}"

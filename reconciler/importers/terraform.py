@@ -93,7 +93,7 @@ def is_state(file: Path) -> bool:
 
 
 def _is_state(raw: bytes) -> bool:
-    content = _parsed(raw)
+    content = _parse_json(raw)
     return isinstance(content, dict) and bool({"terraform_version", "format_version"} & content.keys())
 
 
@@ -107,7 +107,7 @@ def _take_state(raw: bytes, label: str, reading: Reading) -> str:
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: Place(label), subject="state")
     is_any = False
-    for instance in _shown(whole) if is_shown else _resources(whole):
+    for instance in _shown_instances(whole) if is_shown else _resources(whole):
         is_any |= _take_instance(instance, Place(label), reading)
     if is_shown and is_any:
         reading.lost.append(NotImported(Place(label), "provider alias", "", _NO_ALIAS, _PULL, is_left_out=False))
@@ -152,7 +152,7 @@ def _content(raw: bytes, label: str) -> dict[str, Any]:
     return content
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_json(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -173,7 +173,7 @@ def _resources(whole: Fields) -> Iterator[_Instance]:
             yield _Instance(instance, kind, "attributes", cluster, is_deposed="deposed" in instance.content)
 
 
-def _shown(whole: Fields) -> Iterator[_Instance]:
+def _shown_instances(whole: Fields) -> Iterator[_Instance]:
     values = whole.inside("values")
     root = values.inside("root_module") if values is not None else None
     waiting = [root] if root is not None else []

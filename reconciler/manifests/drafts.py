@@ -137,7 +137,7 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
         files.append(overlay / VALUES_FILE)
     values, problems = read_values(folder, files, variables, findings.read)
     findings.problems += problems
-    workspace = _validated(draft_of(document, WORKSPACE_FILE, values), findings) if document else None
+    workspace = _validate_workspace(draft_of(document, WORKSPACE_FILE, values), findings) if document else None
     manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
     apart = frozenset({folder / WORKSPACE_FILE, folder / OVERLAYS, *files})
     return WorkspaceFile(workspace, manifests, apart, values)
@@ -160,7 +160,7 @@ def _document(folder: Path, findings: Findings) -> Document | None:
     return parsed.documents[0] if parsed.documents else None
 
 
-def _validated(draft: Draft, findings: Findings) -> Workspace | None:
+def _validate_workspace(draft: Draft, findings: Findings) -> Workspace | None:
     resource, complaints = read(draft)
     if resource is not None and not isinstance(resource, Workspace):
         hint = "Write `kind: Workspace` here, and manifests below spec.manifests"

@@ -66,9 +66,9 @@ def yaml_text(value: Any, like: str = "") -> str:
         case int():
             return str(value)
         case str():
-            return _quoted(value, like)
+            return _quote(value, like)
         case Mapping():
-            return "{" + ", ".join(f"{_quoted(str(key))}: {yaml_text(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{_quote(str(key))}: {yaml_text(item)}" for key, item in value.items()) + "}"
         case Sequence():
             return "[" + ", ".join(yaml_text(item) for item in value) + "]"
         case _:
@@ -86,7 +86,7 @@ def key_of(text: str) -> str:
     return text[1:-1].replace("''", "'") if text.startswith("'") else text
 
 
-def _quoted(text: str, like: str = "") -> str:
+def _quote(text: str, like: str = "") -> str:
     if like.startswith("'") and text.isprintable():
         return "'" + text.replace("'", "''") + "'"
     if _PLAIN.fullmatch(text) and is_text(text) and not like.startswith('"'):
@@ -414,10 +414,10 @@ def laid_out(content: Mapping[str, Any]) -> str:
 
 
 def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
-    yield from _placed(f"{indent}{yaml_text(key)}:", value, indent)
+    yield from _place_value(f"{indent}{yaml_text(key)}:", value, indent)
 
 
-def _placed(lead: str, value: Any, indent: str) -> Iterator[str]:
+def _place_value(lead: str, value: Any, indent: str) -> Iterator[str]:
     line = f"{lead} {yaml_text(value)}"
     is_collection = isinstance(value, Mapping | list | tuple) and len(value) > 0
     if not is_collection or len(line) <= MAX_WIDTH:
@@ -468,7 +468,7 @@ def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = Fa
         return ""
     name = f"{label}\t" if " " in label else label
     old_name, new_name = (_NOTHING if is_new else f"a/{name}"), (_NOTHING if is_gone else f"b/{name}")
-    body = [text for group in _groups(hunks) for text in _shown(group, before, after)]
+    body = [text for group in _groups(hunks) for text in _show_hunks(group, before, after)]
     return "".join([f"--- {old_name}\n", f"+++ {new_name}\n", *body])
 
 
@@ -497,7 +497,7 @@ def _groups(hunks: Sequence[_Hunk]) -> Iterator[list[_Hunk]]:
     yield group
 
 
-def _shown(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+def _show_hunks(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     start = max(0, group[0].start - _CONTEXT)
     end = min(len(before), group[-1].end + _CONTEXT)
     new_start = group[0].new_start - (group[0].start - start)

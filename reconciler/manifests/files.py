@@ -297,7 +297,7 @@ class Findings:
 
     def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
         """Add a problem of a document."""
-        self.problems.append(self._located(places, complaint))
+        self.problems.append(self._to_problem(places, complaint))
 
     def complain_all(self, places: tuple[Place, ...], complaints: Iterable[Complaint]) -> None:
         """Add problems of a document."""
@@ -306,7 +306,7 @@ class Findings:
 
     def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
         """Add a warning of a document, not an error; `unseen` is an address that may exist on a cluster."""
-        self.warnings.append(self._located(places, complaint)._replace(unseen=unseen))
+        self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
     def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
         """Return `file:line` of a field."""
@@ -342,7 +342,7 @@ class Findings:
                 excerpts[problem] = lines
         return excerpts
 
-    def _located(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
+    def _to_problem(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
         place, spot = self.spot(places, complaint.at)
         return Problem(
             place.file, spot.line, spot.column, path_text(complaint.at), complaint.message, complaint.hint.rstrip(".")

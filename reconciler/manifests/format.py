@@ -206,7 +206,7 @@ def _page(page: Page) -> Iterator[str]:
             raise NotLaidOutError
         yield from _entries(root, "")
     else:
-        yield from _placed("", "", root)
+        yield from _place_value("", "", root)
         yield from root.below
 
 
@@ -214,16 +214,16 @@ def _order_manifest(root: Node) -> None:
     keys = {entry.key.text for entry in root.entries if entry.key is not None}
     if not {"apiVersion", "kind"} <= keys:
         return
-    anchored = _anchored(root)
+    anchored = _list_anchors(root)
     _order(root.entries, _ROOT_ORDER)
     for entry in root.entries:
         if entry.key is not None and entry.key.text == "metadata":
             _order(entry.value.entries, _METADATA_ORDER)
-    if _anchored(root) != anchored:
+    if _list_anchors(root) != anchored:
         raise NotLaidOutError  # an alias would precede its anchor
 
 
-def _anchored(root: Node) -> list[str]:
+def _list_anchors(root: Node) -> list[str]:
     return [text for node in walk(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
 
 
@@ -246,7 +246,7 @@ def _entries(node: Node, indent: str) -> Iterator[str]:
 def _entry(entry: Entry, indent: str) -> Iterator[str]:
     beside = f" {entry.beside}" if entry.beside else ""
     if entry.key is not None:
-        yield from _placed(f"{indent}{entry.key.text}:", beside, entry.value, indent)
+        yield from _place_value(f"{indent}{entry.key.text}:", beside, entry.value, indent)
         return
     value = entry.value
     if value.kind != "scalar" and not _fits(value, f"{indent}- ", beside) and not value.anchor:
@@ -259,16 +259,16 @@ def _entry(entry: Entry, indent: str) -> Iterator[str]:
         yield f"{indent}- {first.removeprefix(indent + _STEP)}"
         yield from rest
     else:
-        yield from _placed(f"{indent}-", beside, value, indent)
+        yield from _place_value(f"{indent}-", beside, value, indent)
 
 
-def _placed(lead: str, beside: str, value: Node, indent: str = "") -> Iterator[str]:
+def _place_value(lead: str, beside: str, value: Node, indent: str = "") -> Iterator[str]:
     if value.kind == "scalar":
         yield from _scalar(lead, beside, value, indent)
     elif _fits(value, lead, beside):
-        yield _spaced(lead, _flow(value)) + beside
+        yield _join_with_space(lead, _flow(value)) + beside
     else:
-        yield _spaced(lead, value.anchor) + beside
+        yield _join_with_space(lead, value.anchor) + beside
         yield from _entries(value, indent + _STEP)
 
 
@@ -280,10 +280,13 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
             raise NotLaidOutError  # the file ends inside the text, whose last line end would become part of it
-        yield _spaced(lead, (header[1] or "") + header[2]) + beside
+        yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
         yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
-        lines = [_spaced(lead, first), *(f"{indent}{_STEP}{line.lstrip()}" if line.strip() else "" for line in rest)]
+        lines = [
+            _join_with_space(lead, first),
+            *(f"{indent}{_STEP}{line.lstrip()}" if line.strip() else "" for line in rest),
+        ]
         yield from lines[:-1]
         yield lines[-1] + beside
 
@@ -319,10 +322,10 @@ def _flow(node: Node) -> str:
         _flow(entry.value) if entry.key is None else f"{entry.key.text}: {_flow(entry.value)}" for entry in node.entries
     )
     inside = ", ".join(parts)
-    return _spaced(node.anchor, f"{{{inside}}}" if node.kind == "mapping" else f"[{inside}]")
+    return _join_with_space(node.anchor, f"{{{inside}}}" if node.kind == "mapping" else f"[{inside}]")
 
 
-def _spaced(lead: str, text: str) -> str:
+def _join_with_space(lead: str, text: str) -> str:
     return f"{lead} {text}" if lead and text else lead or text
 
 
@@ -531,24 +534,24 @@ def _laid_out(text: str) -> str:
 
 
 def _squeeze(page: Page) -> None:
-    page.above = list(_squeezed(page.above))
+    page.above = list(_collapse_blanks(page.above))
     nodes = [page.root] if page.root is not None else []
     while nodes:
         node = nodes.pop()
-        node.below = list(_squeezed(node.below))
+        node.below = list(_collapse_blanks(node.below))
         for entry in node.entries:
-            entry.above = list(_squeezed(entry.above))
+            entry.above = list(_collapse_blanks(entry.above))
             nodes.append(entry.value)
 
 
-def _squeezed(lines: list[str]) -> Iterator[str]:
+def _collapse_blanks(lines: list[str]) -> Iterator[str]:
     for text, group in groupby(lines):
         yield from group if text else [text]
 
 
 def _only_comments(lines: list[str]) -> str:
     stripped = [line.strip() for line in lines]
-    return "\n".join([*_squeezed(stripped), ""]).strip("\n") + "\n" if any(stripped) else ""
+    return "\n".join([*_collapse_blanks(stripped), ""]).strip("\n") + "\n" if any(stripped) else ""
 
 
 def _says_the_same(before: str, after: str) -> bool:

@@ -78,7 +78,7 @@ def definitions_of_models() -> Mapping[str, Any]:
 
 
 def _definitions() -> dict[str, Any]:
-    definitions = {name: _written(definition) for name, definition in definitions_of_models().items()}
+    definitions = {name: _allow_variables(definition) for name, definition in definitions_of_models().items()}
     for kind in WRITABLE:
         definitions[kind]["required"] = [*_FIXED, *definitions[kind]["required"]]
     return {**definitions, "Variable": dict(_VARIABLE)}
@@ -97,10 +97,10 @@ class _Generator(GenerateJsonSchema):
         return result
 
 
-def _written(schema: Any) -> Any:
+def _allow_variables(schema: Any) -> Any:
     """Return a schema that accepts a variable in place of any non-text value, without generated titles."""
     if isinstance(schema, list):
-        return [_written(item) for item in schema]
+        return [_allow_variables(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     done: dict[str, Any] = {}
@@ -108,14 +108,14 @@ def _written(schema: Any) -> Any:
         if key == "properties":
             done[key] = {name: _property(name, field) for name, field in value.items()}
         elif key in {"items", "additionalProperties", "anyOf", "allOf", "oneOf"}:
-            done[key] = _written(value)
+            done[key] = _allow_variables(value)
         elif key != "title":
             done[key] = value
     return done
 
 
 def _property(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    written: dict[str, Any] = _written(schema)
+    written: dict[str, Any] = _allow_variables(schema)
     is_free = written.get("type") == "string" and "pattern" not in written and "enum" not in written
     if name in _FIXED or is_free or "$ref" in written:
         return written

@@ -174,7 +174,7 @@ def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, st
     A value of a variable names it: `… (var.partitions of values.yaml)`. A mirror is written in its link. Empty if
     undeclared.
     """
-    places, within = _written(loaded, address)
+    places, within = _find_written(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
     for place in reversed(places):  # base first: the overlay replaces it
@@ -194,7 +194,7 @@ def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, st
     }
 
 
-def _written(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
+def _find_written(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[Place, ...], FieldPath]:
     if address in loaded.places:
         return loaded.places[address], ()
     for link_address, declared in loaded.desired.items():

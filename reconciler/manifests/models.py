@@ -82,7 +82,7 @@ def complaints_of(error: ValidationError, model: type[BaseModel], as_written: An
     """Yield the errors of a content, at the paths as written; pydantic's wording is not shown."""
     content = values_of(as_written)
     for details in error.errors(include_url=False):
-        path = _written(details["loc"], content, is_missing=details["type"] == "missing")
+        path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
         if details["type"] == "refused":
             for complaint in details["ctx"]["complaints"]:
                 at = (*path, *complaint.at)
@@ -94,7 +94,7 @@ def complaints_of(error: ValidationError, model: type[BaseModel], as_written: An
             yield Complaint(message, hint, path)
 
 
-def _written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
+def _cut_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
     """Cut a location to the written path: a URL is one text in the file and a model for us."""
     current = content
     for depth, part in enumerate(loc):
@@ -163,10 +163,10 @@ _WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def _with_value(message: str, value: Any) -> str:
-    return f"{_shown(value)} is {message}" if message.startswith("not ") else message
+    return f"{_show(value)} is {message}" if message.startswith("not ") else message
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     match value:
         case str():
             return repr(value)
@@ -253,16 +253,16 @@ def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
     complaints = [*draft.complaints, *(null_complaints(draft.content) if draft.has_null else ())]
     headers = list(header_complaints(draft.content))
     if headers:
-        return None, _joined(complaints, headers)
+        return None, _join(complaints, headers)
     model = WRITABLE[draft.content["kind"]]
-    complaints = _joined(complaints, _misplaced_secrets(draft, model))
+    complaints = _join(complaints, _misplaced_secrets(draft, model))
     if model is Cluster or draft.content["kind"] == "Workspace":
         _take_texts(draft, _PROPERTIES if model is Cluster else _SPARK_CONF)
     try:
         resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
         errors = complaints_of(error, model, draft.as_written())
-        return None, _joined(complaints, (_traced(complaint, draft) for complaint in errors))
+        return None, _join(complaints, (_traced(complaint, draft) for complaint in errors))
     return (None if complaints else resource), complaints
 
 
@@ -277,7 +277,7 @@ def _take_texts(draft: Draft, path: FieldPath) -> None:
             _value_at(draft.content, path)[name] = str(value)
 
 
-def _joined(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
+def _join(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
     paths = {complaint.at for complaint in complaints}
     return [*complaints, *(complaint for complaint in more if complaint.at not in paths)]
 
