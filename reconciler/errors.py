@@ -14,7 +14,9 @@ class ReconcilerError(Exception):
 
     exit_code: ClassVar[int] = 1
     message: str
+    """What is wrong with which thing, where and why."""
     hint: str
+    """What to do."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         """Store the message and the hint."""

@@ -24,6 +24,7 @@ class Alike:
     """Actions that failed for one reason. Where they are several, `…` in `error` and `hint` stands for their names."""
 
     error: str
+    """If several actions failed, … stands for their names."""
     hint: str
     ids: tuple[str, ...]
 
@@ -69,7 +70,7 @@ class Approval:
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
     advance: StateAdvance | None = None
-    """The state went on; what is left of the plan is as it was."""
+    """Set if the state changed after the approval; the rest of the plan is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class PlanMade:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """It as `reconciler.plan/1`; made only for who reads it."""
+        """A document of reconciler.plan/1."""
         return plan_document(self.plan)
 
 
@@ -116,7 +117,7 @@ NOWHERE: Final = Ran()
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far long work is. Totals are estimates; `seconds_left` is `None` until a rate is known."""
+    """How far long work is; totals are estimates."""
 
     id: str
     records: int
@@ -125,21 +126,25 @@ class Progress:
     bytes_total: int
     seconds: float
     seconds_left: float | None = None
+    """Null until a rate is known."""
     ran: Ran = NOWHERE
     partitions_done: int = 0
+    """Partitions that are complete."""
     partitions: int = 0
-    """Of how many partitions; 0 where the work does not go by partitions."""
+    """All partitions; 0 if the work is not divided into partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionDone:
-    """An action is complete and durable. `records` and `bytes` are what a job moved."""
+    """An action is complete and durable."""
 
     id: str
     address: Address
     seconds: float
     records: int = 0
+    """What a job moved."""
     bytes: int = 0
+    """What a job moved."""
     ran: Ran = NOWHERE
 
 
@@ -155,15 +160,13 @@ class ActionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """An earlier run that had not closed was settled: what became of the actions it left in doubt."""
+    """An earlier run that had not closed was settled."""
 
     run: str
     who: str
     settled: Mapping[str, str]
-    """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where it could not be seen.
-
-    A transition over two clusters may be `under way`: begun, and not at its end. An update may be `moving`: its
-    platform still moves replicas.
+    """The result of each action in doubt, by id: absent, done, partial (and completed), conflict, under way (begun on
+    two clusters, and not at its end), moving (its replicas still move), or unknown if the cluster could not be read.
     """
     parting: Parting | None = None
     """Whether it was stopped, or left what is left on purpose; `None`: it was cut off."""
@@ -176,6 +179,7 @@ class Detached:
     """The run ends here, and these actions are left to the next."""
 
     left: tuple[str, ...]
+    """Ids of actions, in plan order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a run ended: counts that agree with the result."""
+    """How the run ended."""
 
     run: str
     done: int
@@ -196,12 +200,13 @@ class Summary:
     not_started: int
     seconds: float
     serial: int | None = None
-    """The state committed at the end; `None` where none was."""
+    """The state committed at the end. Null: none was."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
-    """Skipped id → the failed id it leans on."""
+    """Skipped id to the failed id that it depends on."""
     failures: tuple[Alike, ...] = ()
+    """The most frequent reason first."""
     in_doubt: tuple[str, ...] = ()
-    """Among the failed: nobody knows whether they happen."""
+    """Ids of failed actions whose result is unknown; the run stays open."""
     ran: Ran = NOWHERE
     """Where its jobs ran."""
     approved_by: tuple[str, ...] = ()

@@ -72,9 +72,9 @@ def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
     if path.suffix != _JSON:
         return prometheus_text(metrics).encode()
     from reconciler.cli.json.base import document_bytes
-    from reconciler.cli.json.runs_json import MetricsDocument
+    from reconciler.cli.json.runs_json import METRICS
 
-    return document_bytes(MetricsDocument.of(metrics))
+    return document_bytes(METRICS.row(metrics))
 
 
 def totals_in(path: Path) -> Totals:

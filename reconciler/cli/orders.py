@@ -19,11 +19,10 @@ from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.steps.orders import OrderResult
+    from reconciler.operations.steps.orders import OrderedResource, OrderResult
     from reconciler.operations.steps.runner import Emergency
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
-    from reconciler.resources.address import Address
 
 
 @contextmanager
@@ -117,10 +116,9 @@ def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
     if result.is_dry_run:
         show_plan(result.plan, form)
     elif form == "json":
-        from reconciler.cli.json.base import document_line
-        from reconciler.cli.json.runs_json import ResultEvent
+        from reconciler.cli.json.runs_json import event_line
 
-        out().write_bytes(document_line(ResultEvent.of(result)))
+        out().write_bytes(event_line(result))
     else:
         if result.failed and result.plan.blocked:
             out().show(_plan_lines(result.plan))
@@ -135,7 +133,7 @@ def _result_text(result: OrderResult, done: str) -> list[Line]:
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}
-    rows = (_lines_of(result, address, actions.get(address), done) for address in result.addresses)
+    rows = (_lines_of(resource, actions.get(resource.address), done) for resource in result.resources)
     lines = [*chain.from_iterable(rows)]
     return [*lines, *_counts(result)] if len(result.addresses) > 1 else lines
 
@@ -149,13 +147,13 @@ def _counts(result: OrderResult) -> Iterator[Line]:
     )
 
 
-def _lines_of(result: OrderResult, address: Address, action: Action | None, done: str) -> Iterator[Line]:
-    error, state = result.failed.get(address), result.states.get(address)
+def _lines_of(resource: OrderedResource, action: Action | None, done: str) -> Iterator[Line]:
+    address, error, state = resource.address, resource.error, resource.state
     name = Span(address, Tone.STRONG)
     if error is not None:
         yield line(Span("✗ ", Tone.DANGER), name, f"  {error.message.removeprefix(address).lstrip(': ')}")
         yield line("    ", Span("hint: ", Tone.QUIET), error.hint)
-    elif address in result.unchanged:
+    elif not resource.is_changed:
         yield line(Span("· ", Tone.QUIET), name, f"  unchanged{f': {state} already' if state else ''}")
     elif isinstance(action, Transition) and action.machine != "topic":
         yield line(Span("✓ ", Tone.ADD), name, f"  {done}: {action.from_state} → {state or '?'}")

@@ -79,10 +79,9 @@ def last_line(form: Literal["text", "json"]) -> Iterator[None]:
         yield
     except BaseException as error:
         if form == "json":
-            from reconciler.cli.json.base import document_line
-            from reconciler.cli.json.runs_json import ErrorEvent
+            from reconciler.cli.json.runs_json import error_line
 
-            out().write_bytes(document_line(ErrorEvent.of(error)))
+            out().write_bytes(error_line(error))
         raise
 
 

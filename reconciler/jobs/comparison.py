@@ -56,6 +56,7 @@ class Comparison:
 
     partitions: tuple[PartitionComparison, ...]
     is_deep: bool
+    """Whether every record was read, and no stored digest used."""
 
     @property
     def is_equal(self) -> bool:

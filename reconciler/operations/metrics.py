@@ -70,7 +70,7 @@ def add_totals(before: Totals, upkeep: Upkeep) -> Totals:
     """Return the totals including a pass. Pure."""
     totals = dict(before)
     for job in upkeep.jobs:
-        for name, count in ({} if job.upkept is None else job.upkept.counts).items():
+        for name, count in job.upkept.counts.items():
             place = name, job.cluster
             totals[place] = totals.get(place, 0) + count
     for outcome in upkeep.synced:
@@ -219,7 +219,7 @@ def remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], tot
             if name in cluster_vitals.levels
         }
         levels_by_cluster |= {
-            job.cluster: job.upkept.levels[name] for job in jobs if job.upkept and name in job.upkept.levels
+            job.cluster: job.upkept.levels[name] for job in jobs if name in job.upkept.levels
         }
         for cluster, level in sorted(levels_by_cluster.items()):
             metric.add(level, cluster=cluster)
@@ -372,7 +372,7 @@ def _units_done(outcome: Synced | JobOutcome) -> int:
         case Synced():
             return outcome.records
         case JobOutcome():
-            return 0 if outcome.upkept is None else outcome.upkept.done
+            return outcome.upkept.done
         case _:
             assert_never(outcome)
 
@@ -382,7 +382,7 @@ def _bytes_done(outcome: Synced | JobOutcome) -> int:
         case Synced():
             return outcome.bytes
         case JobOutcome():
-            return 0 if outcome.upkept is None else outcome.upkept.bytes
+            return outcome.upkept.bytes
         case _:
             assert_never(outcome)
 

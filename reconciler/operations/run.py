@@ -134,7 +134,7 @@ class _Pass:
             others = OtherLinks(owned, {place for place, link in left.items() if link.is_left})
             mirror_round = _copy_mirrors(self.mirrors.rounds, by_jobs, self._is_wanted, self.report, others)
         linked = [outcome for start in starts if (outcome := self.mirrors.links.finish_links(start))]
-        failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in mirror_round.failed.items()]
+        failed = [JobOutcome(MIRROR, cluster, 0.0, error=error) for cluster, error in mirror_round.failed.items()]
         done = tuple(self._run_jobs(sorted(answers.inventories), is_asked=is_asked))
         seconds = max(0, now_ms() - began_ms) / 1000
         ran = self.jobs.ran_since(before)
@@ -210,7 +210,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
     inventories = {name: answer for name, answer in answers.items() if isinstance(answer, dict) and answer}
     errors = {name: answer for name, answer in answers.items() if isinstance(answer, ReconcilerError)}
     seconds = max(0, site.invocation.now_ms() - began_ms) / 1000
-    lost += [JobOutcome(_OBSERVE, name, seconds, None, error) for name, error in sorted(errors.items())]
+    lost += [JobOutcome(_OBSERVE, name, seconds, error=error) for name, error in sorted(errors.items())]
     me = site.me(snapshot.lineage if snapshot else "")
     ours = {address for address in (*site.desired, *recorded) if kind_of(address) == "link"}
     owners = {name: _foreign_owners(name, inventory, me, ours) for name, inventory in inventories.items()}
@@ -222,7 +222,7 @@ def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
     try:
         return read_state(site), []
     except ReconcilerError as error:
-        return None, [JobOutcome(_STATE, "", 0.0, None, error)]
+        return None, [JobOutcome(_STATE, "", 0.0, error=error)]
 
 
 def _foreign_owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
@@ -299,7 +299,7 @@ def _run_job(
     name: str, cluster: str, do: Callable[[], Upkept], now_ms: Callable[[], int], report: Callable[[Event], None]
 ) -> JobOutcome:
     event, address, began_ms = f"{name}:{cluster}", cluster_address(cluster), now_ms()
-    upkept: Upkept | None = None
+    upkept = Upkept()
     failure: ReconcilerError | None = None
     report(ActionStarted(event, address))
     try:
@@ -310,7 +310,7 @@ def _run_job(
     for first in outcome.errors[:1]:
         more = f" ({outcome.failed - 1} more failed)" if outcome.failed > 1 else ""
         report(ActionFailed(event, address, f"{first.message}{more}", first.hint))
-    if upkept is not None and not outcome.errors:
+    if not outcome.errors:
         report(ActionDone(event, address, outcome.seconds, upkept.records, upkept.bytes))
     return outcome
 

@@ -44,7 +44,7 @@ class Verified:
     comparison: Comparison
     verdict: ReconcilerError | None
     foreign: tuple[ForeignRecords, ...] = ()
-    """Records that other producers wrote to the mirror."""
+    """Records in the mirror that other producers wrote: its source does not have them."""
 
     @property
     def is_equal(self) -> bool:
@@ -77,6 +77,7 @@ class LinkVerified:
     mirrors: tuple[Verified, ...]
     failed: tuple[NotCompared, ...]
     stopped: tuple[StoppedMirror, ...]
+    """Mirrors that were promoted: they are not compared."""
 
     @property
     def is_equal(self) -> bool:

@@ -39,17 +39,20 @@ class Move:
     """A change of one field. `has_before`: the action states the old value; a created field has none."""
 
     before: Any
+    """What it is on the cluster; null also where the action does not say."""
     after: Any
     has_before: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FieldDifference:
-    """A field as approved and as planned now; `None` if that side leaves it alone."""
+    """A field as approved and as planned now."""
 
     path: str
     approved: Move | None
+    """Null: the approved plan does not change it."""
     now: Move | None
+    """Null: it would not be changed now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,19 @@ class Difference:
     address: Address
     action: str
     whys: tuple[Why, ...]
+    """not_approved: the approved plan does not hold it. result: it leads to something else. ground: what it rests on
+    has changed on the cluster. risk: it is more dangerous. loss: more would be lost. blocked: a guard refuses it now.
+    unblocked: a guard refused it then, so it was not approved. missing: it was left to do, and is no longer planned.
+    """
     fields: tuple[FieldDifference, ...]
     risk: str
     approved_risk: str | None
     blocked: Block | None
+    """The guard that refuses it now."""
     source: str | None
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
-    """Approved actions on the same resource that are no longer planned."""
+    """Approved actions on the same resource that are no longer planned; missing: those planned."""
     losses: tuple[Losses, Losses] | None = None
     """Approved and current losses; `None` if the action was not approved."""
 
@@ -305,6 +313,7 @@ class SameOrLess:
     more: tuple[Difference, ...] = ()
     """Dangerous actions first, then in plan order."""
     not_needed: tuple[str, ...] = ()
+    """Ids of approved actions that are no longer planned."""
 
     @property
     def is_allowed(self) -> bool:

@@ -428,13 +428,15 @@ class MaintenancePorts:
 
 @dataclass(frozen=True, slots=True)
 class Upkept:
-    """Result of a maintenance job on one cluster. `done` counts `unit`s: partitions, topics, transactions, objects."""
+    """What one job of upkeep did on one cluster."""
 
-    unit: str
+    unit: str = ""
+    """What `done` and `failed` count: partition, topic, transaction, object. Empty if nothing could be done."""
     done: int = 0
     records: int = 0
-    """Removed records, or rewritten ones if the job removes none; `bytes` analogously for stored bytes."""
+    """Removed by retention and compaction; written again by a roll."""
     bytes: int = 0
+    """Stored bytes, as `records`; of a sweep, deleted."""
     failed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     """The first errors; other work was done."""
@@ -443,7 +445,7 @@ class Upkept:
     levels: Mapping[str, float] = field(default_factory=dict)
     """Levels after the job by name, see `vitals.LEVELS`."""
     notes: tuple[str, ...] = ()
-    """Further results as text, shown once each."""
+    """What was done that numbers do not say: partitions of topics that are gone."""
 
 
 def wanted_in(scope: Scope) -> Callable[[str], bool] | None:

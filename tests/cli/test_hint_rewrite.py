@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
-from reconciler.cli.json.runs_json import ErrorPart
+from reconciler.cli.json.runs_json import FailedCommand, event_line
 from reconciler.cli.options import Acting, Chosen, FromState, Place
 from tests.cli.conftest import Call
 from tests.cli.test_drift import grow
@@ -81,7 +81,8 @@ def test_each_command_gets_what_it_takes(text: str, expected: str) -> None:
 
 def test_hints_in_json_say_it_too() -> None:
     remember_typed([Chosen(environment="prod")])
-    assert ErrorPart(error="It is gone", hint="Then: reconciler plan").hint == "Then: reconciler plan -e prod"
+    event = json.loads(event_line(FailedCommand(1, "It is gone", "Then: reconciler plan")))
+    assert event["hint"] == "Then: reconciler plan -e prod"
     forget_typed()
 
 

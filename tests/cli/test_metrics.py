@@ -212,7 +212,7 @@ def test_everything_of_a_pass_is_told() -> None:
         (
             JobOutcome("sweep", "west", 2.0, Upkept("object", 12, bytes=1200)),
             JobOutcome("roll", "west", 1.0, Upkept("partition", 3, failed=1, errors=(broken,))),
-            JobOutcome("observe", "north", 0.1, None, broken),
+            JobOutcome("observe", "north", 0.1, error=broken),
         ),
         6.25,
     )
@@ -429,7 +429,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
             job_of("upload", "west", counts={"segment_uploads_total": 3, "errors_total": 1}),
             job_of("retention", "west", counts={"deleted_segments": 2, "errors_total": 1}),
             job_of("upload", "east", counts={"segment_uploads_total": 1}),
-            JobOutcome("compact", "west", 1.0, None, RetryableError("no answer", hint="Wait.")),
+            JobOutcome("compact", "west", 1.0, error=RetryableError("no answer", hint="Wait.")),
         ),
         1.0,
     )

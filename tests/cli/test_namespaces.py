@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from reconciler.cli.json.runs_json import EventDocument
 from reconciler.cli.options import pairs
 from reconciler.errors import UsageError
 from reconciler.runtime.text import bytes_text
@@ -93,7 +92,7 @@ def result_of(said: Finished) -> list[str]:
     assert said.returncode == 0, said.stderr
     events = [json.loads(row) for row in said.stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, EventDocument.model_json_schema())
+        jsonschema.validate(event, json.loads(SCHEMAS["event"]))
     assert all(each["changed"] for each in events[-1]["resources"])
     return [each["address"] for each in events[-1]["resources"]]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import jsonschema
 import orjson
 import pytest
 
@@ -28,7 +29,7 @@ from reconciler.applying.events import (
     Summary,
     alike,
 )
-from reconciler.cli.json.runs_json import EventDocument, PipelineDocument, event_line
+from reconciler.cli.json.runs_json import PIPELINE, error_line, event_line
 from reconciler.cli.progress import Ending, Lines, reporter
 from reconciler.cli.text.inventory_text import action_lines
 from reconciler.cli.text.lines import text_of
@@ -42,11 +43,13 @@ from reconciler.errors import IncompleteError, PartialError, RetryableError, Use
 from reconciler.jobs.comparison import Comparison
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.operations.plan import verdict_of
+from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.operations.steps.invocation import errors_of
 from reconciler.operations.verify import Verified
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.plan import Finding, Plan, Waiting
 from reconciler.planning.plan_rows import digest, totals
+from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, missing
 from reconciler.planning.saved_plan import read_shown, saved_bytes
 from reconciler.providers.protocol import Failed, Upkept
 from reconciler.resources.address import Address
@@ -56,6 +59,7 @@ from reconciler.state.journal import ActionSkipped, StateAdvance
 from reconciler.state.repair import Doubt, Unlocked
 from tests.cli.sample_results import empty
 from tests.cli.sample_results import mount_actions as actions
+from tests.cli.sample_workspaces import SCHEMAS
 
 if TYPE_CHECKING:
     from reconciler.operations.apply import Applied
@@ -225,9 +229,8 @@ def test_json_says_the_same() -> None:
         failures=alike(result.failed),
         in_doubt=ids("z"),
     )
-    line = event_line(event)
-    EventDocument.model_validate_json(line)
-    said: dict[str, Any] = orjson.loads(line)
+    said: dict[str, Any] = orjson.loads(event_line(event))
+    jsonschema.validate(said, orjson.loads(SCHEMAS["event"]))
     assert [(group["error"], len(group["ids"])) for group in said["failures"]] == [
         ("topic … is taken", 400),
         ("quota reached", 1),
@@ -320,9 +323,17 @@ def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.
         "summary",
         "result_missing",
     ]
+    schema = json.loads(SCHEMAS["event"])
     for line in lines:
-        EventDocument.model_validate_json(line)
-        assert json.loads(line)["format"] == "reconciler.event/1"
+        jsonschema.validate(json.loads(line), schema)
+
+
+def test_the_last_line_of_a_stale_plan_says_that_more_would_be_lost() -> None:
+    losses = (Losses({LossOf.ROLE: 3}), Losses({LossOf.ROLE: 5}))
+    more = replace(missing(actions()[0], planned=()), whys=(Why.LOSS,), losses=losses)
+    error = ChangedPlanError("more would be lost", ApprovalCheck(SameOrLess((more,))), hint="Plan again.")
+    (said,) = json.loads(error_line(error))["stale"]["more"]
+    assert (said["why"], said["message"]) == (["loss"], "5 offsets would be lost now, and 3 when it was approved")
 
 
 def test_an_event_is_the_same_line_every_time() -> None:
@@ -402,7 +413,7 @@ def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
     upkeep = Upkeep((), (swept,), 0.1)
     assert "sweep:west: deleted partition 0 of topic id x1, which is gone: 400 records" in text_of(upkeep_text(upkeep))
     assert note in text_of([pass_line(upkeep, 1)])
-    assert PipelineDocument.of(upkeep).jobs[0].notes == (note,)
+    assert PIPELINE.row(upkeep)["jobs"][0]["notes"] == [note]
 
 
 def test_where_nothing_is_to_do_it_says_which_mirrors_are_left_out() -> None:

@@ -203,7 +203,7 @@ def _sample() -> list[Metric]:
         ClusterReading("west", west),
         ClusterReading("east", east, links=[LinkSeen(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
     ]
-    upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0, None),), 1.0)
+    upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0),), 1.0)
     return metrics_of(measured, upkeep, now_ms=1000, totals=totals)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.cli.json.runs_json import PipelineDocument
+from reconciler.cli.json.runs_json import PIPELINE
 from reconciler.cli.text.runs_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions
@@ -182,7 +182,7 @@ def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -
     assert isinstance(upkeep.verdict, PartialError)
     failed = [event for event in two.events if isinstance(event, ActionFailed)]
     assert [event.id for event in failed] == ["roll:west"]
-    document = PipelineDocument.of(upkeep).model_dump(mode="json")
+    document = PIPELINE.row(upkeep)
     (said,) = [job for job in document["jobs"] if job["errors"]]
     assert (said["job"], said["cluster"], said["unit"], said["done"], said["failed"]) == (
         "roll", "west", "partition", 2, 1

@@ -154,7 +154,7 @@ def verify_command(
     if kind_of(Address(left)) == "link":
         _verify_link(files, from_state, place, left, right, deep=deep, form=form)
         return
-    from reconciler.cli.json.runs_json import VerifyDocument
+    from reconciler.cli.json.verify_json import VERIFICATION
     from reconciler.cli.text.runs_text import verified_text
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.verify import VerifyOptions, verify
@@ -163,7 +163,7 @@ def verify_command(
     with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify(from_state.reach(files, place), left, right, how)
-    present(form, lambda: verified_text(verified), lambda: VerifyDocument.of(verified))
+    present(form, lambda: verified_text(verified), lambda: VERIFICATION.row(verified))
     raise_verdict(verified.verdict)
 
 
@@ -177,7 +177,7 @@ def _verify_link(
     deep: bool,
     form: Literal["text", "json"],
 ) -> None:
-    from reconciler.cli.json.runs_json import LinkVerificationDocument
+    from reconciler.cli.json.verify_json import LINK_VERIFICATION
     from reconciler.cli.progress import reporter
     from reconciler.cli.text.runs_text import link_verified_text
     from reconciler.operations.mirrors.mirror_selection import link_named
@@ -190,7 +190,7 @@ def _verify_link(
     with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify_link(from_state.reach(files, place), address, how)
-    present(form, lambda: link_verified_text(verified), lambda: LinkVerificationDocument.of(verified))
+    present(form, lambda: link_verified_text(verified), lambda: LINK_VERIFICATION.row(verified))
     raise_verdict(verified.verdict)
 
 

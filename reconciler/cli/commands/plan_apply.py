@@ -366,13 +366,11 @@ def run_command(
                     told.write(upkeep)
         raise_verdict(told.trouble if told is not None else None)
         return
-    from reconciler.cli.json.runs_json import PipelineDocument
+    from reconciler.cli.json.runs_json import PIPELINE
 
     with signals.stopping(stop), reporter("text") as report:
         upkeep = run_once(reach, only=jobs, report=report, stop=stop)
-    present(
-        form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PipelineDocument.of(upkeep)
-    )
+    present(form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PIPELINE.row(upkeep))
     if told is not None:
         told.write(upkeep)
     raise_verdict(upkeep.verdict)
@@ -392,9 +390,9 @@ def _say(upkeep: Upkeep, number: int, form: str) -> None:
 
     if form == "json":
         from reconciler.cli.json.base import document_line
-        from reconciler.cli.json.runs_json import PipelineDocument
+        from reconciler.cli.json.runs_json import PIPELINE
 
-        out().write_bytes(document_line(PipelineDocument.of(upkeep)))
+        out().write_bytes(document_line(PIPELINE.row(upkeep)))
     else:
         from reconciler.cli.text.runs_text import pass_line
 

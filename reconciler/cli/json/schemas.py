@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from reconciler.cli.json.base import Form, Key, is_record, keys_of, own_form
 from reconciler.cli.json.checks_json import (
@@ -56,13 +56,7 @@ from reconciler.cli.json.mounts_json import (
     MOUNT_STATUS,
     MOUNTS,
 )
-from reconciler.cli.json.runs_json import (
-    EventDocument,
-    LinkVerificationDocument,
-    MetricsDocument,
-    PipelineDocument,
-    VerifyDocument,
-)
+from reconciler.cli.json.runs_json import EVENTS, METRICS, PIPELINE
 from reconciler.cli.json.sarif import SarifDocument
 from reconciler.cli.json.states_json import (
     STATE_DIFF,
@@ -74,16 +68,17 @@ from reconciler.cli.json.states_json import (
     STATE_SHOW,
     STATE_UNLOCK,
 )
+from reconciler.cli.json.verify_json import LINK_VERIFICATION, VERIFICATION
 from reconciler.errors import ReconcilerError
 from reconciler.manifests.json_schema import identity, schemas
 from reconciler.planning.saved_plan import PLAN_RECORDS, PlanDocument
 
-OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
+OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
     "check": CHECK,
     "comment": COMMENT,
     "drift": DRIFT,
     "error": ERROR,
-    "event": EventDocument,
+    "event": EVENTS,
     "explain": EXPLAIN,
     "export": EXPORT,
     "graph": GRAPH,
@@ -92,10 +87,10 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "group-reset": GROUP_RESET,
     "groups": GROUPS,
     "import": IMPORT,
-    "metrics": MetricsDocument,
+    "metrics": METRICS,
     "migration": MIGRATION,
     "link-description": LINK_DESCRIPTION,
-    "link-verification": LinkVerificationDocument,
+    "link-verification": LINK_VERIFICATION,
     "links": LINKS,
     "mirror-description": MIRROR_DESCRIPTION,
     "mirror-errors": MIRROR_ERRORS,
@@ -104,7 +99,7 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "mount-status": MOUNT_STATUS,
     "mounts": MOUNTS,
     "namespaces": NAMESPACES,
-    "pipeline": PipelineDocument,
+    "pipeline": PIPELINE,
     "plan": PlanDocument,
     "sarif": SarifDocument,
     "show": SHOW,
@@ -122,7 +117,7 @@ OUTPUTS: Final[Mapping[str, Form | type[BaseModel]]] = {
     "topic-profile": TOPIC_PROFILE,
     "topics": TOPICS,
     "validate": VALIDATE,
-    "verify": VerifyDocument,
+    "verify": VERIFICATION,
 }
 
 
@@ -136,9 +131,9 @@ def schema_bytes() -> Mapping[str, bytes]:
     }
 
 
-def _of(name: str, output: Form | type[BaseModel]) -> dict[str, Any]:
+def _of(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
     """Return the schema of an output: what is absent is printed as null, so every key is required."""
-    model = model_of(output) if isinstance(output, Form) else output
+    model = _one_of(output) if isinstance(output, tuple) else model_of(output) if isinstance(output, Form) else output
     schema = model.model_json_schema(mode="serialization")
     for record in PLAN_RECORDS if model is PlanDocument else ():
         texts = _texts(record.__module__)
@@ -161,6 +156,12 @@ class _Attribute(NamedTuple):
     hint: Any
     about: str | None = None
     default: Any = ...
+
+
+def _one_of(events: tuple[Form, ...]) -> type[BaseModel]:
+    event: Any = Annotated[Union[tuple(map(model_of, events))], Field(discriminator="event")]  # noqa: UP007 - as below
+    about = "One line of `apply --format json`, or of a command that changes a cluster."
+    return create_model("Event", __base__=RootModel[event], __doc__=about)
 
 
 @cache
@@ -232,7 +233,7 @@ def _printed(hint: Any, form: Form | None) -> Any:
     inside = tuple(_printed(arg, form) for arg in args)
     if origin in {Union, UnionType}:
         return Union[inside]  # noqa: UP007 - the types are known at run time only
-    return inside[0] if origin is Annotated else (origin if origin in {tuple, list} else dict)[inside]
+    return inside[0] if origin is Annotated else origin[inside]
 
 
 def _hints(owned: Any) -> dict[str, Any]:

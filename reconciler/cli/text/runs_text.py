@@ -304,7 +304,7 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     """Return what each mirror took over, what each job did, and what failed and why where that was not told before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
     ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
-    notes = [line(f"{each.name}: {note}") for each in upkeep.jobs if each.upkept for note in each.upkept.notes]
+    notes = [line(f"{each.name}: {note}") for each in upkeep.jobs for note in each.upkept.notes]
     blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), notes, failures, ran) if block]
     others = _left_to_others(upkeep)
     if not blocks and not any(each.errors for each in upkeep.outcomes):
@@ -330,7 +330,7 @@ def _left_to_others(upkeep: Upkeep) -> list[Line]:
 def pass_line(upkeep: Upkeep, number: int) -> Line:
     """Return one pass as one line."""
     did = [f"{counted(sum(each.records for each in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
-    did += [f"{each.job} {_amount(each)}" for each in upkeep.jobs if _is_news(each)]
+    did += [f"{each.job} {_amount(each)}" for each in upkeep.jobs if each.upkept.done]
     failed = [each.name for each in upkeep.outcomes if each.errors]
     ran = f", {ran_text(upkeep.ran)}" if upkeep.ran.engine else ""
     text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}{ran}"
@@ -357,7 +357,7 @@ def _jobs(upkeep: Upkeep) -> list[Line]:
             took(each.seconds),
         )
         for each in upkeep.jobs
-        if each.upkept is not None and each.upkept.done
+        if each.upkept.done
     ]
     return table(("job", "cluster", "done", "records", "size", "took"), cells, numbers=(3, 4, 5)) if cells else []
 
@@ -368,14 +368,8 @@ def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
             yield line(Span("✗ ", Tone.DANGER), f"{each.name}: {error.message}. {error.hint}")
 
 
-def _is_news(outcome: JobOutcome) -> bool:
-    return outcome.upkept is not None and outcome.upkept.done > 0
-
-
 def _amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    if upkept is None:
-        return ""
     # Some jobs write and delete nothing: a segment that is one part already is only marked as one.
     size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {first_few(upkept.notes)}" if upkept.notes else ""

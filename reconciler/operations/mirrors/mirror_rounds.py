@@ -16,7 +16,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import teach_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
-from reconciler.providers.protocol import links_by_jobs, links_of
+from reconciler.providers.protocol import Upkept, links_by_jobs, links_of
 from reconciler.providers.protocol_links import Marked
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.copy import Outcome
     from reconciler.jobs.flows import PartitionGain
     from reconciler.jobs.progress import JobProgress
-    from reconciler.providers.protocol import Provider, Upkept
+    from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.mirrors import LinkSeen, MirrorSeen, SourceTopic
     from reconciler.resources.owners import ResourceOwner
@@ -209,24 +209,26 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """Result of one job on one cluster; `upkept` is `None` if an error prevented it."""
+    """Result of one job of upkeep on one cluster."""
 
     job: str
+    """Also `link`: what links keep in step; `observe`, `state`: a cluster, or the state, could not be read."""
     cluster: str
+    """Empty if the job has no cluster."""
     seconds: float
-    upkept: Upkept | None
+    upkept: Upkept = field(default_factory=Upkept)
     error: ReconcilerError | None = None
+    """Set if nothing could be done."""
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """Errors; only the first ones if there are many."""
-        errors = () if self.upkept is None else self.upkept.errors
-        return errors if self.error is None else (*errors, self.error)
+        """Errors of what failed, at most a hundred."""
+        return self.upkept.errors if self.error is None else (*self.upkept.errors, self.error)
 
     @property
     def failed(self) -> int:
         """Number of failures."""
-        return (0 if self.upkept is None else self.upkept.failed) + (self.error is not None)
+        return self.upkept.failed + (self.error is not None)
 
     @property
     def name(self) -> str:

@@ -65,6 +65,7 @@ class ApprovalCheck:
 
     difference: SameOrLess
     advance: StateAdvance | None = None
+    """Set if the state changed after the approval."""
 
 
 class ChangedPlanError(StalePlanError):

@@ -254,6 +254,27 @@ class OrderResult:
         changed = {address for action in self.plan.actions for address in addresses_of(action)}
         return frozenset(self.addresses) - changed - self.failed.keys()
 
+    @property
+    def resources(self) -> tuple[OrderedResource, ...]:
+        """The named resources, in the order in which they were named."""
+        untouched = {*self.unchanged, *self.failed}
+        return tuple(
+            OrderedResource(address, address not in untouched, self.states.get(address), self.failed.get(address))
+            for address in self.addresses
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedResource:
+    """A resource that a command named, after the command."""
+
+    address: Address
+    is_changed: bool
+    state: str | None
+    """Of a mirror or link; the location of a mounted or unmounted topic. Null: not known, or none."""
+    error: ReconcilerError | None
+    """Null: the resource is as the command wants it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRun:

@@ -1,0 +1,56 @@
+"""JSON of `verify`: comparisons of topic logs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.cli.json.base import Form, document
+from reconciler.jobs.comparison import PartitionComparison, Side
+from reconciler.operations.verify import LinkVerified, NotCompared, Verified
+
+
+def _digest(side: Side) -> str:
+    """Two sums mod 2^128 over all records, hexadecimal."""
+    return f"{side.digest.total:032x}{side.digest.weighted:032x}"
+
+
+def _is_deep(verified: LinkVerified) -> bool:
+    """Whether every record was read, and no stored digest used."""
+    return any(mirror.comparison.is_deep for mirror in verified.mirrors)
+
+
+def _stopped(verified: LinkVerified) -> tuple[str, ...]:
+    """Mirrors that were promoted: they are not compared."""
+    return tuple(stopped.mirror for stopped in verified.stopped)
+
+
+_SIDE: Final = Form(Side, ("start", "end", "records", ("digest", _digest)))
+_PARTITION: Final = Form(
+    PartitionComparison,
+    (
+        "partition",
+        "is_equal",
+        "differences",
+        "first_difference",
+        "superseded",
+        ("left", _SIDE),
+        ("right", _SIDE),
+    ),
+)
+_PARTITIONS: Final = ("partitions=comparison.partitions", _PARTITION)
+_MIRROR: Final = Form(Verified, ("mirror=left", "source=right", "is_equal", _PARTITIONS, "foreign"))
+VERIFICATION: Final = document(
+    "reconciler.verify/1",
+    Verified,
+    *("left", "right", "is_equal", "comparison.is_deep", _PARTITIONS, "foreign?"),
+)
+LINK_VERIFICATION: Final = document(
+    "reconciler.link-verification/1",
+    LinkVerified,
+    "link",
+    "is_equal",
+    ("deep", _is_deep),
+    ("mirrors", _MIRROR),
+    ("failed", Form(NotCompared, ("mirror", "error", "hint=error.hint"))),
+    ("stopped", _stopped),
+)
