@@ -218,9 +218,7 @@ def remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], tot
             for cluster, cluster_vitals in vitals.items()
             if name in cluster_vitals.levels
         }
-        levels_by_cluster |= {
-            job.cluster: job.upkept.levels[name] for job in jobs if name in job.upkept.levels
-        }
+        levels_by_cluster |= {job.cluster: job.upkept.levels[name] for job in jobs if name in job.upkept.levels}
         for cluster, level in sorted(levels_by_cluster.items()):
             metric.add(level, cluster=cluster)
         yield metric

@@ -146,7 +146,7 @@ def test_run_finishes_what_was_left_and_the_next_plan_only_remembers_it(shop: Sh
         SiteOptions(invocation=shop.bench.invocation, select=Select()), only=["migrations"], report=report, stop=stop
     )
     assert upkeep.verdict is None
-    assert [(job.cluster, job.upkept.unit, job.upkept.done) for job in upkeep.jobs if job.upkept] == [
+    assert [(job.cluster, job.upkept.unit, job.upkept.done) for job in upkeep.jobs] == [
         ("east", "topic", 0),
         ("west", "topic", 1),
     ]
