@@ -17,7 +17,7 @@ from reconciler.resources.address import split_name, tiers_of
 
 
 class Operation(StrEnum):
-    """What may be allowed or denied, in the words of manifests."""
+    """Operations of access rules, as in manifests."""
 
     ALL = "all"
     READ = "read"
@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """What rules are about. A namespace has the rules on topics that cover everything in it."""
+    """Kinds of resources. A namespace is covered by topic rules that cover everything in it."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -41,17 +41,9 @@ class Kind(StrEnum):
     NAMESPACE = "namespace"
 
 
-# Who may do what, and what a refused principal is told. Pure, over the catalog.
-#
-# The rules of the tiers are asked first, outermost first, then those of the topic (KIP-37).
-#
-# On each level the rules that match are asked: a denial ends it there, whatever lies below says; allowances add up.
-# Where neither the topic nor any tier above it has a rule, everyone may; from the first rule on only who is allowed.
-
-
 EVERYONE: Final = "User:*"
 ALLOW: Final = "allow"
-"""Whatever else a rule says of itself, it denies."""
+"""Any other value denies."""
 
 
 _RESOURCES: Final[Mapping[Kind, str]] = {
@@ -65,7 +57,7 @@ _IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Who is allowed one of these may do that too; a denial implies nothing."""
+"""Operations that imply this one if allowed; a denial implies nothing."""
 
 _KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "TopicAuthorizationException",
@@ -73,7 +65,7 @@ _KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
     Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
     Kind.NAMESPACE: "TopicAuthorizationException",
 }
-"""The exception that Kafka raises."""
+"""Kafka's exception names."""
 
 _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "",
@@ -81,12 +73,12 @@ _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
     Kind.GROUP: ", resources: [groups]",
     Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
 }
-"""What a rule says more, so that it is about one of these."""
+"""Further fields of a rule for this kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A tier or a topic that may have rules; `name` is what is asked about, counted from below it."""
+    """A tier or a topic that may have rules; `name` is the resource relative to it."""
 
     label: str
     rules: tuple[AclEntry, ...]
@@ -95,9 +87,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An answer, and what it rests on: the `position`th rule (from 1) of `level`.
+    """A decision and its reason: rule number `position` (from 1) of `level`.
 
-    Without a rule it rests on there being rules at `level`, none of which matches, or (`None`) on there being none.
+    Without a rule: `level` has rules but none matches, or (`None`) there are no rules.
     """
 
     is_allowed: bool
@@ -105,23 +97,24 @@ class Verdict:
     rule: AclEntry | None = None
     position: int = 0
     nearest: Level | None = None
-    """Where a rule would lie that is about this and little else: the topic, else the nearest tier that is there."""
+    """Where a rule for this resource would go: the topic, else the nearest existing tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What one principal may do, from one host; without a principal it is the super user, who may do everything."""
+    """Permissions of one principal from one host; without a principal, the super user with all rights.
+
+    Rules of tiers apply first, outermost first, then the topic's. On each level a matching denial ends the check;
+    allow
+    rules add up. Without any rule on these levels everyone may; otherwise only allowed principals (KIP-37).
+    """
 
     principal: str | None = None
     host: str = "*"
 
     @classmethod
     def of(cls, principal: str | None, host: str = "*") -> Permissions:
-        """Return the permissions of somebody.
-
-        Raises:
-            UserError: That is nobody's name.
-        """
+        """Return the permissions of a principal."""
         if principal is None:
             return SUPER_USER
         try:
@@ -137,18 +130,18 @@ class Permissions:
 
     @property
     def is_super_user(self) -> bool:
-        """Tell whether nothing is ever refused."""
+        """Whether everything is allowed."""
         return self.principal is None
 
     def may(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
-        """Tell whether an operation on something, by its full name, is allowed."""
+        """Return whether an operation on a resource, by full name, is allowed."""
         return self.principal is None or self.verdict(catalog, operation, kind, name).is_allowed
 
     def check(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
-        """Refuse an operation that is not allowed. What is asked about need not exist: the answer tells nothing of it.
+        """Reject an operation that is not allowed; the error does not reveal whether the resource exists.
 
         Raises:
-            NotAuthorizedError: Names principal, operation, resource, and the rule that denied it.
+            NotAuthorizedError: Names principal, operation, resource, and the denying rule.
         """
         if self.principal is None:
             return
@@ -160,7 +153,7 @@ class Permissions:
         raise refused(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
-        """Refuse what belongs to the whole cluster; `what` completes "may not".
+        """Reject operations on the whole cluster for principals; `what` completes "may not".
 
         Raises:
             NotAuthorizedError: A principal acts.
@@ -169,11 +162,10 @@ class Permissions:
             raise not_the_super_user(self, what)
 
     def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Return the answer to one question, and what it rests on."""
+        """Return the decision and its reason."""
         return self._verdict_of(tuple(levels_of(catalog, kind, name)), operation, kind)
 
     def _outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Return a refusal that rests on as few levels as refuse: what lies below those is not told by it."""
         levels = tuple(levels_of(catalog, kind, name))
         verdicts = (self._verdict_of(levels[:count], operation, kind) for count in range(1, len(levels) + 1))
         return next(verdict for verdict in verdicts if not verdict.is_allowed)
@@ -200,7 +192,7 @@ class Permissions:
             rule.principal in {self.principal, EVERYONE}
             and rule.host in {self.host, "*"}
             and _RESOURCES[kind] in rule.resources
-            and any(_names(pattern, name) for pattern in rule.names)
+            and any(_matches(pattern, name) for pattern in rule.names)
         )
 
 
@@ -208,10 +200,10 @@ SUPER_USER: Final = Permissions()
 
 
 def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
-    """Refuse to delete a namespace of which anything may not be deleted: itself, what is in it, and its topics.
+    """Reject the deletion of a namespace if anything in it may not be deleted.
 
     Raises:
-        NotAuthorizedError: Names the first of them, outermost first.
+        NotAuthorizedError: Names the first, outermost first.
     """
     if who.is_super_user:
         return
@@ -224,11 +216,10 @@ def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
 
 
 def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Refuse who may not append to a topic; a mirror is written to by its link, which is the super user's.
+    """Reject a principal that may not append to a topic; mirrors are written by their link, as super user.
 
     Raises:
-        NotAuthorizedError: Says why.
-        UserError: It is a read replica: those take no records.
+        NotAuthorizedError: It may not.
     """
     who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
@@ -241,8 +232,8 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
 
 
 def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
-    """Yield whose rules are asked, in that order: the tiers that are there, outermost first, then the topic."""
-    # Everything in a namespace is named below `<namespace>:`, so a rule is about all of it if it matches that.
+    """Yield the levels with rules, in order: existing tiers, outermost first, then the topic."""
+    # Everything in a namespace is named below `<namespace>:`, so a rule that matches that covers all of it.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
     for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)
@@ -258,12 +249,12 @@ def _covers(rule: AclEntry, operation: str) -> bool:
     return rule.permission == ALLOW and not _IMPLIED_BY.get(operation, frozenset()).isdisjoint(rule.operations)
 
 
-def _names(pattern: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
-    """Return the error for an operation that a rule denies, or that none allows."""
+    """Return the error for an operation that is denied or not allowed."""
     kind, name = what
     start = f"{_who(who)} may not {operation} {kind} {name}: "
     end = f" ({_KAFKA_ERRORS[kind]})"
@@ -274,12 +265,12 @@ def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: V
     has = "have" if " and " in (verdict.level or "") else "has"
     return NotAuthorizedError(
         f"{start}{verdict.level} {has} access rules, and none allows it{end}",
-        hint=_allowing(who, operation, kind, verdict.nearest),
+        hint=_allowing_hint(who, operation, kind, verdict.nearest),
     )
 
 
-def _allowing(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
-    """Return where a rule would go that allows it, and the rule: about what was asked and nothing beside it."""
+def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
+    """Return a hint with the narrowest rule that allows the operation, and its place."""
     if nearest is None:
         return ""
     is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
@@ -289,7 +280,7 @@ def _allowing(who: Permissions, operation: str, kind: Kind, nearest: Level | Non
 
 
 def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
-    """Return the error for what belongs to the whole cluster."""
+    """Return the error for an operation on the whole cluster."""
     return NotAuthorizedError(
         f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
         hint="Only the super user may: act without a principal.",
@@ -297,7 +288,7 @@ def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
 
 
 def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
-    """Return the error for what concerns all topics of a group, some of which are hidden: it names none of them."""
+    """Return the error for an operation on all topics of a group, some of them hidden; it names none."""
     return NotAuthorizedError(
         f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
         hint="Name one topic that may be read (--topic), or use a principal that may read all of them.",
@@ -305,7 +296,7 @@ def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
 
 
 def describe_rule(rule: AclEntry) -> str:
-    """Return a rule in one line, what holds for all left out."""
+    """Return a rule in one line, without defaults."""
     parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
     if rule.resources != ("topics",):
         parts.append(f"on {', '.join(rule.resources)}")
@@ -320,41 +311,36 @@ def _who(who: Permissions) -> str:
     return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"
 
 
-# Access rules of topics and namespaces in the catalog: made whole, in one form, and changed one by one.
-
-
 _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 
 def entries_of(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
-    """Return what the catalog keeps of rules: those alike but for their operations are one; in order of their paths."""
-    return _entries(rule_fields(rules))
+    """Return the catalog's form of rules: rules that differ only in operations merged, sorted by path."""
+    return _to_entries(rule_fields(rules))
 
 
 def topic_rules(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
-    """Return a topic's rules as manifests have them."""
-    return tuple(TopicAcl.model_construct(**_shape(entry, *_OF_TOPICS)) for entry in entries)
+    """Return a topic's rules in manifest form."""
+    return tuple(TopicAcl.model_construct(**_fields_of(entry, *_OF_TOPICS)) for entry in entries)
 
 
 def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
-    """Return a namespace's rules as manifests have them."""
-    return tuple(NamespaceAcl.model_construct(**_shape(entry, *_OF_TOPICS, "resources", "names")) for entry in entries)
+    """Return a namespace's rules in manifest form."""
+    return tuple(
+        NamespaceAcl.model_construct(**_fields_of(entry, *_OF_TOPICS, "resources", "names")) for entry in entries
+    )
 
 
 def changed_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
-    """Return rules with some set, by their paths, and some (`None`) taken away."""
+    """Return rules with some set, by path, and some (`None`) removed."""
     merged: dict[str, tuple[str, ...] | None] = {**rule_fields(namespace_rules(entries)), **changes}
-    return _entries({path: operations for path, operations in merged.items() if operations is not None})
+    return _to_entries({path: operations for path, operations in merged.items() if operations is not None})
 
 
 def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) -> None:
-    """Give a topic these rules and no others.
-
-    Raises:
-        UserError: It does not exist, or a rule cannot be.
-    """
+    """Replace the rules of a topic."""
     topic = topic_named(draft, full_name)
-    checked = [_checked(f"topic {full_name}", entry) for entry in entries]
+    checked = [_validate(f"topic {full_name}", entry) for entry in entries]
     for rule in checked:
         if (rule.resources, rule.names) != (("topics",), ("*",)):
             message = (
@@ -365,25 +351,20 @@ def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) ->
 
 
 def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> None:
-    """Give a namespace these rules and no others.
-
-    Raises:
-        InvalidNamespaceError: It does not exist.
-        UserError: A rule cannot be.
-    """
+    """Replace the rules of a namespace."""
     namespace = draft.namespaces.get(name)
     if namespace is None:
         raise unknown_namespace(name)
-    checked = [_checked(f"namespace {name}", entry) for entry in entries]
+    checked = [_validate(f"namespace {name}", entry) for entry in entries]
     draft.put_namespace(name, replace(namespace, acls=entries_of(checked)))
 
 
-def _shape(entry: AclEntry, *names: str) -> dict[str, Any]:
-    # What the catalog keeps was checked when it was written.
+def _fields_of(entry: AclEntry, *names: str) -> dict[str, Any]:
+    # Rules in the catalog were validated when written.
     return {name: getattr(entry, name) for name in names}
 
 
-def _checked(where: str, entry: AclEntry) -> NamespaceAcl:
+def _validate(where: str, entry: AclEntry) -> NamespaceAcl:
     try:
         return NamespaceAcl.model_validate(entry.to_json())
     except ValidationError as error:
@@ -393,7 +374,7 @@ def _checked(where: str, entry: AclEntry) -> NamespaceAcl:
         raise UserError(message, hint="Correct the rule; nothing was changed.") from error
 
 
-def _entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
+def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
     rules = (rule_at(path, fields[path]) for path in sorted(fields))
     return tuple(
         AclEntry(rule.principal, rule.permission, rule.operations, rule.host, rule.resources, rule.names)
@@ -401,16 +382,8 @@ def _entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
     )
 
 
-# Topics as somebody may know them: an error about one names no other that is hidden.
-
-
 def topic_shown(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
-    """Return a topic that whoever asks may use; what it takes to use it was checked before.
-
-    Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: It does not exist. What is nearly called so is named if it may be described.
-    """
+    """Return a topic after its permission checks; errors name no hidden topics."""
     if full_name in catalog.topics or who.is_super_user:
         return topic_named(catalog, full_name)
     known = [name for name in catalog.topics if who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]

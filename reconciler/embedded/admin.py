@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import LinkEntry, SourceTopic
 
 
-_OF_WHAT_IS_THERE: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
-"""What is done with a topic only if it exists."""
+_NEEDS_TOPIC: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
+"""Operations that need an existing topic."""
 
 
 class Admin:
-    """The catalog of one cluster, for the process that acts. The other side, its records, is `EmbeddedCluster`."""
+    """The catalog of one cluster, for one principal. `EmbeddedCluster` adds records."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Admin:
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> None:
-        """Use `open` or `create`, which look at what is there. `storage` is the object storage of its remote tier."""
+        """Create with `open` or `create`. `storage` is the object storage of its remote tier."""
         self.store = store
         self.storage = storage
         self.cluster_id = cluster_id
@@ -77,13 +77,13 @@ class Admin:
         self.catalog = CatalogRegister(store)
         self._heads = RecentHeads()
         self.cache_folder: str | None = None
-        """Where what is fetched from object storage is cached, unless a property says it; a full path."""
+        """Default cache folder for remote reads; an absolute path."""
         self.permissions = SUPER_USER
-        """What who acts may do: `cluster.permissions.check(catalog, operation, kind, full name)`."""
+        """Permissions of the caller: `cluster.permissions.check(catalog, operation, kind, full name)`."""
 
     @property
     def context(self) -> ClusterContext:
-        """What producers, consumers and transactions need of it, as it is now."""
+        """Resources of producers, consumers and transactions."""
         return ClusterContext(
             self.store,
             self.catalog,
@@ -97,7 +97,7 @@ class Admin:
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier, where the cluster has object storage and was bound to it."""
+        """The remote tier, if the cluster is bound to object storage."""
         return self.context.remote
 
     def fresh_id(self) -> str:
@@ -105,11 +105,10 @@ class Admin:
         return self._new_id()
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
-        """Set cluster properties, `None` puts one back to its default. Bind its object storage where it has one.
+        """Set cluster properties (`None`: default), and bind the cluster to its object storage.
 
         Raises:
-            UserError: A property cannot be; the object storage is another one than the cluster was bound to, or
-                cannot hold a remote tier.
+            remote tier.
         """
         self.permissions.check_super_user("change the cluster")
         storage_id = None if self.storage is None else create_storage(self.storage, self._new_id)
@@ -129,41 +128,33 @@ class Admin:
         quotas: QuotaEntry | None = None,
         kms_key_id: str | None = None,
     ) -> None:
-        """Make a namespace and every tier above it; what is below inherits `configs` and lies under its key.
-
-        Raises:
-            UserError: The store cannot encrypt under a key, or it is there and differs.
-        """
+        """Create a namespace and its missing tiers; everything below inherits `configs` and the KMS key."""
         self._check_key(kms_key_id)
-        asked = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
-        self._commit(lambda draft: create_namespace(draft, name, asked), (Operation.CREATE, Kind.NAMESPACE, name))
+        entry = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
+        self._commit(lambda draft: create_namespace(draft, name, entry), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set configs of a namespace; `None` removes one. Tiering that goes off is off when it returns (KIP-950)."""
-        self._switching(
+        """Set configs of a namespace (`None`: remove). Tiering that is switched off is off on return (KIP-950)."""
+        self._commit_and_disable(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
 
     def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
-        """Set or (`None`) lift the quotas of a namespace: topics and partitions are held to at every commit."""
+        """Set or (`None`) remove the quotas of a namespace, which every commit enforces."""
         self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
-        """Set or (`None`) remove the key of a namespace; `finish_rewrites` brings what is there under it.
-
-        Raises:
-            UserError: The store cannot encrypt under a key.
-        """
+        """Set or (`None`) remove the KMS key of a namespace; `finish_rewrites` re-encrypts existing objects."""
         self._check_key(kms_key_id)
         self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def set_namespace_acls(self, name: str, acls: Iterable[AclEntry]) -> None:
-        """Give a namespace these access rules and no others; everything below inherits them."""
+        """Replace the access rules of a namespace; everything below inherits them."""
         rules = tuple(acls)
         self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
-        """Delete a namespace with its topics, marked first; say whether it was there.
+        """Mark and delete a namespace with its topics; return whether it existed.
 
         Raises:
             BlockedError: It holds namespaces and `recursive` is not set; nothing is deleted.
@@ -173,15 +164,15 @@ class Admin:
             check_deletion(self.permissions, draft, name)
             return delete_namespace(draft, name, cluster_id=self.cluster_id, recursive=recursive)
 
-        return self._deleting(decide)
+        return self._commit_and_delete(decide)
 
     def namespaces(self, under: str = "") -> list[str]:
-        """Return the namespaces below one that may be described, all of them below the default one."""
+        """Return the namespaces below one (default: all) that the caller may describe."""
         catalog = self.catalog.read()
         return [name for name in namespaces_under(catalog, under) if self._is_shown(catalog, Kind.NAMESPACE, name)]
 
     def create_topic(self, full_name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Make a topic in a namespace that exists."""
+        """Create a topic in an existing namespace."""
         shape, topic_id = TopicShape(partitions=partitions, configs=configs or {}), self._new_id()
         self._commit(
             lambda draft: create_topic(draft, full_name, shape, topic_id=topic_id),
@@ -191,39 +182,41 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set configs of a topic, `None` lets one inherit again; add partitions. Tiering that goes off is off then."""
+        """Set configs of a topic (`None`: inherit) and add partitions. Tiering that goes off is off on return."""
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
-        self._switching(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed)
+        self._commit_and_disable(
+            lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed
+        )
 
     def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
-        """Give a topic these access rules and no others, beside those of its tiers."""
+        """Replace the access rules of a topic; those of its tiers also apply."""
         rules = tuple(acls)
         self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
 
     def move_topic(self, full_name: str, to: str) -> None:
-        """Rename a topic, also into another namespace that exists; its records and offsets stay."""
+        """Rename a topic, also into another existing namespace; its records and offsets stay."""
 
         def decide(draft: Draft) -> None:
             topic_shown(self.permissions, draft, full_name)
             move_topic(draft, full_name, to, cluster_id=self.cluster_id)
 
-        self._switching(
+        self._commit_and_disable(
             decide,
             (Operation.DELETE, Kind.TOPIC, full_name),
             (Operation.CREATE, Kind.TOPIC, to),
         )
 
     def delete_topic(self, full_name: str) -> bool:
-        """Delete a topic with its records, marked first; say whether it was there."""
-        return self._deleting(
+        """Mark and delete a topic with its records; return whether it existed."""
+        return self._commit_and_delete(
             lambda draft: delete_topic(draft, full_name, cluster_id=self.cluster_id),
             (Operation.DELETE, Kind.TOPIC, full_name),
         )
 
     def topics(self) -> Mapping[str, TopicEntry]:
-        """Return every topic that may be described, by full name, sorted."""
+        """Return the topics that the caller may describe, by full name, sorted."""
         catalog = self.catalog.read()
         return {
             name: entry for name, entry in sorted(catalog.topics.items()) if self._is_shown(catalog, Kind.TOPIC, name)
@@ -233,52 +226,51 @@ class Admin:
         """Return a topic.
 
         Raises:
-            UserError: It does not exist.
-            NotAuthorizedError: It may not be described, be it there or not.
+            NotAuthorizedError: The caller may not describe it, whether it exists or not.
         """
         return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
-        """Return every config of a topic and where it comes from: the topic, a namespace, or the default."""
+        """Return every config of a topic with its source: the topic, a namespace, or the default."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
         topic_shown(self.permissions, catalog, full_name)
         return effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
-        """Make a link whose destination is this cluster. Links and their mirrors are the super user's."""
+        """Create a link whose destination is this cluster; only the super user may."""
         self.permissions.check_super_user(f"create link {name}")
         self.catalog.commit(lambda draft: create_link(draft, name, entry))
 
     def delete_link(self, name: str) -> bool:
-        """Remove a link without live mirrors; say whether it was there."""
+        """Delete a link without live mirrors; return whether it existed."""
         self.permissions.check_super_user(f"delete link {name}")
-        return self._deleting(lambda draft: delete_link(draft, name))
+        return self._commit_and_delete(lambda draft: delete_link(draft, name))
 
     def create_mirror(self, full_name: str, shape: MirrorShape, of: SourceTopic) -> None:
-        """Make the destination of a mirror; `of` is what its source has."""
+        """Create a mirror; `of` describes its source."""
         self.permissions.check_super_user(f"create mirror {full_name}")
         topic_id = self._new_id()
         self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
     def follow_source(self, full_name: str, source: SourceTopic) -> None:
-        """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
+        """Update a mirror's partitions and synced configs from its source; commits only changes."""
         self.permissions.check_super_user(f"write to mirror {full_name}")
         self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
 
     def source_topic(self, full_name: str) -> SourceTopic:
-        """Return what a mirror of a topic of this cluster follows."""
+        """Return the description of a topic that a mirror follows."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
         check_no_replica(full_name, topic_shown(self.permissions, catalog, full_name), "to mirror it")
         return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
-        """Delete the objects of what is marked; return how many topics it was."""
+        """Delete the objects of marked topics; return their number."""
         return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
-        """Drive what is being switched off of tiering to its end, where its storage is; return how many topics."""
+        """Finish disabling tiering; return the number of topics."""
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
     def _check_key(self, kms_key_id: str | None) -> None:
@@ -289,19 +281,16 @@ class Admin:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
 
     def _commit(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
-        """Commit what whoever acts may do, by the rules as they are at the commit."""
-
         def checked(draft: Draft) -> None:
             for operation, kind, name in needed:
                 self.permissions.check(draft, operation, kind, name)
-                if kind is Kind.TOPIC and operation in _OF_WHAT_IS_THERE:
+                if kind is Kind.TOPIC and operation in _NEEDS_TOPIC:
                     topic_shown(self.permissions, draft, name)
             decide(draft)
 
         self.catalog.commit(checked)
 
-    def _switching(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
-        """Commit what may switch tiering off, and drive what that began to its end."""
+    def _commit_and_disable(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
         began = False
 
         def noting(draft: Draft) -> None:
@@ -313,7 +302,7 @@ class Admin:
         if began:
             self.finish_disablings()
 
-    def _deleting(self, delete: Callable[[Draft], bool], *needed: tuple[Operation, Kind, str]) -> bool:
+    def _commit_and_delete(self, delete: Callable[[Draft], bool], *needed: tuple[Operation, Kind, str]) -> bool:
         was_there = False
 
         def decide(draft: Draft) -> None:

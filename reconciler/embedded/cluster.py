@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
+# pyarrow is loaded lazily: the catalog must work without it.
 # ruff: noqa: PLC0415
 
 
 class EmbeddedCluster(Admin):
-    """One cluster in one store. Safe to share between threads; several processes may open the same one."""
+    """One cluster in one store. Thread-safe; several processes may open it."""
 
     @classmethod
     def open(
@@ -43,12 +43,12 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open a cluster that is there. `now_ms` is the clock of records, `new_id` makes the ids of topics.
+        """Open an existing cluster. `now_ms` is the clock of records, `new_id` creates topic ids.
 
         `storage` is the object storage of its remote tier.
 
         Raises:
-            UserError: There is none, it is something else, or of a newer format.
+            UserError: It does not exist, the store holds something else, or its format is newer.
         """
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
@@ -65,31 +65,31 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open the cluster in a store, creating it where the store is empty.
+        """Open the cluster in a store, creating it if the store is empty.
 
         Raises:
             UserError: The store holds something else, or another cluster than `cluster_id`.
         """
-        found = create_cluster(store, cluster_id or new_id())
-        if cluster_id is not None and found != cluster_id:
-            message = f"{store.url} is cluster {found}, not {cluster_id}"
+        existing_id = create_cluster(store, cluster_id or new_id())
+        if cluster_id is not None and existing_id != cluster_id:
+            message = f"{store.url} is cluster {existing_id}, not {cluster_id}"
             raise UserError(message, hint="Correct the location or the id; nothing was changed.")
-        return cls(store, found, now_ms=now_ms, new_id=new_id, storage=storage)
+        return cls(store, existing_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
-        """Return the same cluster for one principal, held to the access rules; `None` is the super user.
+        """Return the cluster for one principal with its access rules; `None` is the super user.
 
-        Without a host only rules for all hosts are about it.
+        Without a host, only rules for all hosts apply.
 
         Raises:
-            UserError: That is nobody's name.
+            UserError: The name is invalid.
         """
         cluster = copy(self)
         cluster.permissions = Permissions.of(principal, host)
         return cluster
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
-        """Write anew what lies under another key than its namespace has now; return how many topics are done."""
+        """Re-encrypt objects under their namespaces' current KMS keys; return the number of topics done."""
         from reconciler.embedded.maintenance.roll import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
@@ -97,14 +97,15 @@ class EmbeddedCluster(Admin):
     def recover_topic(
         self, full_name: str, location: str | None = None, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic from what lies at a location in object storage, and be done when it is whole.
+        """Create a topic from a location in object storage, and return once it is complete.
 
-        Without a location: from the one place where a topic of that name lies (`remote.recovery`). `configs` win over
-        those it had. What lies there stays untouched.
+        Without a location: from the only location with that topic name (`remote.recovery`). `configs` override
+        the
+        stored ones. The source stays unchanged.
 
         Raises:
             InvalidNamespaceError: Its namespace does not exist.
-            UserError: There is no such location, it is mounted on another cluster, or the name is taken.
+            UserError: The location does not exist or is mounted on another cluster, or the name is taken.
         """
         from reconciler.embedded.mounts.recovery import recover_topic
 
@@ -117,10 +118,11 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the topics that are being made from object storage, by full name the wanted ones.
+        """Finish the wanted topics in recovery, by full name.
 
-        `may_go_on` is asked before each copy, from any thread, and may raise: whoever comes next goes on; `copied` is
-        told of each segment. Return, by topic id, what kept each from its end; `None` where it is done.
+        `may_go_on` is called before each copy, from any thread, and may raise; `copied` after each segment.
+        Return, by
+        topic id, the error of each, `None` if it is done.
         """
         from reconciler.embedded.mounts.recovery import Recoveries
 
@@ -128,12 +130,12 @@ class EmbeddedCluster(Admin):
         return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)
 
     def replicate_topic(self, full_name: str, location: str) -> None:
-        """Make a read replica of what lies at a location in object storage, as far as that is uploaded now.
+        """Create a read replica of a location in object storage, with the records uploaded so far.
 
         Raises:
             InvalidNamespaceError: Its namespace does not exist.
-            NotAuthorizedError: Who acts is not the super user: what lies in object storage may be anybody's.
-            UserError: There is no such location, or the name is taken.
+            NotAuthorizedError: The caller is not the super user, who may read any location.
+            UserError: The location does not exist, or the name is taken.
         """
         from reconciler.archives.location import TopicLocation
         from reconciler.embedded.tiered.replicas import followable, make_replica
@@ -142,8 +144,8 @@ class EmbeddedCluster(Admin):
         if self.storage is None:
             message = f"topic {full_name} cannot be a read replica: its cluster has no object storage"
             raise UserError(message, hint="Open the cluster with the object storage of its source.")
-        found, topic_id = followable(self.storage, TopicLocation.parse(location)), self._new_id()
-        self.catalog.commit(lambda draft: make_replica(draft, full_name, found, topic_id=topic_id))
+        source, topic_id = followable(self.storage, TopicLocation.parse(location)), self._new_id()
+        self.catalog.commit(lambda draft: make_replica(draft, full_name, source, topic_id=topic_id))
         for error in self.follow_replicas(lambda name: name == full_name).values():
             if isinstance(error, ReconcilerError):
                 raise error
@@ -154,9 +156,9 @@ class EmbeddedCluster(Admin):
         *,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Mapping[str, int | ReconcilerError]:
-        """Let read replicas, by full name the wanted ones, show what their sources have uploaded by now.
+        """Refresh the wanted read replicas, by full name, from their sources' uploads.
 
-        Return, by topic id, how many partitions moved, or why the source could not be followed.
+        Return, by topic id, the number of partitions that moved, or the error.
         """
         from reconciler.embedded.tiered.replicas import Replicas
 
@@ -165,20 +167,20 @@ class EmbeddedCluster(Admin):
 
     @property
     def mounts(self) -> Mounts:
-        """Topics detached and attached: begin migrations, drive and stop them, see what can be mounted."""
+        """Migrations of topics, and the topics that can be mounted."""
         from reconciler.embedded.mounts.mounts import Mounts
 
         return Mounts(self)
 
     @property
     def linking(self) -> Linking:
-        """Its side of links and mirrors: verbs, and the steps of what takes both clusters."""
+        """Its side of links and mirrors."""
         from reconciler.embedded.link_side import Linking
 
         return Linking(self)
 
     def finish_transactions(self) -> int:
-        """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""
+        """Complete decided transactions and abort overdue ones; return their number."""
         from reconciler.embedded.clients.transactions import finish_transactions
 
         return finish_transactions(self.store, self.catalog, self.now_ms())
@@ -189,7 +191,7 @@ class EmbeddedCluster(Admin):
         is_wanted: Callable[[str], bool] = lambda _full_name: True,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Upkeep:
-        """Return one pass of upkeep over the partitions of the topics that are wanted: `retain`, `roll`, `compact`."""
+        """Return one maintenance pass over the wanted topics: `retain`, `roll`, `compact`."""
         from reconciler.embedded.maintenance.passes import Upkeep
 
         return Upkeep(
@@ -197,7 +199,7 @@ class EmbeddedCluster(Admin):
         )
 
     def sweep(self, *, unless_recent: bool = False) -> Swept:
-        """Delete what no process names and is older than a day by the store's own clock."""
+        """Delete unnamed objects older than a day by the store's clock."""
         from reconciler.embedded.check.sweep import sweep
 
         return sweep(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)
@@ -217,12 +219,12 @@ class EmbeddedCluster(Admin):
         transaction_timeout_ms: int = 60_000,
         delivery_timeout_ms: int = 120_000,
     ) -> Producer:
-        """Return what appends records, and tries until the delivery time-out where stores or races refuse.
+        """Return a producer, which retries until the delivery timeout.
 
-        With a transactional id what it appends is committed or aborted as a whole.
+        With a transactional id, its records are committed or aborted together.
 
         Raises:
-            UserError: No transactional id can have that name.
+            UserError: The id is invalid.
         """
         from reconciler.embedded.clients.producer import Producer
         from reconciler.embedded.clients.transactional_producer import TransactionalProducer
@@ -239,21 +241,21 @@ class EmbeddedCluster(Admin):
     def sequenced_producer(
         self, producer_id: str, *, epoch: int = 0, delivery_timeout_ms: int = 120_000
     ) -> SequencedProducer:
-        """Return what appends batches under an id and sequence numbers of the caller's own.
+        """Return a producer with the caller's own id and sequence numbers.
 
         Raises:
-            UserError: No producer can have that id or epoch.
+            UserError: The id or epoch is invalid.
         """
         from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def appends(self, full_name: str) -> EmbeddedAppends:
-        """Return where many tasks stage new records of a topic, which one publication makes readable.
+        """Return a sink for new records of a topic, staged by many tasks and published together.
 
         Raises:
-            NotAuthorizedError: It may not be written to.
-            UserError: It does not exist, is a mirror, or takes no records now.
+            NotAuthorizedError: The caller may not write to it.
+            UserError: It does not exist, is a mirror, or is closed now.
         """
         from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
@@ -262,7 +264,7 @@ class EmbeddedCluster(Admin):
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
-        """Yield the records of a topic as they are at the call, partition by partition."""
+        """Yield the records that a topic has at the call, partition by partition."""
         from reconciler.embedded.clients.consumer import consume
 
         return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
@@ -278,9 +280,10 @@ class EmbeddedCluster(Admin):
         partitions: Iterable[int] | None = None,
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> Consumer:
-        """Return what reads topics, by name or by a regular expression over full names, from where a group left off.
+        """Return a consumer of topics, by name or regular expression over full names, from its group's offsets.
 
-        There is no membership: it reads all `partitions` unless it is told which. `on_missing`: as of `log`.
+        There is no group membership: it reads all `partitions` unless they are given. `on_missing`: as in
+        `log`.
 
         Raises:
             UserError: A topic or isolation does not exist, or the pattern is not a regular expression.
@@ -293,7 +296,7 @@ class EmbeddedCluster(Admin):
 
     @property
     def groups(self) -> Groups:
-        """The consumer groups: committed offsets, lag, resets."""
+        """Consumer groups: committed offsets, lag, resets."""
         return Groups.of(self.context)
 
     def log(
@@ -303,9 +306,11 @@ class EmbeddedCluster(Admin):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
-        """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too.
+        """Return the log of a topic; with isolation `read_uncommitted`, including undecided records.
 
-        `on_missing` is told of offsets whose object is gone or damaged, and reading goes on after them; else it fails.
+        `on_missing` is called with offsets whose object is missing or damaged, which are then skipped;
+        otherwise they
+        are an error.
 
         Raises:
             UserError: It does not exist, or is still being recovered.
@@ -319,7 +324,7 @@ class EmbeddedCluster(Admin):
         )
 
     def sink(self, full_name: str) -> EmbeddedSink:
-        """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
+        """Return the sink for ranges of another log: as the link for a mirror, else as a producer."""
         from reconciler.embedded.clients.topic_log import EmbeddedSink
         from reconciler.embedded.segments.admission import rules_of
         from reconciler.embedded.segments.gate import Gate, writer_of

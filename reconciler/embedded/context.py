@@ -1,4 +1,4 @@
-"""What producers, consumers and transactions need of a cluster."""
+"""Resources that producers, consumers and transactions need of a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """One cluster, for one who acts. Safe to share between threads."""
+    """One cluster, for one principal. Thread-safe."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -26,25 +26,24 @@ class ClusterContext:
     now_ms: Callable[[], int]
     cluster_id: str
     storage: ObjectStore | None = None
-    """The object storage of its remote tier."""
+    """Object storage of its remote tier."""
     cache_folder: str | None = None
-    """Where what is fetched from object storage is cached, unless a property says it; a full path."""
+    """Default cache folder for remote reads; an absolute path."""
     heads: RecentHeads = field(default_factory=RecentHeads)
-    """What all its writers share: appends of several threads to one partition are one swap."""
+    """Shared by its writers: concurrent appends to one partition are one swap."""
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier, where the cluster has object storage and was bound to it."""
+        """The remote tier, if the cluster is bound to object storage."""
         if self.storage is None:
-            return None  # and the catalog is not read for that
+            return None  # Avoids reading the catalog.
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster, self.cache_folder)
 
     def topic(self, full_name: str) -> TopicEntry:
         """Return a topic.
 
         Raises:
-            UserError: It does not exist.
-            NotAuthorizedError: It may not be described, be it there or not.
+            NotAuthorizedError: The caller may not describe it, whether it exists or not.
         """
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)

@@ -1,7 +1,6 @@
-"""Consumer group offsets that links carry from source to mirror.
+"""Consumer group offsets that links copy from source to mirror.
 
-Brought are the offsets that a group said there, into the part of its register that is the link's: what the group
-commits here itself stays beside that and wins.
+They are stored in the link's part of a group's register; offsets that the group commits itself win.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ if TYPE_CHECKING:
 
 
 def group_versions(store: ObjectStore) -> dict[str, str]:
-    """Return what changes whenever a group commits, by its name: one listing, nothing is opened."""
-    found = ((group_of_key(listed.key), listed.hint) for listed in store.list(GROUPS))
-    return {name: hint for name, hint in found if name is not None}
+    """Return a version of each group, which changes with every commit: one listing."""
+    versions = ((group_of_key(listed.key), listed.hint) for listed in store.list(GROUPS))
+    return {name: hint for name, hint in versions if name is not None}
 
 
 def group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return where groups go on reading, by full names of topics; a GET each. Groups that are gone are absent."""
+    """Return the next offsets of groups by full topic names; a GET each. Missing groups are absent."""
 
     def read(name: str) -> Group | None:
         return read_group(cluster.store, name)
 
-    found = dict(zip(groups, side_by_side(read, groups, name="groups"), strict=True))
-    catalog = cluster.catalog.read()  # After the groups: what they committed of new topics has a name then.
-    ids = {topic_id for group in found.values() if group is not None for topic_id in group.topic_ids}
+    groups_read = dict(zip(groups, side_by_side(read, groups, name="groups"), strict=True))
+    catalog = cluster.catalog.read()  # Read after the groups, so that new topics have names.
+    ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
     names = names_by_id(catalog, ids)
-    return {name: _named(group, names) for name, group in found.items() if group is not None}
+    return {name: _by_topic_name(group, names) for name, group in groups_read.items() if group is not None}
 
 
-def _named(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
+def _by_topic_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
     return {
-        (names[topic_id], partition): GroupPosition(each.offset, each.metadata)
-        for (topic_id, partition), each in sorted(group.offsets.items())
+        (names[topic_id], partition): GroupPosition(committed.offset, committed.metadata)
+        for (topic_id, partition), committed in sorted(group.offsets.items())
         if topic_id in names
     }
 
@@ -64,10 +63,10 @@ def _named(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], Grou
 def bring_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Set what links brought of groups; one swap for each of which something changes."""
+    """Store the offsets that links copied; one swap per changed group."""
     if not groups:
         return {}
-    bringing = _Bringing(cluster, cluster.catalog.read())
+    bringing = _OffsetCopy(cluster, cluster.catalog.read())
 
     def bring(name: str) -> GroupOffsetsResult | ReconcilerError:
         try:
@@ -79,22 +78,22 @@ def bring_offsets(
 
 
 def release_groups(store: ObjectStore, topic_id: str) -> int:
-    """Let what groups committed of a topic be as if brought: it becomes a mirror, and its source has the last word.
+    """Turn a topic's own offsets into synced ones when it becomes a mirror; return the number of groups changed.
 
-    Else a group would go on here where it stood when it left. Return how many groups had any.
+    Otherwise a group would continue here where it stood before, and not at its source's offsets.
     """
 
-    def released(found: Group) -> Group:
-        of_topic = {place: each for place, each in found.own.items() if place[0] == topic_id}
-        others = {place: each for place, each in found.own.items() if place[0] != topic_id}
-        return Group(others, {**found.synced, **of_topic}) if of_topic else found
+    def released(group: Group) -> Group:
+        of_topic = {place: committed for place, committed in group.own.items() if place[0] == topic_id}
+        others = {place: committed for place, committed in group.own.items() if place[0] != topic_id}
+        return Group(others, {**group.synced, **of_topic}) if of_topic else group
 
     return sum(change_group(store, name, released) for name in list_groups(store))
 
 
 @dataclass
-class _Bringing:
-    """One look at the catalog, and the ends of partitions, each read once."""
+class _OffsetCopy:
+    """One read of the catalog, and the ends of partitions, each read once."""
 
     cluster: Admin
     catalog: Catalog
@@ -104,33 +103,35 @@ class _Bringing:
         check_namespace_of(self.catalog, name)
         wanted, topics, is_early = self._places(offsets)
         register = group_register(self.cluster.store, name)
-        found = GroupOffsetsResult()
+        result = GroupOffsetsResult()
 
         def change(held: ReadRegister | None) -> dict[str, Any] | None:
-            nonlocal found
+            nonlocal result
             before = group_of(register, held)
             reading = sorted(topics[key] for key in topics if before.is_reading(self.cluster.now_ms(), key))
             if reading:
-                found = GroupOffsetsResult(reading=tuple(reading))
+                result = GroupOffsetsResult(reading=tuple(reading))
                 return None
-            brought = {place: self._within(place, each, before.synced.get(place)) for place, each in wanted.items()}
-            is_clamped = is_early or any(brought[place].offset < each.offset for place, each in wanted.items())
-            after = Group(before.own, {**before.synced, **brought})
-            found = GroupOffsetsResult(is_changed=after != before, is_clamped=is_clamped)
+            clamped = {
+                place: self._clamp(place, position, before.synced.get(place)) for place, position in wanted.items()
+            }
+            is_clamped = is_early or any(clamped[place].offset < position.offset for place, position in wanted.items())
+            after = Group(before.own, {**before.synced, **clamped})
+            result = GroupOffsetsResult(is_changed=after != before, is_clamped=is_clamped)
             return after.to_json() if after != before else None
 
         register.update(change, mark=fresh_mark())
-        return found
+        return result
 
     def _places(self, offsets: GroupOffsets) -> tuple[dict[Place, GroupPosition], dict[str, str], bool]:
-        """Return offsets by topic id, what these topics are called, and whether some partition is not there yet."""
+        """Return offsets by topic id, the topics' names, and whether a partition does not exist yet."""
         places: dict[Place, GroupPosition] = {}
         topics: dict[str, str] = {}
         is_early = False
         for (topic, partition), position in offsets.items():
             entry = self.catalog.topics.get(topic)
             if entry is None or entry.follows is None:
-                continue  # It was deleted or stopped meanwhile.
+                continue  # It was deleted or stopped.
             topics[entry.id] = topic
             if partition < entry.partitions:
                 places[entry.id, partition] = position
@@ -138,10 +139,9 @@ class _Bringing:
                 is_early = True
         return places, topics, is_early
 
-    def _within(self, place: Place, position: GroupPosition, kept: Committed | None) -> Committed:
-        """Return an offset that the mirror has: the log would go on growing below one that it has not."""
-        if kept is not None and (kept.offset, kept.metadata) == (position.offset, position.metadata):
-            return kept  # It was within when it was brought.
+    def _clamp(self, place: Place, position: GroupPosition, existing: Committed | None) -> Committed:
+        if existing is not None and (existing.offset, existing.metadata) == (position.offset, position.metadata):
+            return existing  # It was within the mirror when it was copied.
         if place not in self._ends:
             self._ends[place] = bounds_at(self.cluster.store, place).end
         return Committed(min(position.offset, self._ends[place]), position.metadata)

@@ -1,4 +1,4 @@
-"""`cluster.json`, and whether this machine sees the store of the cluster."""
+"""`cluster.json`, and checks that this machine sees the cluster's store."""
 
 from __future__ import annotations
 
@@ -22,41 +22,33 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What a root says of its cluster."""
+    """Content of a cluster's root."""
 
     id: str
     format: str
-    """The major version of how the cluster keeps what it has."""
+    """Major version of the storage format."""
 
 
 def read_cluster_id(store: ObjectStore) -> str | None:
-    """Return the id of the cluster in a store; `None` where the store is empty.
-
-    Raises:
-        UserError: The root holds something else, is damaged, or was written by a newer version.
-    """
-    found = read_cluster_file(store)
-    return None if found is None else found.id
+    """Return the id of the cluster in a store, or `None` if the store is empty."""
+    file = read_cluster_file(store)
+    return None if file is None else file.id
 
 
 def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
-    """Return what a root says of its cluster, by one GET; `None` where the store is empty.
-
-    Raises:
-        UserError: The root holds something else, is damaged, or was written by a newer version.
-    """
+    """Return a root's cluster file, by one GET, or `None` if the store is empty."""
     stored = store.get(CLUSTER)
     if stored is not None and not is_cut_off(stored.body):
-        return _read(store, stored.body)
-    there = (listed for listed in store.list("") if not listed.key.startswith(PROBE))
-    found = list(islice(there, 2))
-    if not found:
+        return _parse(store, stored.body)
+    objects = (listed for listed in store.list("") if not listed.key.startswith(PROBE))
+    first_objects = list(islice(objects, 2))
+    if not first_objects:
         return None
-    # The cluster may have been created between the two looks.
+    # The cluster may have been created since the first read.
     stored = store.get(CLUSTER)
-    stranger = next((listed for listed in found if listed.key != CLUSTER), None)
+    stranger = next((listed for listed in first_objects if listed.key != CLUSTER), None)
     if stored is not None and not (stranger is None and is_cut_off(stored.body)):
-        return _read(store, stored.body)
+        return _parse(store, stored.body)
     if stranger is None:
         return None
     if store.get(STORAGE) is not None:
@@ -67,14 +59,10 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Make the root a cluster, if it is none yet, and return the id it has: that of whoever came first.
-
-    Raises:
-        UserError: The root holds something else, or its store does not honour conditional writes.
-    """
-    found = read_cluster_id(store)
-    if found is not None:
-        return found
+    """Create a cluster in an empty root, and return its id; an existing cluster keeps its own."""
+    existing_id = read_cluster_id(store)
+    if existing_id is not None:
+        return existing_id
     problems = store.probe()
     if problems:
         message = f"{store.url} cannot hold a cluster: {'; '.join(problems)}"
@@ -91,11 +79,7 @@ _SHARE: Final = "Put the cluster on storage that every executor sees, or run the
 
 
 def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Refuse a machine that does not see the cluster: to it, a folder that is not shared looks like an empty log.
-
-    Raises:
-        UserError: The topic is not found from here.
-    """
+    """Reject a machine that does not see the cluster: an unshared folder would look like an empty log."""
     if not is_found:
         message = (
             f"{store.url} is not shared with the executor on {this_host()}: it does not find topic {full_name} there"
@@ -104,11 +88,7 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
 
 
 def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Refuse a topic that is gone, and a machine that does not see the cluster.
-
-    Raises:
-        UserError: The topic is not found from here.
-    """
+    """Reject a missing topic, and a machine that does not see the cluster."""
     if not is_found and read_cluster_id(store) is not None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
         raise UserError(
@@ -118,13 +98,10 @@ def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
 
 
 def check_arrived(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
-    """Refuse to name what another process wrote and this one does not find: it saw a copy of the cluster's folder.
+    """Reject objects that another process wrote to a copy of the cluster's folder.
 
-    Looks for the first and the last of `keys`, in the order in which they were written: what is written elsewhere is
-    written there from some moment on, and to ask for each would cost as many requests as to write them.
-
-    Raises:
-        UserError: An object is not there.
+    Checks only the first and last of `keys`, in writing order: an unshared folder lacks all objects from some
+    moment on.
     """
     if by == this_process():
         return
@@ -138,7 +115,7 @@ def check_arrived(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
             raise UserError(message, hint=hint) from error
 
 
-def _read(store: ObjectStore, body: bytes) -> ClusterFile:
+def _parse(store: ObjectStore, body: bytes) -> ClusterFile:
     content = parsed(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")
     if name != _NAME or not version.isdecimal():

@@ -282,7 +282,6 @@ class Groups:
         )
 
     def _checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
-        """Check permissions, also to read `topics`, and return the catalog."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, operation, kind, name)
         for topic in sorted(topics):

@@ -330,7 +330,6 @@ class Producer:
             self._flush([topic])
 
     def _flush(self, topics: Sequence[str]) -> None:
-        """Admit, write and publish the topics' records."""
         routed = []
         for topic in topics:
             try:

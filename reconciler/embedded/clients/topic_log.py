@@ -243,7 +243,6 @@ class _Attempts:
         self._is_done = False
 
     def again(self) -> bool:
-        """Whether the range is incomplete."""
         return not self._is_done
 
     def pieces(self, *, since_ms: int | None = None) -> Iterator[Piece]:
@@ -252,7 +251,6 @@ class _Attempts:
         return log._tiers().pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
 
     def reached(self, offset: int) -> None:
-        """Record that all offsets below `offset` are read."""
         self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
 
     def __enter__(self) -> None:
@@ -291,7 +289,6 @@ class _Attempts:
         self.reached(lost.last + 1)
 
     def _lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
-        """Return the wanted offsets that the error affects."""
         if error.offsets is None or error.key is None:
             return None
         first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
@@ -457,7 +454,6 @@ class EmbeddedSink:
 
 
 def _by_partition(staged: Sequence[Staged]) -> dict[int, list[Staged]]:
-    """Group the staged ranges by partition, lowest first, in publishing order."""
     grouped: dict[int, list[Staged]] = {partition: [] for partition in sorted({one.partition for one in staged})}
     for one in sorted(staged, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))):
         grouped[one.partition].append(one)
@@ -472,12 +468,10 @@ class _Publication:
         self.gained: OffsetRange | None = None
 
     def check_arrived(self, store: ObjectStore) -> None:
-        """Reject parts that were staged in another store."""
         for one, entries in self._staged:
             check_arrived(store, (entry.key for entry in entries), by=one.by)
 
     def extend(self, head: Head, epoch: int) -> Head | None:
-        """Return the head with all ranges that fit."""
         self.gained = None
         published = {entry.key: entry for entry in head.entries}
         added: list[Entry] = []

@@ -448,7 +448,6 @@ class EmbeddedAppends:
         return True
 
     def _appends(self, staged: Sequence[StagedAppend]) -> list[Append]:
-        """Return one append per partition, in the order of the tasks."""
         gate = Gate(self.store, self.catalog, self.full_name, self.topic_id, PRODUCERS)
         put_ms = min((task_result.put_ms for task_result in staged), default=0)
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
@@ -491,7 +490,6 @@ def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
 
 
 def _rows_fingerprint(staged: Iterable[StagedAppend]) -> str:
-    """Return a fingerprint of a batch's rows, independent of tasks and order."""
     digest = sum((task_result.given for task_result in staged), Digest())
     return f"{digest.records}-{digest.total:032x}"
 
@@ -505,7 +503,6 @@ def _input_digest(batch: pa.RecordBatch) -> Digest:
 
 
 def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Group batches up to a producer's flush size."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -519,7 +516,6 @@ def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Record
 
 
 def _join_parts(parts: Iterable[Entry]) -> list[Entry]:
-    """Return the parts as one run without gaps, numbered from 0."""
     joined: list[Entry] = []
     at = 0
     for part in parts:

@@ -389,7 +389,6 @@ class _Partition:
     now_ms: int
 
     def carry_out(self) -> None:
-        """Update the partition, even if it was never written or is gone."""
         was_there, dropped = False, list[str]()
 
         def change(head: Head) -> Head | None:

@@ -115,8 +115,6 @@ class Trimming:
         return sum(sizes)
 
     def _evict_oldest(self, partitions: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
-        """Evict the oldest segments, and return the bytes freed."""
-
         def look(partition: SurveyedPartition) -> Evictable:
             try:
                 head = self.heads.read(self.retaining.store, partition)
@@ -160,12 +158,10 @@ class _Policies:
         self._known: dict[str, CleanupPolicy] = {}
 
     def evicts_any(self) -> bool:
-        """Whether any topic can be evicted."""
         tiered = (name for name, entry in self._catalog.topics.items() if entry.tiering is not None)
         return any(self._of(name).evicts for name in tiered)
 
     def existing_partitions(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[SurveyedPartition]:
-        """Yield the partitions of existing topics."""
         for key, hint, is_changed in listed:
             topic_id, number = partition_of_head(key)
             name = self._names.get(topic_id)

@@ -243,7 +243,6 @@ class Upkeep:
         tended: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
-        """Run chores, and publish each round with the earliest time of its writes."""
         from reconciler.embedded.maintenance.chores import ChoreTask, do_here  # noqa: PLC0415 - brings Arrow
 
         if not chores or self.is_stopped():
@@ -270,7 +269,6 @@ class Upkeep:
         *,
         begin: Callable[[Survey], None] = lambda _survey: None,
     ) -> Iterator[tuple[Partition, T]]:
-        """Check the partitions that are due, and yield those with work."""
         survey = Survey.begun(self.store, self.cluster_id, job)
         begin(survey)
         yield from self._found(survey, tended, asks, look)
@@ -279,8 +277,6 @@ class Upkeep:
     def _found(
         self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: Look[T]
     ) -> Iterator[tuple[Partition, T]]:
-        """Yield the partitions with work, whose heads will change."""
-
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
 
@@ -479,7 +475,6 @@ class _Scrubs:
 
 
 def _phase_ms(key: str) -> int:
-    """Return a partition's offset within the day, which spreads the scrubs."""
     return crc32(key.encode()) % EVERY_MS
 
 
@@ -549,7 +544,6 @@ class Merges:
 
 
 def _chores(partition: Partition, runs_found: Iterable[Run], limits: MergeLimits) -> Iterator[Chore]:
-    """Group neighbouring runs into tasks."""
     runs = stored = start = stop = 0
     for run in runs_found:
         if not run.is_worth(limits):

@@ -219,7 +219,6 @@ class Uploads:
 
 
 def _contiguous(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
-    """Yield the uploads that continue the manifest."""
     for one in uploads:
         if one.offsets.start != end:
             return
@@ -228,7 +227,6 @@ def _contiguous(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
 
 
 def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> Iterator[Chore]:
-    """Group neighbouring segments into tasks."""
     count = stored = 0
     stop = start
     for segment in segments:

@@ -32,61 +32,57 @@ _EMPTY = Bounds(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLog:
-    """One topic, as its manifests have it now. Picklable."""
+    """One archived topic, by its current manifests. Picklable."""
 
     archive: Archive
 
     @property
     def topic_id(self) -> str:
-        """Which topic it is: its location is for life."""
+        """Location of the topic, which never changes."""
         place = self.archive.location
         return f"{place.cluster_id}/{place.revision}"
 
     def check_shared(self) -> None:
-        """Refuse a machine that does not see the object storage."""
+        """Check that this machine sees the object storage."""
         self.archive.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds: a GET for the topic, and one for each partition.
-
-        Raises:
-            UserError: Nothing lies there, or it is damaged.
-        """
+        """Return every partition's bounds: a GET for the topic, and one per partition."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
             message = f"there is no topic at {place} in {self.archive.storage.url}"
             raise UserError(message, hint="See what lies there: reconciler mount list")
         numbers = [number for number in range(topic.partitions) if only is None or number in only]
-        found = side_by_side(self._manifest, numbers, name="manifests")
+        manifests = side_by_side(self._manifest, numbers, name="manifests")
         return {
             number: _EMPTY if manifest is None else _bounds(manifest)
-            for number, manifest in zip(numbers, found, strict=True)
+            for number, manifest in zip(numbers, manifests, strict=True)
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`."""
         for entry, cut in self._pieces(partition, offsets):
             yield from read_part(self.archive.storage, entry, partition, cut)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        """Return the first offset whose record is at or after a time; `None` if all are older."""
         manifest = self._manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
         for entry, cut in self._pieces(partition, whole, since_ms=timestamp_ms):
-            found = first_since(self.archive.storage, entry, timestamp_ms, cut)
-            if found is not None:
-                return found
+            offset = first_since(self.archive.storage, entry, timestamp_ms, cut)
+            if offset is not None:
+                return offset
         return None
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield how `offsets` is stored: one extent a segment, cut at both ends; reads no records."""
+        """Yield how `offsets` is stored: one extent per segment, cut at both ends; reads no records."""
         for entry, cut in self._pieces(partition, offsets):
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that together cover `offsets`: kept ones for whole segments, read ones at the ends."""
+        """Yield digests that cover `offsets`: stored ones of whole segments, computed ones at the ends."""
         for entry, cut in self._pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shifted(entry.base)
@@ -100,7 +96,6 @@ class ArchiveLog:
     def _pieces(
         self, partition: int, offsets: OffsetRange, *, since_ms: int | None = None
     ) -> Iterator[tuple[Entry, OffsetRange]]:
-        """Yield the segments with an offset in a range, and which offsets of each are readable and lie in it."""
         manifest = self._manifest(partition)
         if manifest is None:
             return
@@ -120,14 +115,12 @@ def _bounds(manifest: Manifest) -> Bounds:
     )
 
 
-# Where a topic of another platform is written in object storage: staged by many tasks, named by one swap a partition.
-#
-# Offsets stay: what a source lacks (transaction markers, compacted records) stays a gap.
-
-
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """One topic, as a `StagedSink`. Picklable."""
+    """An archived topic as a `StagedSink`. Picklable.
+
+    Offsets stay those of the source: transaction markers and compacted records become gaps.
+    """
 
     archive: Archive
     partitions: int
@@ -135,33 +128,35 @@ class ArchiveSink:
     """The topic's `compression.type`."""
 
     def check_shared(self) -> None:
-        """Refuse a machine whose segments the driver would not find."""
+        """Check that the driver will find this machine's segments."""
         self.archive.check_shared()
 
     def ends(self) -> Mapping[int, int]:
-        """Return each partition's end: a GET for each."""
+        """Return each partition's end: a GET each."""
         return {number: one.end for number, one in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the same; which topic it was copied from stands with whoever archives it."""
+        """Return each partition's end; the archiver stores which topic it was copied from."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
-        found = side_by_side(self._manifest, numbers, name="manifests")
+        manifests = side_by_side(self._manifest, numbers, name="manifests")
         return {
             number: SinkPosition(0 if manifest is None else manifest.end)
-            for number, manifest in zip(numbers, found, strict=True)
+            for number, manifest in zip(numbers, manifests, strict=True)
         }
 
     def following(self, _source: SourceSeen) -> ArchiveSink:
-        """Return the same."""
+        """Return the sink itself."""
         return self
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
-        """Write batches of `RECORD_SCHEMA`, in offset order, as segments under fresh names, each with its index."""
+        """Write batches of `RECORD_SCHEMA` in offset order as segments under fresh keys, with indexes."""
         if at is None:
             raise BrokenInvariantError("an archive keeps the offsets of its source", hint="Please report this.")
         place, archive = self.archive.partition(partition), self.archive
         writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
-        entries = [replace(each, is_segment=True) for each in writer.write(within(batch, at) for batch in batches)]
+        entries = [
+            replace(written, is_segment=True) for written in writer.write(within(batch, at) for batch in batches)
+        ]
         return Staged(
             partition,
             at,
@@ -176,26 +171,28 @@ class ArchiveSink:
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
     def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
-        """Name staged segments, one swap a partition, and return what each partition gained.
+        """Publish staged segments, one swap per partition, and return the offsets that each partition gained.
 
-        A range goes in only where its `at.start` is the end, which becomes `at.stop`; publishing twice does it once.
+        A range is published only if `at.start` is the partition's end; repeating it is safe.
 
         Raises:
-            OwnershipLostError: The topic was detached, or taken away: nothing is written to it any more.
+            OwnershipLostError: The topic was detached or taken over: nothing is written.
         """
         by_partition: dict[int, list[Staged]] = {}
         for one in sorted(staged, key=lambda one: (one.partition, one.at or OffsetRange(0, 0))):
             by_partition.setdefault(one.partition, []).append(one)
-        found = side_by_side(lambda number: self._name(number, by_partition[number]), by_partition, name="publish")
-        gained = zip(by_partition, found, strict=True)
+        offsets_gained = side_by_side(
+            lambda number: self._publish_partition(number, by_partition[number]), by_partition, name="publish"
+        )
+        gained = zip(by_partition, offsets_gained, strict=True)
         return {number: offsets for number, offsets in gained if offsets is not None}
 
     def complete(self) -> None:
-        """Do nothing: whether all is there is found by comparing."""
+        """Do nothing: completeness is checked by comparison."""
 
-    def _name(self, number: int, staged: Sequence[Staged]) -> OffsetRange | None:
+    def _publish_partition(self, number: int, staged: Sequence[Staged]) -> OffsetRange | None:
         gained: list[OffsetRange] = []
-        parts = [[Entry.from_json(kept) for kept in orjson.loads(one.entries)] for one in staged]
+        parts = [[Entry.from_json(document) for document in orjson.loads(one.entries)] for one in staged]
         for one, entries in zip(staged, parts, strict=True):
             check_arrived(self.archive.storage, (entry.key for entry in entries), by=one.by)
 

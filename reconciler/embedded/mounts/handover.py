@@ -1,4 +1,4 @@
-"""What a migration works with, and how a driver stops once another process has done its work."""
+"""Context of a migration, and how a driver stops once another process has done its work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MigrationContext:
-    """One cluster and its object storage, for the process that drives a migration. Safe to use from any thread."""
+    """Resources of the process that drives a migration. Thread-safe."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -29,36 +29,36 @@ class MigrationContext:
     upkeep: Upkeep
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before every write, from any thread; may raise: whoever comes next goes on."""
+    """Called before every write, from any thread; if it raises, the next process continues."""
     spread: Spread | None = None
-    """Where much is uploaded."""
+    """Runs large uploads elsewhere."""
     flushed: Callable[[int], object] = lambda _stored: None
-    """Told, from any thread, of stored bytes that were uploaded."""
+    """Called with the stored bytes of each upload, from any thread."""
 
     @property
     def storage(self) -> ObjectStore:
-        """The object storage."""
+        """Object storage of the remote tier."""
         return self.remote.storage
 
 
 class OvertakenError(Exception):
-    """Another process has moved the migration on, so nothing is left to do. Never leaves this package."""
+    """Another process has advanced the migration. Never leaves this package."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
-    """Go on only while a migration is in the state in which it was read; it never comes back to one.
+    """Raise unless a migration is still in the state in which it was read; it never returns to one.
 
     Raises:
-        OvertakenError: It is not.
+        OvertakenError: Its state or claim changed.
     """
-    found = catalog.migrations.get(str(number))
-    if found is None or (found.state, found.claim) != (begun.state, begun.claim):
+    current = catalog.migrations.get(str(number))
+    if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         raise OvertakenError
 
 
 @contextmanager
 def until_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Do the work of a state, and suppress its errors after another process has done it."""
+    """Do the work of a state; errors are suppressed once another process has done it."""
     with suppress(OvertakenError):
         try:
             yield

@@ -1,9 +1,9 @@
 """Unmount: flush, then the steps of an outbound migration.
 
-`preparing` uploads while clients go on. `executing` seals every head, so that no append and no read passes, aborts what
-is open, and uploads the rest. Both look whether object storage has all that the manifests name, as a mount does: what
-is lost there is put again. `cut_over` writes down what the topic was, takes the manifests out of everybody's hands,
-marks the topic detached, and only then is it removed here: a cluster that is lost in between leaves a mountable topic.
+`preparing` uploads while clients continue. `executing` seals every head, so that no append or read passes, aborts open
+transactions, and uploads the rest. Both check that object storage has all named objects, as a mount does, and upload
+lost ones again. `cut_over` writes the topic's description, releases the manifests, marks the topic as detached, and
+only then removes it here: if the cluster is lost in between, the topic can be mounted.
 """
 
 from __future__ import annotations
@@ -49,34 +49,29 @@ if TYPE_CHECKING:
     from reconciler.objectstore.register import ReadRegister
 
 
-# Flushing: everything of a topic that object storage lacks is uploaded, the open segment too, whatever the interval.
-#
-# What was compacted here since is uploaded once more: what is gone here would come back with the topic otherwise. Until
-# the cut clients go on writing, so what a flush leaves is what came meanwhile; after the cut nothing is left, and
-# `finished` lets each manifest end where its log ends.
-
-
 @dataclass(frozen=True)
 class Flush:
-    """What one topic has that object storage lacks, and how it gets there."""
+    """Uploads what object storage lacks of one topic, including the open segment and compacted segments.
+
+    Segments that were compacted since their upload are uploaded again; otherwise removed records would return.
+    """
 
     upkeep: Upkeep
-    """Whose `may_go_on` is asked between rounds; may raise, and the next process goes on."""
+    """Its `may_go_on` is called between rounds; if it raises, the next process continues."""
     remote: RemoteTier
     full_name: str
     topic_id: str
     spread: Spread | None = None
-    """Where there is much to do; `None`: here."""
+    """Runs large work elsewhere; `None`: here."""
 
     def upload(self, rounds: int | None = None) -> int:
-        """Upload what is stable of every partition; return how many stored bytes that was.
+        """Upload the stable records of every partition; return the stored bytes.
 
-        While clients write there is always more: after so many `rounds` the rest is left, `None`: once nothing is.
+        Ends after `rounds`, since clients may write more; `None`: when nothing is left.
 
         Raises:
-            UserError: A partition cannot be uploaded: its manifest is damaged, belongs to another cluster, or a part
-                is missing.
-            RetryableError: A store does not answer.
+            is
+                missing.
         """
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
@@ -86,10 +81,10 @@ class Flush:
             if done == rounds:
                 break
             self.upkeep.may_go_on()
-            tended, lying = MaintenanceResult(), list(self._lying())
-            if chores := _all_of(side_by_side(lambda one: uploads.due(*one)[0], lying, name="flush")):
+            tended, partitions = MaintenanceResult(), list(self._iter_partitions())
+            if chores := _flatten(side_by_side(lambda one: uploads.due(*one)[0], partitions, name="flush")):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
-            elif chores := _all_of(side_by_side(lambda one: _outdated(uploads, *one), lying, name="flush")):
+            elif chores := _flatten(side_by_side(lambda one: _outdated(uploads, *one), partitions, name="flush")):
                 self.upkeep.reupload_all(chores, tended, self.spread)
             else:
                 break
@@ -104,54 +99,42 @@ class Flush:
         return stored
 
     def finished(self) -> Mapping[int, Manifest]:
-        """Let the manifest of every partition end where its log does, and return them: there is nothing after it.
+        """Make every manifest end where its sealed, fully uploaded log ends, and return the manifests."""
+        partitions = list(self._iter_partitions())
 
-        Only of a topic whose heads are sealed, and of which all is uploaded.
-
-        Raises:
-            UserError: A manifest lacks what its head has.
-        """
-        lying = list(self._lying())
-
-        found = side_by_side(lambda one: self._finish(*one), lying, name="flush")
-        return {one.partition.number: manifest for (one, _), manifest in zip(lying, found, strict=True)}
+        manifests = side_by_side(lambda one: self._finish(*one), partitions, name="flush")
+        return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
     def make_whole(self) -> int:
-        """Put again what object storage has lost and the local tier has; return how many stored bytes that was.
-
-        Raises:
-            UserError: Something is lost in both tiers, a manifest or a page is damaged; nothing is deleted.
-            RetryableError: A store does not answer.
-        """
+        """Upload again what object storage lost and the local tier has; return the stored bytes."""
         from reconciler.embedded.tiered.scrub import Scrub  # noqa: PLC0415 - brings Arrow
 
-        lying = {one.partition.number: (one, head) for one, head in self._lying()}
-        lost = self._lost(lying)
+        partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
+        lost = self._find_losses(partitions)
         if not lost:
             return 0
         self.upkeep.may_go_on()
-        rules = rules_of(self.upkeep.catalog.known(), next(iter(lying.values()))[0].partition.full_name)
+        rules = rules_of(self.upkeep.catalog.known(), next(iter(partitions.values()))[0].partition.full_name)
 
         def put_again(number: int) -> int:
-            one, head = lying[number]
+            one, head = partitions[number]
             if one.policy.tiering is None:
                 raise _not_tiered(self.full_name)
             upkeep = self.upkeep
             scrub = Scrub(upkeep.store, self.remote, one.policy.tiering, rules, number, upkeep.now_ms)
             return sum(finding.bytes for finding in scrub.done(head))
 
-        stored = sum(side_by_side(put_again, sorted({each.partition for each in lost}), name="flush"))
-        if lost := self._lost(lying):
+        stored = sum(side_by_side(put_again, sorted({loss.partition for loss in lost}), name="flush"))
+        if lost := self._find_losses(partitions):
             raise _lost_in_both(self.full_name, lost)
         return stored
 
-    def _lost(self, lying: Mapping[int, tuple[SurveyedPartition, Head]]) -> list[Loss]:
-        """Return what readers have and object storage lacks, compared as a mount does."""
-        tiering = next((one.policy.tiering for one, _ in lying.values()), None)
+    def _find_losses(self, partitions: Mapping[int, tuple[SurveyedPartition, Head]]) -> list[Loss]:
+        tiering = next((one.policy.tiering for one, _ in partitions.values()), None)
         if tiering is None:
             return []
-        lost = losses_of(self.remote.storage, tiering.location, list(lying))
-        return [each for each in lost if each.last >= lying[each.partition][1].start]
+        lost = losses_of(self.remote.storage, tiering.location, list(partitions))
+        return [loss for loss in lost if loss.last >= partitions[loss.partition][1].start]
 
     def _finish(self, one: SurveyedPartition, head: Head) -> Manifest:
         tiering = one.policy.tiering
@@ -176,18 +159,17 @@ class Flush:
 
         manifest = swap(place, ended) or read_manifest(self.remote.storage, place)
         if manifest is None or manifest.end != head.end:
-            # Under a newer tiered epoch than the catalog's a swap does nothing: nobody is to take that for the end.
-            found = (
+            # Under a newer tiered epoch than the catalog's a swap does nothing: this is not the log's end.
+            problem = (
                 "is not there" if manifest is None else f"ends at {manifest.end}, under a tiered epoch we do not know"
             )
-            message = f"{one.partition}: the log ends at offset {head.end}, and {place.key} {found}"
+            message = f"{one.partition}: the log ends at offset {head.end}, and {place.key} {problem}"
             raise RetryableError(
                 message, hint="Restore it from a copy or version of the bucket, or cancel the unmount."
             )
         return manifest
 
-    def _lying(self) -> Iterator[tuple[SurveyedPartition, Head]]:
-        """Yield the partitions ever written, with their heads as they are now."""
+    def _iter_partitions(self) -> Iterator[tuple[SurveyedPartition, Head]]:
         catalog = self.upkeep.catalog.read()
         if topic_with_id(catalog, self.topic_id, self.full_name) is None:
             raise RetryableError(f"topic {self.full_name} has gone meanwhile", hint="Another process unmounted it.")
@@ -201,19 +183,19 @@ class Flush:
 
 
 def pending_bytes(store: ObjectStore, topic_id: str) -> int:
-    """Return how many stored bytes of a topic object storage lacks; pages are not read, so it may be a little more."""
-    return sum(map(_pending, read_heads(store, topic_id).values()))
+    """Return the stored bytes of a topic that object storage lacks; an upper bound, since pages are not read."""
+    return sum(map(_pending_of_head, read_heads(store, topic_id).values()))
 
 
-def _outdated(uploads: Uploads, lying: SurveyedPartition, head: Head) -> list[Chore] | None:
-    return uploads.outdated(lying, head)[0] if uploads.reuploads(lying.policy) else None
+def _outdated(uploads: Uploads, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
+    return uploads.outdated(surveyed, head)[0] if uploads.reuploads(surveyed.policy) else None
 
 
-def _all_of(found: Iterable[list[Chore] | None]) -> list[Chore]:
-    return [chore for chores in found for chore in chores or ()]
+def _flatten(chore_lists: Iterable[list[Chore] | None]) -> list[Chore]:
+    return [chore for chores in chore_lists for chore in chores or ()]
 
 
-def _pending(head: Head) -> int:
+def _pending_of_head(head: Head) -> int:
     pages = sum(page.bytes for page in head.pages if page.last >= head.uploaded_to)
     return pages + sum(entry.bytes for entry in head.entries if entry.last >= head.uploaded_to)
 
@@ -243,11 +225,11 @@ def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
 
 
 Opened: TypeAlias = set[tuple[str, int]]
-"""Transactional ids, each with the epoch of its producer."""
+"""Transactional ids, each with its producer's epoch."""
 Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
 
 _ROUNDS: Final = 3
-"""Of uploads before the cut: what clients write faster than that is uploaded after it."""
+"""Rounds of uploads before the cut; the rest is uploaded after it."""
 
 
 @dataclass(frozen=True)
@@ -259,53 +241,48 @@ class Outbound:
     migration: MigrationEntry
 
     def work(self, state: MigrationState) -> None:
-        """Do what a state is there for, and say that it is done; nothing, where another process was faster.
-
-        Raises:
-            UserError: It cannot be done as things are; says what it needs.
-            RetryableError: A store does not answer.
-        """
+        """Do and commit the work of a state; nothing if another process was faster."""
         with until_overtaken(self.means.catalog, self.number, self.migration):
             self._work(state)
 
     def _work(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
-                for topic in self._here():  # One by one: there may be much of each, and nobody waits for it.
+                for topic in self._existing_topics():  # One by one: each may be large.
                     self._flush(topic, _ROUNDS)
-                    self._make_whole(topic)  # What is lost is told before clients are kept out.
+                    self._make_whole(topic)  # Losses are reported before clients are shut out.
                 self._follow(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
                 self._each(lambda topic: self._settle_transactions(self._seal(topic)))
                 self._finish_offsets()
                 self._each(self._flush)
-                self._each(lambda topic: self._flushing(topic).finished())
-                self._each(self._make_whole)  # From the next state on nothing is left here to put again.
+                self._each(lambda topic: self._flush_of(topic).finished())
+                self._each(self._make_whole)  # From the next state on, lost objects cannot be uploaded again.
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 self._each(self._detach_or_see)
                 self._follow(MigrationState.FINISHED)
             case MigrationState.CANCELING:
-                self._follow(MigrationState.CANCELLED)  # A process that appends next takes the seals off.
+                self._follow(MigrationState.CANCELLED)  # The next append removes the seals.
             case _:
                 pass
 
     def _each(self, do: Callable[[MigrantEntry], object]) -> None:
-        """Do something with each topic, side by side: no process writes meanwhile."""
-        all_side_by_side(do, self._here(), name="topics")
+        """Handle the topics in parallel; they are closed to writers."""
+        all_side_by_side(do, self._existing_topics(), name="topics")
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
-        self.means.flushed(self._flushing(topic).upload(rounds))
+        self.means.flushed(self._flush_of(topic).upload(rounds))
 
     def _make_whole(self, topic: MigrantEntry) -> None:
-        self.means.flushed(self._flushing(topic).make_whole())
+        self.means.flushed(self._flush_of(topic).make_whole())
 
-    def _flushing(self, topic: MigrantEntry) -> Flush:
+    def _flush_of(self, topic: MigrantEntry) -> Flush:
         means = self.means
         return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.spread)
 
-    def _here(self) -> list[MigrantEntry]:
-        """Return the topics that are there, by the catalog as it is now; what is gone was detached before."""
+    def _existing_topics(self) -> list[MigrantEntry]:
+        """Return the topics that still exist; others are already detached."""
         catalog = self.means.catalog.read()
         ids = names_by_id(catalog, {topic.topic_id for topic in self.migration.topics})
         return [topic for topic in self.migration.topics if topic.topic_id in ids]
@@ -318,9 +295,9 @@ class Outbound:
         )
 
     def _seal(self, topic: MigrantEntry) -> Opened:
-        """Let nobody append to any partition: the catalog says so by now, so a head made later is refused by it.
+        """Seal every partition; the catalog already rejects new heads.
 
-        Return the transactions that are open under the seals, with their epochs.
+        Return the transactions open under the seals, with their epochs.
         """
         store, writer = self.means.store, sealed_by(self.number)
 
@@ -341,21 +318,21 @@ class Outbound:
         return {opened for of_one in side_by_side(seal, numbers, name="seal") for opened in of_one}
 
     def _settle_transactions(self, opened: Opened) -> None:
-        """Abort what is open on the topic, and carry out what is decided: nothing stays undecided (F-R-108)."""
+        """Abort open transactions and complete decided ones on the topic (F-R-108)."""
         means = self.means
-        self._check_current()  # What is open after a cancel, or was when it came, is none of ours.
+        self._check_current()  # After a cancel, open transactions are not ours.
         for transactional_id, epoch in sorted(opened):
             means.may_go_on()
             abort(means.store, transactional_id, epoch)
             finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
 
     def _finish_offsets(self) -> None:
-        """Let groups have what transactions have committed for them, be it with records of other topics alone."""
-        means, ids = self.means, {topic.topic_id for topic in self._here()}
+        """Commit the offsets of decided transactions, even those with only records of other topics."""
+        means, ids = self.means, {topic.topic_id for topic in self._existing_topics()}
         finish_offsets(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
     def _detach_or_see(self, topic: MigrantEntry) -> None:
-        """Let go of a topic, where nobody has taken it away since all of it was uploaded: that comes to the same."""
+        """Detach a topic, unless another cluster has taken it since it was uploaded completely."""
         try:
             self._detach(topic)
         except OwnershipLostError:
@@ -363,13 +340,12 @@ class Outbound:
                 raise
 
     def _detach(self, topic: MigrantEntry) -> None:
-        """Write down what the topic was, and let go of it: its manifests, then the topic itself."""
         means, location = self.means, TopicLocation.parse(topic.location)
         catalog = means.catalog.read()
         name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # Somebody was faster.
-        told = replace(
+            return  # Another process was faster.
+        description = replace(
             topic_manifest_of(catalog, name, means.cluster_id),
             owner=NOBODY,
             name=location.topic,
@@ -378,9 +354,14 @@ class Outbound:
             streams=stream_batches(means.store, topic.topic_id),
         )
         means.may_go_on()
-        hand_over(means.storage, location, lambda found: self._told(found, told), f"unmount-{self.migration.claim}")
+        hand_over(
+            means.storage,
+            location,
+            lambda current: self._next_description(current, description),
+            f"unmount-{self.migration.claim}",
+        )
         handing = Handing(means.storage, location, self._check_current, means.may_go_on)
-        manifests = handing(range(told.partitions), self._let_go).values()
+        manifests = handing(range(description.partitions), self._release_manifest).values()
         means.may_go_on()
         detach_topic(
             means.storage,
@@ -391,56 +372,58 @@ class Outbound:
                 means.cluster_id,
                 self.migration.claim,
                 name,
-                told.partitions,
+                description.partitions,
                 sum(manifest.records for manifest in manifests),
                 sum(manifest.stored_bytes for manifest in manifests),
                 means.now_ms(),
             ),
         )
 
-    def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
+    def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         self._check_current()
-        if found is not None:
-            check_hands(told.location, found.owner, self.means.cluster_id)
-        return told if found is None else replace(told, groups=_both(found.groups, told.groups))
+        if current is not None:
+            check_hands(description.location, current.owner, self.means.cluster_id)
+        return (
+            description
+            if current is None
+            else replace(description, groups=_merge_groups(current.groups, description.groups))
+        )
 
-    def _let_go(self, found: Manifest) -> Manifest | None:
-        """Take a manifest out of everybody's hands."""
-        check_hands("a manifest of the topic", found.owner, self.means.cluster_id)
-        if found.owner == NOBODY:
+    def _release_manifest(self, manifest: Manifest) -> Manifest | None:
+        check_hands("a manifest of the topic", manifest.owner, self.means.cluster_id)
+        if manifest.owner == NOBODY:
             return None
-        return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
+        return replace(manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1)
 
     def _check_current(self) -> None:
         check_current(self.means.catalog.read(), self.number, self.migration)
 
     def _is_taken(self, location: TopicLocation) -> bool:
-        """Tell whether somebody has released the topic, or has it by now: then it only remains to be removed here."""
-        found = read_ownership(self.means.storage, location)
-        if found is None or found.claim == self.migration.claim:
+        """Whether another process detached or took the topic, so that only its local removal remains."""
+        ownership = read_ownership(self.means.storage, location)
+        if ownership is None or ownership.claim == self.migration.claim:
             return False
-        return found.state is Owning.DETACHED or found.owner != self.means.cluster_id
+        return ownership.state is Owning.DETACHED or ownership.owner != self.means.cluster_id
 
     def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """Return where each partition ended; a head without a seal came too late: what made it was refused."""
+        """Return the end of each partition; an unsealed head came too late, and its append was rejected."""
         heads = read_heads(self.means.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 
     def _groups(self, topic: MigrantEntry) -> Groups:
-        """Return what groups committed of a topic, theirs or synced: it travels with it."""
         store = self.means.store
         names = list_groups(store)
-        found: dict[str, Mapping[int, Committed]] = {}
+        offsets_by_group: dict[str, Mapping[int, Committed]] = {}
         for name, group in zip(
-            names, side_by_side(lambda each: read_group(store, each), names, name="groups"), strict=True
+            names, side_by_side(lambda item: read_group(store, item), names, name="groups"), strict=True
         ):
             offsets = {} if group is None else group.offsets
-            own = {number: each for (topic_id, number), each in offsets.items() if topic_id == topic.topic_id}
+            own = {number: item for (topic_id, number), item in offsets.items() if topic_id == topic.topic_id}
             if own:
-                found[name] = own
-        return found
+                offsets_by_group[name] = own
+        return offsets_by_group
 
 
-def _both(travelling: Groups, own: Groups) -> Groups:
-    """Return the offsets of groups, their own before those that only travel with the topic."""
+def _merge_groups(travelling: Groups, own: Groups) -> Groups:
+    """Merge offsets of groups; own ones win."""
     return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}

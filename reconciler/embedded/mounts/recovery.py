@@ -1,6 +1,6 @@
 """Recover topics from object storage.
 
-What comes now is not what came there before: who asks for an epoch is told apart by that (Kafka's leader epochs).
+A recovered log begins a new leader epoch, which tells it apart from the lost one.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def make_head(
     kms_key_id: str | None,
     fetched: Sequence[Entry] = (),
 ) -> None:
-    """Make the head of a partition, by topic id and number, where there is none: all of it is remote.
+    """Create the head of a partition, by topic id and number, unless it exists: all its records are remote.
 
-    `fetched` are its newest segments, oldest first, that were copied into the local tier, too; where somebody else was
-    faster they are deleted.
+    `fetched`: newest segments, oldest first, already copied to the local tier; deleted if another process was
+    faster.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -74,32 +74,27 @@ def make_head(
     try:
         register.swap(None, spill.spilled(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
-        there = register.read()
-        if there is None or mark not in there.marks:  # Else it is ours, without an answer, and was built upon.
+        current = register.read()
+        if (
+            current is None or mark not in current.marks
+        ):  # Otherwise the swap succeeded without an answer, and others built on it.
             store.delete([*(entry.key for entry in fetched), *spill.keys])
 
 
-# One partition made from object storage: its objects copied there, then a manifest that names the copies, then a head.
-#
-# A copy has the same name whoever makes it, and manifest and head are made only where there is none: each step may be
-# repeated, and two that recover the same topic get in nobody's way. The source is only read. It may change meanwhile:
-# where an object is gone, its manifest is read again.
-
-
 COPIES: Final = 4
-"""Objects of one partition copied side by side: the store does the copying, we wait for it."""
+"""Objects of one partition copied in parallel: the store does the work."""
 _WAITING: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """How much of a partition is brought into the local tier at once; `None`: no limit of that kind."""
+    """How much of a partition is copied to the local tier at once; `None`: no limit of that kind."""
 
     since_ms: int | None = None
     bytes: int | None = None
 
     def newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return the newest segments within both limits, oldest first; nothing where neither is set."""
+        """Return the newest segments within both limits, oldest first; none if neither is set."""
         taken: list[Entry] = []
         room = self.bytes
         for entry in reversed(entries if self != Fetch() else []):
@@ -112,7 +107,13 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """One topic that is being made, and what it is made from."""
+    """Creates one topic from object storage: copied objects, a manifest that names them, a head.
+
+    Names of copies are deterministic, and manifest and head are created only if missing, so every step can be
+    repeated
+    and several processes may recover the same topic. The source is only read; if an object is gone, its manifest is
+    read again.
+    """
 
     store: ObjectStore
     storage: ObjectStore
@@ -123,46 +124,40 @@ class Recovery:
     tiering: Tiering
     fetch: Fetch
     kms_key_id: str | None
-    """The key that objects of the new topic lie under."""
+    """KMS key of the new topic's objects."""
     may_go_on: Callable[[], None]
-    """Asked before each copy, from any thread; may raise."""
+    """Called before each copy, from any thread; may raise."""
     copied: Callable[[Entry], object] = lambda _segment: None
-    """Told, from any thread, of each segment that was copied."""
+    """Called after each copied segment, from any thread."""
 
     def recover(self, number: int) -> None:
-        """Make one partition, as far as that was not done before.
-
-        Raises:
-            MissingObjectError: The source names an object that is not there.
-            UserError: A manifest of the source is damaged, or not there while segments are.
-        """
+        """Create one partition, unless it exists."""
         if read_head(self.store, self.topic_id, number) is not None:
             return
         own = remote_partition(self.tiering.location, number)
-        manifest = read_manifest(self.storage, own) or self._copied(number, own)
+        manifest = read_manifest(self.storage, own) or self._copy_partition(number, own)
         if manifest is not None:
             self._make_head(number, manifest)
 
-    def _copied(self, number: int, own: RemotePartition) -> Manifest | None:
-        """Copy what the source has and name the copies; `None`: nothing of it was ever uploaded."""
+    def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
+        """Copy the source's objects and publish them; return `None` if nothing was uploaded."""
         present = {listed.key for listed in self.storage.list(f"{own.place}/")}
         missed: set[str | None] = set()
         while True:
-            found = read_manifest(self.storage, remote_partition(self.source, number))
-            if found is None:
+            manifest = read_manifest(self.storage, remote_partition(self.source, number))
+            if manifest is None:
                 source = remote_partition(self.source, number)
                 check_named(self.storage, source, (listed.key for listed in self.storage.list(f"{source.place}/")))
                 return None
             try:
-                entries = list(self._copies(found, own, present))
+                entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging of the source may have been there: its manifest tells. Where that still names
-                # what was missing, it is lost.
+                # Retention or merging of the source may have removed it; if its manifest still names it, it is lost.
                 if error.key in missed:
                     raise self._lost(number, error) from error
                 missed.add(error.key)
             else:
-                return self._named(own, found, entries, present)
+                return self._publish_copies(own, manifest, entries, present)
 
     def _lost(self, number: int, error: MissingObjectError) -> MissingObjectError:
         offsets = "" if error.offsets is None else f"offsets {error.offsets[0]} to {error.offsets[1]} are lost: "
@@ -175,8 +170,8 @@ class Recovery:
         lost.key, lost.url, lost.offsets = error.key, error.url, error.offsets
         return lost
 
-    def _copies(self, found: Manifest, own: RemotePartition, present: set[str]) -> Iterator[Entry]:
-        live = (entry for entry in all_entries(self.storage, found) if entry.last >= found.start)
+    def _copy_segments(self, manifest: Manifest, own: RemotePartition, present: set[str]) -> Iterator[Entry]:
+        live = (entry for entry in all_entries(self.storage, manifest) if entry.last >= manifest.start)
 
         def copied(entry: Entry) -> Entry:
             key = copied_segment_key(
@@ -184,43 +179,45 @@ class Recovery:
             )
             if key not in present:
                 self.may_go_on()
-                self._segment(entry, key)
+                self._copy_segment(entry, key)
                 present.add(key)
                 self.copied(entry)
             if index_key(key) not in present:
                 self.may_go_on()
-                self._index(entry, key)
+                self._copy_index(entry, key)
                 present.add(index_key(key))
             return replace(entry, key=key, kms_key_id=self.kms_key_id)
 
         with ThreadPoolExecutor(COPIES, thread_name_prefix="recover") as threads:
             yield from SideBySide(threads, _WAITING).over(copied, live)
 
-    def _segment(self, entry: Entry, key: str) -> None:
+    def _copy_segment(self, entry: Entry, key: str) -> None:
         try:
             self.storage.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
         except MissingObjectError as error:
             error.key, error.url, error.offsets = entry.key, self.storage.url, (entry.base, entry.last)
             raise
 
-    def _index(self, entry: Entry, key: str) -> None:
-        """Copy the index of a segment; one that is gone is found again in the copy of the segment itself."""
+    def _copy_index(self, entry: Entry, key: str) -> None:
+        """Copy the index of a segment; a missing one is rebuilt from the copied segment."""
         try:
             self.storage.copy_in(index_key(key), self.storage, index_key(entry.key), kms_key_id=self.kms_key_id)
         except MissingObjectError:
             footer = footer_of(self.storage, key, entry.bytes)
             self.storage.put(index_key(key), footer, kms_key_id=self.kms_key_id)
 
-    def _named(self, own: RemotePartition, found: Manifest, entries: list[Entry], present: set[str]) -> Manifest | None:
-        """Name the copies, unless another process was faster; drop those that no process names."""
+    def _publish_copies(
+        self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
+    ) -> Manifest | None:
+        """Publish the copies unless another process was faster; delete unnamed ones."""
         made = Manifest(
             self.cluster_id,
-            start=found.start,
-            end=found.end,
-            epochs=found.epochs,
-            uploaded_ms=found.uploaded_ms,
-            compacted_to=found.compacted_to,
-            learned=found.learned,
+            start=source_manifest.start,
+            end=source_manifest.end,
+            epochs=source_manifest.epochs,
+            uploaded_ms=source_manifest.uploaded_ms,
+            compacted_to=source_manifest.compacted_to,
+            learned=source_manifest.learned,
             entries=tuple(entries),
         )
         self.may_go_on()
@@ -234,75 +231,68 @@ class Recovery:
         return after
 
     def _make_head(self, number: int, manifest: Manifest) -> None:
-        fetched = self._fetched(number, manifest)
+        fetched = self._fetch_newest(number, manifest)
         self.may_go_on()
         make_head(self.store, (self.topic_id, number), manifest, self.kms_key_id, fetched)
 
-    def _fetched(self, number: int, manifest: Manifest) -> list[Entry]:
-        """Bring the newest segments into the local tier, as far as that was asked for."""
-        brought: list[Entry] = []
+    def _fetch_newest(self, number: int, manifest: Manifest) -> list[Entry]:
+        fetched_entries: list[Entry] = []
         try:
             for entry in self.fetch.newest(list(all_entries(self.storage, manifest))):
                 self.may_go_on()
                 key = part_key(self.full_name, number)
                 self.store.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
-                brought.append(replace(entry, key=key, kms_key_id=self.kms_key_id))
+                fetched_entries.append(replace(entry, key=key, kms_key_id=self.kms_key_id))
         except BaseException:
-            with suppress(Exception):  # What is left is swept.
-                self.store.delete([entry.key for entry in brought])
+            with suppress(Exception):  # Leftovers are swept.
+                self.store.delete([entry.key for entry in fetched_entries])
             raise
-        return brought
-
-
-# Recovery of whole topics: every topic that is being made from object storage is brought to its end, by anybody.
-#
-# What is done stays done, however often it is begun: `Recovery` makes what is not there, and one commit opens the
-# topic. A topic that was deleted meanwhile takes what was copied for it along.
+        return fetched_entries
 
 
 PARTITIONS: Final = 8
-"""Partitions of one topic that are made side by side."""
+"""Partitions of one topic created in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """The recoveries of one cluster. Safe to run in several processes at once."""
+    """The recoveries of one cluster, which any process may continue."""
 
     store: ObjectStore
     catalog: CatalogRegister
     remote: RemoteTier | None
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None]
-    """Asked before each copy and each swap, from any thread; may raise, and the rest is done by the next process."""
+    """Called before each copy and swap, from any thread; if it raises, the next process continues."""
     copied: Callable[[Entry], object] = lambda _segment: None
-    """Told, from any thread, of each segment that was copied."""
-    _kept: Memo = field(default_factory=Memo)
-    """What object storage has of the groups of lost clusters, by cluster id."""
+    """Called after each copied segment, from any thread."""
+    _stored_groups: Memo = field(default_factory=Memo)
+    """Stored groups of lost clusters, by cluster id."""
 
     def finish(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
-        """Finish the topics that are being recovered and are wanted, by full name.
+        """Finish the wanted topics in recovery, by full name.
 
-        Return, by topic id, what kept each from its end, `None` where it is done; one that fails stops no other.
+        Return, by topic id, the error of each, `None` if it is done; a failure stops no other.
         """
-        found = self.catalog.read()
+        catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
-        for full_name, topic in sorted(found.topics.items()):
+        for full_name, topic in sorted(catalog.topics.items()):
             if topic.recovering is not None and is_wanted(full_name):
                 try:
-                    self._finish(found, full_name, topic, topic.recovering)
+                    self._finish(catalog, full_name, topic, topic.recovering)
                 except ReconcilerError as error:
                     ended[topic.id] = error
                 else:
                     ended[topic.id] = None
         return ended
 
-    def _finish(self, found: Catalog, full_name: str, topic: TopicEntry, location: str) -> None:
+    def _finish(self, catalog: Catalog, full_name: str, topic: TopicEntry, location: str) -> None:
         remote = self._remote(full_name)
-        tiering = tiering_of(found, full_name, remote.cluster_id)
+        tiering = tiering_of(catalog, full_name, remote.cluster_id)
         if tiering is None:
             raise UserError(f"topic {full_name} recovers and is not tiered", hint="Delete it, and recover it again.")
         source = located(remote.storage, TopicLocation.parse(location))
-        partitions = min(source.partitions, topic.partitions)  # The source may have grown since: that is not ours.
+        partitions = min(source.partitions, topic.partitions)  # The source may have grown since.
         recovery = Recovery(
             self.store,
             remote.storage,
@@ -311,8 +301,8 @@ class Recoveries:
             topic.id,
             source.location,
             tiering,
-            fetch_in(found, full_name, self.now_ms()),
-            key_of(found, full_name),
+            fetch_in(catalog, full_name, self.now_ms()),
+            key_of(catalog, full_name),
             self.may_go_on,
             self.copied,
         )
@@ -325,52 +315,53 @@ class Recoveries:
             for _ in SideBySide(threads, _WAITING).over(recover, range(partitions)):
                 self.may_go_on()
         self._bring_groups(remote, full_name, topic, source.location)
-        self._say(remote, topic)
+        self._describe(remote, topic)
         after = self.catalog.commit(lambda draft: recovered(draft, topic.id), may_go_on=self.may_go_on)
         if topic_with_id(after, topic.id, full_name) is None:
             self._discard(remote, topic, tiering.location, partitions)
 
     def _bring_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
-        """Let groups go on where they were, as far as that was kept, and within what the log holds now.
+        """Restore the committed offsets of groups, clamped to the log.
 
-        The topic is closed meanwhile: no group has read with it here yet. Onto the cluster that made the source a copy
-        is made, and its groups stay with the source.
+        The topic is closed, so no group has read it here. A recovery on the source's own cluster is a copy,
+        whose
+        groups stay with the source.
         """
         if source.cluster_id == remote.cluster_id:
             return
-        kept, why = self._kept.get(source.cluster_id, lambda: kept_groups(remote.storage, source.cluster_id))
+        stored, why = self._stored_groups.get(source.cluster_id, lambda: kept_groups(remote.storage, source.cluster_id))
         if why is not None:
             LOGGER.warning("topic %s: the offsets of its groups do not come along: %s", full_name, why.message)
-        if kept is None:
+        if stored is None:
             return
-        offsets = kept.offsets_of(place_of(source.cluster_id, source.revision))
+        offsets = stored.offsets_of(place_of(source.cluster_id, source.revision))
         bounds = {number: bounds_at(self.store, (topic.id, number)) for number in range(topic.partitions)}
         spaces = self.catalog.read().namespaces
         mark, clamped = f"recover-{topic.id}", list[str]()
 
         def bring(group: str) -> None:
             self.may_go_on()
-            brought: dict[tuple[str, int], Committed] = {}
-            for number, each in offsets[group].items():
+            offsets_brought: dict[tuple[str, int], Committed] = {}
+            for number, committed in offsets[group].items():
                 if number in bounds:
-                    within = replace(each, at_ms=None, epoch=None).clamped(bounds[number])
-                    brought[topic.id, number] = within
-                    if within.offset < each.offset:
-                        clamped.append(f"{group}, partition {number}: {each.offset} → {within.offset}")
-            bring_offsets(self.store, self.catalog.read, group, brought, mark=mark)
+                    within = replace(committed, at_ms=None, epoch=None).clamped(bounds[number])
+                    offsets_brought[topic.id, number] = within
+                    if within.offset < committed.offset:
+                        clamped.append(f"{group}, partition {number}: {committed.offset} → {within.offset}")
+            bring_offsets(self.store, self.catalog.read, group, offsets_brought, mark=mark)
 
         named = [group for group in offsets if not (space := split_name(group)[0]) or space in spaces]
         all_side_by_side(bring, named, name="groups")
         staying_out = sorted(offsets.keys() - set(named))
         if staying_out:
-            said = "topic %s: groups %s have no namespace here: their offsets do not come along"
-            LOGGER.warning(said, full_name, first_few(staying_out))
+            warning = "topic %s: groups %s have no namespace here: their offsets do not come along"
+            LOGGER.warning(warning, full_name, first_few(staying_out))
         if clamped:
-            said = "topic %s: %s beyond what was uploaded set back to its end: %s"
-            LOGGER.warning(said, full_name, counted(len(clamped), "committed offset"), first_few(sorted(clamped)))
+            warning = "topic %s: %s beyond what was uploaded set back to its end: %s"
+            LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), first_few(sorted(clamped)))
 
-    def _say(self, remote: RemoteTier, topic: TopicEntry) -> None:
-        """Let object storage say what was made, so that it can be recovered in turn."""
+    def _describe(self, remote: RemoteTier, topic: TopicEntry) -> None:
+        """Write the topic's description, so that it can be recovered in turn."""
         now = self.catalog.read()
         name = names_by_id(now, [topic.id]).get(topic.id)
         if name is not None:
@@ -384,7 +375,7 @@ class Recoveries:
         return self.remote
 
     def _discard(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
-        """Remove what was made of a topic that is gone: nobody else ever named anything below its location."""
+        """Remove what was created of a deleted topic; no other process names objects below its location."""
         for number in range(partitions):
             remove_partition(self.store, topic.id, number)
         prefix = location_prefix(location.cluster_id, location.revision)
@@ -394,18 +385,18 @@ class Recoveries:
 def recover_topic(
     cluster: Admin, full_name: str, location: str | None, configs: Mapping[str, str], *, topic_id: str
 ) -> None:
-    """Make a topic of a cluster from a location, by its name where there is none; see `EmbeddedCluster`."""
+    """Create a topic from a location, by default found by its name; see `EmbeddedCluster`."""
     storage = cluster.storage
     if storage is None:
         message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
         raise UserError(message, hint="Open the cluster with its object storage.")
     where = location_named(storage, full_name) if location is None else TopicLocation.parse(location)
-    found = recoverable(storage, where, cluster.cluster_id)
-    shape = TopicShape(partitions=found.partitions, replication_factor=found.replication_factor, configs=configs)
+    source = recoverable(storage, where, cluster.cluster_id)
+    shape = TopicShape(partitions=source.partitions, replication_factor=source.replication_factor, configs=configs)
 
     def decide(draft: Draft) -> None:
         cluster.permissions.check(draft, Operation.CREATE, Kind.TOPIC, full_name)
-        begin(draft, full_name, shape, topic_id=topic_id, location=found.location, found=found.configs)
+        begin(draft, full_name, shape, topic_id=topic_id, location=source.location, found=source.configs)
 
     cluster.catalog.commit(decide)
     recoveries = Recoveries(cluster.store, cluster.catalog, cluster.remote, cluster.now_ms, lambda: None)
@@ -415,7 +406,7 @@ def recover_topic(
 
 
 def fetch_in(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
-    """Return what of a recovered topic is brought into the local tier at once: its initial local retention."""
+    """Return what is copied to the local tier at once: the initial local retention."""
     configs = set_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:

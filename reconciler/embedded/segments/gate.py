@@ -293,7 +293,6 @@ class Gate:
             self._clamp(partition, 0)
 
     def _clamp(self, partition: int, end: int) -> None:
-        """Clamp groups to the end of the mirrored records before producers write."""
         if self.writer == PRODUCERS:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
@@ -337,7 +336,6 @@ class Gate:
         return Recent(after, replace(left.head, is_settled=True))
 
     def _check_topic(self, catalog: Catalog) -> None:
-        """Reject a topic that is gone or belongs to another writer."""
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             raise gone(self.full_name)
@@ -362,7 +360,6 @@ class _SharedSwap:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the group has several appends."""
         return len(self._wanted) > 1
 
     def extended(self, head: Head, held: ReadRegister | None) -> Head | None:
@@ -380,13 +377,11 @@ class _SharedSwap:
         return None if after is head else after
 
     def finish(self) -> None:
-        """Report success, or its own error, to each thread."""
         for place, one in self._last_first():
             one.error = self._refused.get(place)
             one.is_done = True
 
     def fail(self, error: Exception) -> None:
-        """Report the failed swap to each thread."""
         for _, one in self._last_first():
             one.error = error
             one.is_done = True

@@ -160,7 +160,6 @@ class _Runs:
         self._lasts = [replacement.last for replacement in self._sorted]
 
     def at(self, item: Entry | PageRef) -> Replacement | None:
-        """Return the first replacement that overlaps an entry or page."""
         place = bisect_left(self._lasts, item.base)
         if place == len(self._sorted) or self._sorted[place].base > item.last:
             return None

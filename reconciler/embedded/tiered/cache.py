@@ -96,7 +96,6 @@ class Trim:
                 self._evict(file)
 
     def _strategy_victims(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
-        """Yield the chunks of a segment that the strategy evicts."""
         chunks = {int(name): file for file in files if (name := Path(file.path).name).isdecimal()}
         needed = self.needs(segment)
         hydrated = [
@@ -107,7 +106,6 @@ class Trim:
         yield from (chunks[file.start] for file in self.rule.evicted(hydrated, total))
 
     def _forget_index(self, files: list[ListedFile]) -> None:
-        """Evict the index of a segment without remaining chunks."""
         gone = set(self.evicted)
         rest = [file for file in files if file.path not in gone]
         if files and len(rest) < len(files) and all(file.path.endswith(".index") for file in rest):
@@ -507,7 +505,6 @@ class ChunkCache:
                     evict(str(paths[chunk.start]))
 
     def _needed(self, segment: str) -> Mapping[int, int]:
-        """Return the pending readers per chunk of the segment with this path."""
         return self.needs.of(f"{segment.removeprefix(self._path(''))}.parquet")
 
     def _path(self, name: str) -> str:
@@ -531,7 +528,6 @@ def _hydrated(path: Path, start: int, needed: Mapping[int, int]) -> Hydrated:
 
 
 def _retry_in_new_folder(place: Place, do: Callable[[], T]) -> T:
-    """Retry once if another process deleted the cache folder."""
     try:
         return do()
     except FileNotFoundError:

@@ -148,7 +148,6 @@ def is_held(path: str) -> bool:
 
 
 def _checksum_blocks(rest: bytes, piece: bytes | memoryview) -> tuple[bytes, list[bytes]]:
-    """Return the bytes after the last full checksum block, and the checksums before."""
     whole = memoryview(rest + bytes(piece) if rest else piece)
     cut = len(whole) - len(whole) % PIECE_BYTES
     return bytes(whole[cut:]), list(_sums(whole[:cut]))

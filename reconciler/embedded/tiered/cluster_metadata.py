@@ -152,7 +152,6 @@ class MetadataKeeper:
         return done
 
     def _write_changed(self, contents: Mapping[str, Json], before: Mapping[str, KeptPart]) -> dict[str, KeptPart]:
-        """Write the changed parts, each under a new key, and return them."""
         written: dict[str, KeptPart] = {}
         for name, content in contents.items():
             body, sha256 = gzipped({"format": PART_FORMAT, "part": name, "content": content})
@@ -182,7 +181,6 @@ class MetadataKeeper:
     def _intact_parts(
         self, parts: Mapping[str, KeptPart], listed: Mapping[str, int], *, checks: bool
     ) -> dict[str, KeptPart]:
-        """Return the intact parts."""
         whole = {name: part for name, part in parts.items() if name in PARTS and listed.get(part.key) == part.bytes}
         for name, part in list(whole.items()) if checks else ():
             try:
@@ -293,13 +291,11 @@ class MetadataKeeper:
 
 
 def _mark_of(groups: Mapping[str, Listed]) -> str:
-    """Return a hash that changes when any group is created, changed or deleted."""
     rows = sorted(f"{listing.key} {listing.hint}" for listing in groups.values())
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:_MARK]
 
 
 def _entries_of(catalog: Catalog, part: str) -> Json:
-    """Return the entries of a table without operations in progress and transient errors."""
     return dict(sorted(_iter_entries(catalog, part)))
 
 

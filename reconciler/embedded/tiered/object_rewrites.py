@@ -291,7 +291,6 @@ class _HeadRewrite:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Pages that it names, among those written for any try."""
         return self._spill.keys
 
     @property

@@ -195,7 +195,6 @@ class OpenSegment:
 
 
 def _borders(metadata: pq.FileMetaData, size: int) -> list[int]:
-    """Return the end of each row group."""
     begins = [_first_byte(metadata, group) for group in range(1, metadata.num_row_groups)]
     return [*begins, size - metadata.serialized_size - _TAIL]
 
@@ -292,7 +291,6 @@ class _Reader:
         self._depth = 0
 
     def __iter__(self) -> Iterator[OpenSegment | Piece]:
-        """Yield the pieces in order."""
         self._step()
         while self._open:
             yield self._open[0]
@@ -306,7 +304,6 @@ class _Reader:
         yield from self._pieces
 
     def close(self) -> None:
-        """Release everything."""
         while self._open:
             self._open.popleft().close()
 
@@ -333,7 +330,6 @@ class _Reader:
         return is_little and len(outstanding) < self._depth and self._machine.ahead.has(span.length)
 
     def _wanted_chunks(self) -> Iterator[tuple[OpenSegment, Span]]:
-        """Yield the chunks of all segments in reading order, without those already requested."""
         segment = self._open_next()
         while segment is not None:
             following = self._open_next()  # Its index is fetched while chunks of this segment are.
@@ -447,7 +443,6 @@ class Tiers:
             yield from _pieces(self.store, head, above, since_ms, is_remote=False)
 
     def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange, head: Head) -> None:
-        """Reject a manifest that ends before the wanted range."""
         if manifest.end >= wanted.stop or self.remote is None or self.location is None:
             return
         if head.writer == REPLICA and gave_up_remote(head, manifest):

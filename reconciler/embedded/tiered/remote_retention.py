@@ -87,7 +87,6 @@ class _Walk:
         return is_old or (limit != UNLIMITED and above > limit)
 
     def stays(self, page: PageRef) -> bool:
-        """Whether nothing of a page expires, as far as its metadata shows."""
         if not self.policy.expires:
             return page.base >= self.start
         is_young = self.policy.retention_ms == UNLIMITED or self.now_ms - page.min_ts <= self.policy.retention_ms
@@ -95,7 +94,6 @@ class _Walk:
         return page.base >= self.start and is_young and is_below
 
     def pass_by(self, item: Entry | PageRef) -> None:
-        """Move past the item."""
         self.left -= item.bytes
         self.start = max(self.start, item.last + 1)
 
@@ -239,7 +237,6 @@ class _RemoteCut:
     _opened: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Prepare to write pages of garbage."""
         self._spill = ManifestSpill(self.swap.storage, self.place, self.swap.tiering.spill_bytes)
 
     def __call__(self, manifest: Manifest) -> Manifest | None:
@@ -273,7 +270,6 @@ class _RemoteCut:
         )
 
     def _write_below(self, entry: Entry, at: int) -> Entry:
-        """Write a segment's records below the cut, under its KMS key."""
         written = self._written.get(entry.key)
         if written is None:
             storage, number = self.swap.storage, self.place.number
@@ -512,7 +508,6 @@ class TieredPartition:
         return target if self.policy.waits else self._expiry_of_both(head, manifest, target, now_ms)
 
     def _expiry_of_both(self, head: Head, manifest: Manifest, target: Expiry, now_ms: int) -> Expiry:
-        """Continue total retention after the remote walk, over both tiers as one log."""
         left, _ = raised(self.store, head, max(head.start, target.start))
         stored = self._remote_bytes(manifest, target.start, head.local_start) + live_bytes(self.store, left)
         segments = list(self._log(head, manifest, target.start, now_ms, stored))
@@ -527,7 +522,6 @@ class TieredPartition:
         return expired(segments, self.policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms)
 
     def _segments(self, head: Head, manifest: Manifest, start: int) -> Iterator[Segment]:
-        """Yield the segments of both tiers from `start` on."""
         storage = None if self.remote is None else self.remote.storage
         below = OffsetRange(start, max(start, head.local_start))
         remote = () if storage is None else entries_within(storage, manifest, below)

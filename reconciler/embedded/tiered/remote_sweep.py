@@ -126,7 +126,6 @@ class _Folder:
 
     @property
     def location(self) -> Location:
-        """Location of its topic."""
         return self.partition.cluster_id, self.partition.revision
 
 
@@ -211,7 +210,6 @@ class _Known:
 
     @classmethod
     def of(cls, catalog: Catalog, cluster_id: str) -> _Known:
-        """Index a catalog by location."""
         tierings: dict[Location, Tiering] = {}
         topic_ids: dict[Location, str] = {}
         busy: set[Location] = set()
@@ -230,7 +228,6 @@ class _Known:
         return cls(tierings, frozenset(busy), topic_ids)
 
     def prefixes(self, cluster_id: str) -> list[str]:
-        """Return the key prefixes to sweep."""
         elsewhere = sorted(location for location in self.tierings if location[0] != cluster_id)
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
 
@@ -301,7 +298,6 @@ class _FolderCheck:
 
 
 def _named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    """Yield every key that a manifest names, garbage included."""
     yield from objects_of((*manifest.entries, *manifest.garbage.entries))
     for page in manifest.pages:
         yield page.key

@@ -141,7 +141,6 @@ class Scrub:
             return False
 
     def _confirm_and_repair(self, suspects: Sequence[Entry], head: Head) -> list[ScrubFinding]:
-        """Return the faults of segments that are still named, and repair them."""
         storage = self.remote.storage
         again = read_manifest(storage, self._place)
         named = set() if again is None else {entry.key for entry in _entries(storage, again)}
@@ -173,7 +172,6 @@ class Scrub:
         return ScrubFinding(Fault.INDEX, key, offsets, is_mended=True)
 
     def _put_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
-        """Upload lost segments again from the local tier, under fresh keys."""
         put_ms = self.now_ms()
         for entry, finding in lost:
             # Above `uploaded_to` an older copy of the cluster has other records, or none.
@@ -201,7 +199,6 @@ class Scrub:
 
 
 def _entries(storage: ObjectStore, manifest: Manifest) -> Iterator[Entry]:
-    """Yield the entries of a manifest, except those in unreadable pages."""
     for page in manifest.pages:
         try:
             yield from read_page(storage, page)

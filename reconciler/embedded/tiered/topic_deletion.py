@@ -167,7 +167,6 @@ def finish_disablings(
 
 
 def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _Disabling]:
-    """Return the topics that are DISABLING, by id."""
     topics: dict[str, _Disabling] = {}
     for full_name in disabling(catalog):
         tiering = tiering_of(catalog, full_name, cluster_id)

@@ -268,7 +268,6 @@ class StorageReport:
     def _check_manifests(
         self, names: Iterable[str], heads: Heads, threads: SideBySide
     ) -> Mapping[Place, Manifest | UserError]:
-        """Return the manifests, or why they cannot be right."""
         storage = self.storage
         if storage is None or self._hidden is not None:
             return {}
