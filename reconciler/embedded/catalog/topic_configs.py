@@ -47,20 +47,20 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
     """Return what the topic, a tier above it or the cluster sets: key → (value, origin)."""
     namespace, _ = split_name(full_name)
     topic = catalog.topics.get(full_name)
-    found = {
+    values = {
         CONFIG_DEFAULTS[name]: (value, CLUSTER)
         for name, value in catalog.cluster.properties.items()
         if name in CONFIG_DEFAULTS
     }
     if topic is not None:
-        lay_over(found, topic.initial, CLUSTER)
+        lay_over(values, topic.initial, CLUSTER)
     for tier in tiers_of(namespace):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
-            lay_over(found, entry.configs, tier)
+            lay_over(values, entry.configs, tier)
     if topic is not None:
-        lay_over(found, topic.configs, "topic")
-    return found
+        lay_over(values, topic.configs, "topic")
+    return values
 
 
 def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
@@ -76,8 +76,8 @@ def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
 def changed_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     """Return `before` with some keys set and some (`None`) back to what they inherit."""
     merged: dict[str, str | None] = {**before, **changes}
-    kept = {key: value for key, value in merged.items() if value is not None}
-    return checked_configs(where, kept)
+    remaining = {key: value for key, value in merged.items() if value is not None}
+    return checked_configs(where, remaining)
 
 
 def checked_value(where: str, key: str, value: str) -> str | None:
@@ -94,16 +94,13 @@ def checked_value(where: str, key: str, value: str) -> str | None:
         raise UserError(message, hint=f"Its default is {CONFIGS[key].default!r}.") from error
 
 
-# Which configs of a mirror follow its source.
-
-
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
     """Return the configs a mirror takes from its source, sorted; none once its link is gone."""
-    found = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
-    return next(found, ())
+    synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
+    return next(synced, ())
 
 
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
@@ -136,12 +133,12 @@ def taken_configs(
 def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
     """Return what a topic would have that sets nothing itself."""
     properties = catalog.cluster.properties
-    found = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
+    values = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
     for tier in tiers_of(split_name(full_name)[0]):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
-            found.update(entry.configs)
-    return found
+            values.update(entry.configs)
+    return values
 
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:

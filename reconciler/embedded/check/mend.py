@@ -1,7 +1,4 @@
-"""Mend what a check found, where that is safe.
-
-Nothing here can lose a record: a record is deleted only with a topic that is gone, by the steps a deletion takes.
-"""
+"""Repair findings of a check, where no record can be lost."""
 
 from __future__ import annotations
 
@@ -32,12 +29,6 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# Mending what a migration that is gone has left: its hold on topics here, its claim on topics in object storage.
-#
-# A hold goes only where object storage still says that the topic is this cluster's: to open one that was let go of
-# would have two clusters write to it. A claim goes only where no topic of the cluster is at its location.
-
-
 def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
     """Take off holds that no migration takes off, where that is safe; return the topics, by full name.
 
@@ -61,16 +52,16 @@ def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
 
 
 def give_claims_back(cluster: EmbeddedCluster) -> list[str]:
-    """Let topics be detached again that this cluster claimed for a migration that is gone; return their locations."""
+    """Return claims of migrations that are gone, so that their topics are detached again; return the locations."""
     remote = cluster.remote
     if remote is None:
         return []
-    found = {key: each for key, each in ownerships(remote.storage) if isinstance(each, Ownership)}
-    # Read after the registers: whoever claimed had its migration in the catalog before.
-    left = [each for _, each in left_claims(cluster.catalog.read(), cluster.cluster_id, found)]
-    for each in left:
-        unclaim_topic(remote.storage, each.location, cluster.cluster_id, each.claim or "", cluster.now_ms())
-    return sorted(str(each.location) for each in left)
+    owned = {key: ownership for key, ownership in ownerships(remote.storage) if isinstance(ownership, Ownership)}
+    # Read after the registers: a claim's migration is committed before it.
+    left = [ownership for _, ownership in left_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
+    for ownership in left:
+        unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
+    return sorted(str(ownership.location) for ownership in left)
 
 
 def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
@@ -85,11 +76,11 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
     if remote is None:
         return False
     location, cluster_id = location_of(full_name, topic, cluster.cluster_id), cluster.cluster_id
-    found = read_ownership(remote.storage, location)
+    ownership = read_ownership(remote.storage, location)
     has_it = (
         location.cluster_id == cluster_id
-        if found is None
-        else (found.state, found.owner) == (Owning.MOUNTED, cluster_id)
+        if ownership is None
+        else (ownership.state, ownership.owner) == (Owning.MOUNTED, cluster_id)
     )
     places = (remote_partition(location, number) for number in range(topic.partitions))
     manifests = side_by_side(lambda place: read_manifest(remote.storage, place), places, name="owners")
@@ -114,13 +105,7 @@ def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: C
 
 
 def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
-    """Mend what may be mended of what was found, and say what was done. Doing it again does the rest.
-
-    A catalog that cannot be read, contradicts itself or is an older one mends nothing: topics would seem to be gone.
-
-    Raises:
-        UserError: The catalog holds less than it did when it was checked.
-    """
+    """Repair what is safe to repair, and report it; repeatable. A damaged or older catalog repairs nothing."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
@@ -133,8 +118,8 @@ def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
             by_kind.setdefault(finding.kind, []).append(finding)
     mended = []
     for kind, step in _STEPS.items():
-        found = by_kind.get(kind)
-        what = step(cluster, found) if found else None
+        findings = by_kind.get(kind)
+        what = step(cluster, findings) if findings else None
         if what is not None:
             mended.append(Mended(kind, what))
     return mended
@@ -163,9 +148,9 @@ def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -
     return f"wrote {counted(done, 'topic')} anew under the key of the namespace" if done else None
 
 
-def _finish_transactions(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     """Only what is decided already: what is merely overdue is for `run`, whose clock is nobody's guess."""
-    names = [name for finding in found if (name := transactional_id_of_key(finding.place.key)) is not None]
+    names = [name for finding in findings if (name := transactional_id_of_key(finding.place.key)) is not None]
     done = [name for name in names if finish(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
 
@@ -175,8 +160,8 @@ def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) ->
     return f"let go of topics {', '.join(done)}, whose migration is gone" if done else None
 
 
-def _hand_heads_over(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
-    done = hand_heads_over(cluster, found)
+def _hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
+    done = hand_heads_over(cluster, findings)
     return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
 
 
@@ -198,12 +183,12 @@ def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | No
     return f"deleted {counted(swept.objects, 'object')} of {swept.bytes:,} bytes that nothing referred to for a day"
 
 
-def _delete_heads(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     """What a topic that is gone has left: its id is never given again, so no one can come to need it."""
     catalog = cluster.catalog.read()
     live = {entry.id for entry in catalog.topics.values()}
     deleted = 0
-    for finding in found:
+    for finding in findings:
         topic_id, partition = partition_of_head(finding.place.key)
         if topic_id not in live:
             remove_partition(cluster.store, topic_id, partition)
@@ -211,12 +196,12 @@ def _delete_heads(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> st
     return f"deleted {counted(deleted, 'partition')} of topics that are gone" if deleted else None
 
 
-def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> str | None:
+def _forget_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     def only_live(group: Group) -> Group:
         # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
         return group.only(entry.id for entry in cluster.catalog.read().topics.values())
 
-    names = [name for finding in found if (name := group_of_key(finding.place.key)) is not None]
+    names = [name for finding in findings if (name := group_of_key(finding.place.key)) is not None]
     changed = [name for name in names if change_group(cluster.store, name, only_live)]
     return f"removed offsets of topics that are gone from groups {', '.join(changed)}" if changed else None
 

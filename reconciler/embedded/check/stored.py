@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
-"""Where objects lie that exist because another object names them."""
+"""Prefixes of objects that exist because another object names them."""
 Places: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Found: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
@@ -42,7 +42,7 @@ _OTHERS: Final = ("runner/",)
 
 @dataclass(slots=True)
 class Foreign:
-    """What lies in a folder that is not part of a cluster."""
+    """Objects in a folder that is not part of a cluster."""
 
     first: str
     objects: int = 0
@@ -51,7 +51,7 @@ class Foreign:
 
 @dataclass(slots=True)
 class Contents:
-    """One listing of a store: registers by key, immutable objects by a hash of their key, the rest by folder."""
+    """One listing of a store: registers by key, immutable objects by key hash, the rest by folder."""
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, Foreign] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Contents:
 
 
 class Stored:
-    """The immutable objects of one listing. Looking up and naming are safe from any thread."""
+    """Immutable objects of one listing. Thread-safe."""
 
     def __init__(self, names: array[int], sizes: array[int]) -> None:
         hashes = np.frombuffer(names, np.uint64) if names else np.empty(0, np.uint64)
@@ -74,16 +74,20 @@ class Stored:
         self._lock = threading.Lock()
 
     def sizes(self, keys: Sequence[str]) -> list[int | None]:
-        """Return the size of each object in bytes; `None` where the listing did not have it."""
+        """Return the size of each object in bytes; `None` if it was not listed."""
         places, is_there = self._find(keys)
-        return [int(self._sizes[place]) if found else None for place, found in zip(places, is_there, strict=True)]
+        return [
+            int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
+        ]
 
     def name(self, keys: Sequence[str]) -> list[str]:
-        """Remember that these are named; return those that had been named before."""
+        """Mark objects as named; return those named before."""
         places, is_there = self._find(keys)
         with self._lock:
             again = [
-                key for key, place, found in zip(keys, places, is_there, strict=True) if found and self._is_named[place]
+                key
+                for key, place, is_listed in zip(keys, places, is_there, strict=True)
+                if is_listed and self._is_named[place]
             ]
             self._is_named[places[is_there]] = True
         return again
@@ -94,11 +98,11 @@ class Stored:
         return bool(self._is_named.all())
 
     def unnamed(self, listed: Iterable[Listed]) -> Iterator[Listed]:
-        """Yield what was there at the first listing and is named by nobody."""
-        for each in listed:
-            places, is_there = self._find([each.key])
+        """Yield listed objects that nothing names."""
+        for candidate in listed:
+            places, is_there = self._find([candidate.key])
             if is_there[0] and not self._is_named[places[0]]:
-                yield each
+                yield candidate
 
     def _find(self, keys: Sequence[str]) -> tuple[Places, Found]:
         wanted = np.frombuffer(b"".join(map(_hash, keys)), np.uint64)
@@ -126,9 +130,9 @@ def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
         elif listed.key != CLUSTER and folder not in _OTHERS:
             if listed.key == STORAGE:
                 contents.storages.append(listed.key)
-            found = contents.foreign.setdefault(folder, Foreign(listed.key))
-            found.objects += 1
-            found.bytes += listed.size
+            other = contents.foreign.setdefault(folder, Foreign(listed.key))
+            other.objects += 1
+            other.bytes += listed.size
     return contents, Stored(names, sizes)
 
 
@@ -142,12 +146,8 @@ def list_below(store: ObjectStore, prefix: str) -> Stored:
 
 
 def _hash(key: str) -> bytes:
-    # Whatever the case: on some file systems a folder is listed as it was called first, `Orders` for `orders`. No two
-    # objects differ in nothing else, for each has random digits in its name.
+    # Case-insensitive, since some file systems list a folder as it was first called. Random digits keep keys distinct.
     return blake2b(key.lower().encode(), digest_size=8).digest()
-
-
-# Partitions of topics that have objects and no head: a first append has died, or somebody removed the head.
 
 
 Partition: TypeAlias = tuple[str, int]

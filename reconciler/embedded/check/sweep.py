@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's own clock. A writer publishes what it wrote within half a day, or writes it again."""
+"""By the store's clock. Writers publish their objects within half a day, or write them again."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
@@ -100,7 +100,9 @@ def sweep(
     objects, size = swept.objects, swept.bytes
     # Where a head was removed, its parts are all there is of acknowledged records.
     headless = Headless.of(catalog.read(), (listed.key for listed in heads))
-    for batch in _batches(each for each in _unnamed(store, stored, old_ms) if not headless.partitions(each.key)):
+    for batch in _batches(
+        listed_object for listed_object in _unnamed(store, stored, old_ms) if not headless.partitions(listed_object.key)
+    ):
         store.delete(listed.key for listed in batch)
         objects += len(batch)
         size += sum(listed.size for listed in batch)
@@ -145,9 +147,9 @@ def _unnamed(store: ObjectStore, stored: Stored, old_ms: int) -> Iterator[Listed
                 yield listed
 
 
-def _batches(found: Iterable[Listed]) -> Iterator[list[Listed]]:
+def _batches(objects: Iterable[Listed]) -> Iterator[list[Listed]]:
     batch: list[Listed] = []
-    for listed in found:
+    for listed in objects:
         batch.append(listed)
         if len(batch) == _BATCH:
             yield batch
