@@ -9,19 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from reconciler.cli.hint_rewrite import typed_again
 from reconciler.errors import ReconcilerError
-from reconciler.runtime.text import in_utf8, json_shown, plain
+from reconciler.runtime.text import in_utf8, json_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from reconciler.planning.actions import Change
+    from pydantic import BaseModel
 
 Row: TypeAlias = dict[str, Any]
 """A JSON object."""
@@ -156,54 +153,6 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "skew": _rounded,
 }
 """How values of some keys are written. Commands in a hint act, typed as they stand there, on what this command did."""
-
-
-_CONSTANT: Final = frozenset({"format", "event"})
-"""What a document says of itself, and no record does."""
-Hint: TypeAlias = Annotated[str, AfterValidator(typed_again)]
-"""What to do. The commands in it act, typed as they stand there, on what this one acted on."""
-
-
-class Part(BaseModel):
-    """A piece of a document. A field's `validation_alias` is what the record it is made of calls it."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        from_attributes=True,
-        validate_by_name=True,
-        defer_build=True,
-        json_schema_serialization_defaults_required=True,
-    )
-
-    @classmethod
-    def from_record(cls, record: object, **stated: Any) -> Self:
-        """Say a record: fields that are not stated are its attributes, and so are those of the parts within."""
-        taken = {
-            name: getattr(record, str(field.validation_alias or name))
-            for name, field in cls.model_fields.items()
-            if name not in stated and name not in _CONSTANT
-        }
-        return cls.model_validate(taken | stated)
-
-
-class MovedPart(Part):
-    """One value that differs; null where there is none."""
-
-    path: str
-    before: Any
-    after: Any
-
-    @classmethod
-    def of(cls, changes: Iterable[Change]) -> tuple[MovedPart, ...]:
-        """Say what differs."""
-        return tuple(
-            cls(path=change.path, before=plain(change.before), after=plain(change.after)) for change in changes
-        )
-
-
-class Document(Part):
-    """A whole output; `format` names it and its version."""
 
 
 def document_bytes(document: Row | BaseModel) -> bytes:

@@ -9,10 +9,9 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from reconciler.cli.json.base import Part
 from reconciler.runtime.text import counted, visible
 from reconciler.version import __home__
 
@@ -27,8 +26,16 @@ _WITHOUT_PLACE: Final = "reconciler.yaml"
 """What nothing declares any more stands here: a result without any place is refused."""
 
 
-class _Part(Part):
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        defer_build=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
 
 class Text(_Part):
