@@ -1,7 +1,7 @@
-"""CSV, JSON and Parquet files as batches of rows, read and written in a stream.
+"""CSV, JSON and Parquet files as streamed batches of records; no file is loaded whole.
 
-Of `jsonl`, `csv` and `parquet` each row becomes a JSON value, keyed and timed by the fields asked for; `records` is
-what `topic consume` writes. Nothing is loaded whole.
+Rows of `jsonl`, `csv` and `parquet` become JSON values; chosen fields give key and time. `records` is the output of
+`topic consume`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from reconciler.errors import UserError
 from reconciler.records.json_lines import NO_FIELDS, Fields, Rows, from_lines, read_jsonl, to_lines, to_records
 from reconciler.records.schema import RECORD_SCHEMA
 
-# CSV and Parquet files as batches of rows, streamed, with Arrow's complaints put into our words.
-
-
 _ROWS: Final = 1 << 14
 _BLOCK: Final = 1 << 24
 _NULLS: Final = ["", "NA", "N/A", "NULL", "null", "NaN", "nan"]
@@ -37,22 +34,22 @@ _LIKE_A_NUMBER: Final = {
     "integer": r"^\s*-?0\d",
     "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)",
 }
-"""Cells that are no numbers but can be read as such: `00123`, `+4917012345678`, more digits than a float has."""
+"""Cells that Arrow would read as numbers and lose digits: `00123`, `+4917012345678`, more digits than a float has."""
 
 
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     """Yield the rows of a CSV file with a header line.
 
-    Columns have the types Arrow infers from the first 16 MiB; one is text that is empty so far, or whose cells as
-    numbers would lose digits. A cell that is empty, NA, N/A, NULL or NaN is null, unless it is quoted.
+    Arrow infers types from the first 16 MiB; empty columns and cells that would lose digits as numbers stay text. An
+    unquoted cell that is empty, NA, N/A, NULL or NaN is null.
     """
     begun = _Begun(stream)
     names: list[str] = []
     try:
         reader = _csv_reader(begun, _texts_in(begun.first))
         names = reader.schema.names
-        # Lines are counted as an editor does: the header is the first. A cell with a line break in it is one of them.
-        # Closed also after an error: Arrow reads ahead in a thread, which must not outlive us.
+        # Lines count as in an editor, with the header as the first; a cell with a line break counts as one. The reader
+        # is closed after errors too: Arrow's read-ahead thread must not outlive it.
         with reader:
             for rows in _counted(reader, source):
                 yield replace(rows, before=rows.before + 1, unit="line")
@@ -61,7 +58,7 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
 
 
 class _Begun:
-    """A stream whose first block is looked at, and comes once more where it is read."""
+    """A stream whose first block is inspected, then read again."""
 
     closed = False
 
@@ -75,20 +72,20 @@ class _Begun:
     def read(self, size: int = -1) -> bytes:
         if not self._rest:
             return self._stream.read(size)
-        found, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
-        return found + self._stream.read() if size < 0 else found
+        block, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        return block + self._stream.read() if size < 0 else block
 
 
 def _texts_in(first: bytes) -> dict[str, pa.DataType]:
-    """Return the columns that are text, whatever Arrow makes of what they have in the first block of a file."""
+    """Return the columns to read as text, whatever type Arrow infers from the first block."""
     whole = first[: first.rfind(b"\n") + 1] if len(first) == _BLOCK else first
     try:
-        found = _csv_reader(BytesIO(whole or first), {}).read_all()
-        kinds = {field.name: _kind(field.type) for field in found.schema}
+        table = _csv_reader(BytesIO(whole or first), {}).read_all()
+        kinds = {field.name: _kind(field.type) for field in table.schema}
         numbers = {name: pa.string() for name, kind in kinds.items() if kind in _LIKE_A_NUMBER}
-        cells = _csv_reader(BytesIO(whole or first), numbers).read_all() if numbers else found
+        cells = _csv_reader(BytesIO(whole or first), numbers).read_all() if numbers else table
     except pa.ArrowInvalid:
-        return {}  # Whoever reads it says what is wrong.
+        return {}  # the caller's read reports the error
     texts = [name for name, kind in kinds.items() if kind == "null"]
     for name, column in zip(cells.schema.names, cells.columns, strict=True):
         pattern = _LIKE_A_NUMBER.get(kinds[name])
@@ -140,16 +137,18 @@ def _counted(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
 
 
 def _bad_csv(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
-    said, where = _first_line(error), source
-    if row := re.search(r"Row #(\d+): ", said):
+    problem, where = _first_line(error), source
+    if row := re.search(r"Row #(\d+): ", problem):
         # Arrow counts the header as row 1, as an editor does.
-        where, said = f"{where}: line {row[1]}", said.replace(row[0], "")
-    if column := re.search(r"In CSV column #(\d+): ", said):
+        where, problem = f"{where}: line {row[1]}", problem.replace(row[0], "")
+    if column := re.search(r"In CSV column #(\d+): ", problem):
         number = int(column[1])
         name = names[number] if number < len(names) else f"column {number + 1}"
-        where, said = f"{where}: {name}", said.replace(column[0], "")
-    hint = _TYPES_HINT if "conversion error" in said else "A CSV file has a header line and as many cells in every row."
-    return UserError(f"{where}: {said}", hint=hint)
+        where, problem = f"{where}: {name}", problem.replace(column[0], "")
+    hint = (
+        _TYPES_HINT if "conversion error" in problem else "A CSV file has a header line and as many cells in every row."
+    )
+    return UserError(f"{where}: {problem}", hint=hint)
 
 
 def _first_line(error: Exception) -> str:
@@ -170,21 +169,21 @@ _LONGEST_LINE: Final = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A stream to produce from; `name` is its file, or `-`, as errors call it."""
+    """A stream to produce from; `name` is its file, or `-`, for errors."""
 
     stream: BinaryIO
     name: str
     form: InputFormat
     fields: Fields = NO_FIELDS
     partition: int | None = None
-    """Where every record goes; `None`: where it says itself, else where its key says."""
+    """Partition of all records; `None`: the record's own, else by key."""
 
 
 def format_of(name: str) -> InputFormat:
-    """Guess the format of a file by the ending of its name.
+    """Return the format of a file by its name's suffix.
 
     Raises:
-        UserError: The name does not tell.
+        UserError: The suffix is unknown.
     """
     form = _ENDINGS.get(PurePath(name).suffix.lower())
     if form is None:
@@ -193,55 +192,53 @@ def format_of(name: str) -> InputFormat:
     return form
 
 
-def read_input(given: Input) -> Iterator[pa.RecordBatch]:
-    """Yield the records of an input as batches of `INPUT_SCHEMA`, in its order.
+def read_input(source: Input) -> Iterator[pa.RecordBatch]:
+    """Yield the records of an input as batches of `INPUT_SCHEMA`, in order.
 
     Raises:
-        UserError: Something in it cannot be a record; says which line or row, which field, and what to do.
+        UserError: Something is no record; names line or row, field and remedy.
     """
-    for batch in _batches(given):
-        if given.partition is None:
+    for batch in _batches(source):
+        if source.partition is None:
             yield batch
         else:
             yield batch.set_column(
-                0, batch.schema.field(0), pa.repeat(pa.scalar(given.partition, pa.int32()), len(batch))
+                0, batch.schema.field(0), pa.repeat(pa.scalar(source.partition, pa.int32()), len(batch))
             )
 
 
-def _batches(given: Input) -> Iterator[pa.RecordBatch]:
-    match given.form:
+def _batches(source: Input) -> Iterator[pa.RecordBatch]:
+    match source.form:
         case "jsonl":
-            yield from read_jsonl(_lines(given), given.fields, given.name)
+            yield from read_jsonl(_lines(source), source.fields, source.name)
         case "records":
-            if given.fields != NO_FIELDS:
+            if source.fields != NO_FIELDS:
                 hint = "Leave out --key-field and --timestamp-field, or read the file as jsonl."
-                raise UserError(f"{given.name}: records bring their own keys and times", hint=hint)
-            yield from from_lines(_lines(given), source=given.name)
+                raise UserError(f"{source.name}: records bring their own keys and times", hint=hint)
+            yield from from_lines(_lines(source), source=source.name)
         case "csv":
-            for rows in read_csv(given.stream, given.name):
-                yield to_records(rows, given.fields)
+            for rows in read_csv(source.stream, source.name):
+                yield to_records(rows, source.fields)
         case "parquet":
-            for rows in read_parquet(given.stream, given.name):
-                yield to_records(rows, given.fields)
+            for rows in read_parquet(source.stream, source.name):
+                yield to_records(rows, source.fields)
         case _:
-            assert_never(given.form)
+            assert_never(source.form)
 
 
-def _lines(given: Input) -> Iterator[bytes]:
-    """Yield lines, without ever holding a file that has none."""
+def _lines(source: Input) -> Iterator[bytes]:
+    """Yield lines; reject a file without line breaks instead of loading it."""
     number = 0
-    while line := given.stream.readline(_LONGEST_LINE):
+    while line := source.stream.readline(_LONGEST_LINE):
         number += 1
         if len(line) == _LONGEST_LINE:
             hint = "Write one JSON value on each line; name other formats with --input-format."
-            raise UserError(f"{given.name}: line {number} is longer than 256 MiB", hint=hint)
+            raise UserError(f"{source.name}: line {number} is longer than 256 MiB", hint=hint)
         yield line
 
 
-# Records written to a file or to standard output, in a stream.
-#
-# `records` is JSON lines that `produce` takes back exactly. `values` is the bytes of each value as they are, whatever
-# they are, and a newline; an absent value is an empty line. `parquet` is a table of `RECORD_SCHEMA`.
+# `records` is JSON lines that `produce` reads back exactly. `values` is each value's bytes and a newline, an empty line
+# if absent. `parquet` is a table of `RECORD_SCHEMA`.
 
 
 OutputFormat = Literal["records", "values", "parquet"]
@@ -250,7 +247,7 @@ _GROUP_BYTES: Final = 1 << 26
 
 
 def write_output(batches: Iterable[pa.RecordBatch], stream: BinaryIO, *, form: OutputFormat) -> int:
-    """Write batches of `RECORD_SCHEMA` as they come, and return how many records that were. Leaves the stream open."""
+    """Write batches of `RECORD_SCHEMA` as they come; return the number of records. Leaves the stream open."""
     match form:
         case "records":
             return _write_text(batches, stream, _output_lines)
@@ -266,7 +263,7 @@ def _write_text(batches: Iterable[pa.RecordBatch], stream: BinaryIO, render: Cal
     written = 0
     for batch in batches:
         stream.write(render(batch))
-        stream.flush()  # who follows a topic reads along
+        stream.flush()  # for readers that follow the output
         written += batch.num_rows
     return written
 
@@ -290,7 +287,7 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], stream: BinaryIO) -> int:
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Gather batches into row groups of a useful size, without holding more than one."""
+    """Gather batches into row groups of 64 MiB, holding at most one."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -25,20 +25,20 @@ _M: Final = np.uint32(0x5BD1E995)
 _WORD: Final = 0xFFFFFFFF
 _FEW: Final = 8
 RUN: Final = 1_000
-"""Rows without a key that go to one partition before the next takes over."""
+"""Consecutive rows without a key that go to one partition."""
 
 Words = npt.NDArray[np.uint32]
 
 
 @dataclass(slots=True)
 class Spread:
-    """How far round robin has come over the batches of one input."""
+    """Progress of round robin over the batches of one input."""
 
     keyless: int = 0
 
 
 def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array:
-    """Return the partition (int32) of each key; rows without a key take turns, 1,000 rows each, from partition 0."""
+    """Return the partition (int32) of each key; rows without a key rotate, 1,000 rows each, from partition 0."""
     chosen = places_of(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
@@ -49,18 +49,18 @@ def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array
 
 
 def places_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
-    """Return the partition of each key, as producers choose it; what stands for an absent key means nothing."""
+    """Return the partition of each key, as producers choose it; undefined for absent keys."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
 def murmur2(keys: pa.Array) -> Words:
-    """Return the hash of each key, unsigned; what stands for an absent key means nothing."""
+    """Return the unsigned hash of each key; undefined for absent keys."""
     starts, lengths, content = _layout(keys)
-    # Longest last: those that still have words to mix are then a slice.
+    # Longest last: the keys that still have words to mix are then a slice.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     mixed = _SEED ^ lengths.astype(np.uint32)
-    # A word beginning at every byte, without copying: four bytes of padding let the last ones be read.
+    # A word at every byte, without copying: four bytes of padding make the last ones readable.
     words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
     whole = lengths // 4
     for index in range(int(whole[-_FEW]) if len(whole) >= _FEW else 0):
@@ -79,7 +79,7 @@ def murmur2(keys: pa.Array) -> Words:
 
 
 def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
-    """Mix what is left of the few longest keys one word at a time: for so few, columns cost more than they save."""
+    """Mix the rest of the longest keys word by word: for so few, columns cost more than they save."""
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -93,12 +93,12 @@ def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whol
 
 def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:
     with_rest = np.flatnonzero(rest)
-    kept = (np.uint32(1) << (rest[with_rest] * 8).astype(np.uint32)) - np.uint32(1)
-    mixed[with_rest] = (mixed[with_rest] ^ (words[at[with_rest]] & kept)) * _M
+    mask = (np.uint32(1) << (rest[with_rest] * 8).astype(np.uint32)) - np.uint32(1)
+    mixed[with_rest] = (mixed[with_rest] ^ (words[at[with_rest]] & mask)) * _M
 
 
 def _layout(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return where each key starts, how long it is, and the bytes they lie in, padded."""
+    """Return the start and length of each key, and the padded bytes that hold them."""
     _, bounds, content = keys.buffers()
     offsets = np.zeros(1, np.int64)
     if len(keys):
@@ -110,22 +110,19 @@ def _layout(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
     return offsets[:-1] - first, np.diff(offsets), padded
 
 
-# Records on their way to the partitions of a topic: each batch is split by partition, its order kept in each.
-
-
 def split_by_partition(
     batch: pa.RecordBatch, *, partitions: int, now_ms: int, spread: Spread
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (partition, its records) of a batch of `INPUT_SCHEMA`, lowest partition first.
+    """Yield (partition, records) of a batch of `INPUT_SCHEMA`, lowest partition first.
 
-    Records come out as `RECORD_SCHEMA`, their offsets counted from 0 in each: numbered when they are published.
-    What leaves its partition open goes where its key says, or round robin; what leaves its time open gets `now_ms`.
+    Records come out as `RECORD_SCHEMA`, with offsets from 0 in each partition until published. A missing partition is
+    chosen by key or round robin; a missing time becomes `now_ms`.
 
     Raises:
         UserError: A record names a partition the topic does not have.
     """
     chosen, records = _chosen(batch, partitions, spread), batch
-    # Copying all records costs as much as hashing them: not where they lie in order already.
+    # Copying all records costs as much as hashing them: skip it if they are in order.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))
@@ -137,22 +134,24 @@ def split_by_partition(
         if start < stop:
             size = stop - start
             numbered = [pa.repeat(pa.scalar(partition, pa.int32()), size), pa.array(np.arange(size))]
-            kept = [column.slice(start, size) for column in (times, *records.columns[2:])]
-            yield partition, pa.RecordBatch.from_arrays(numbered + kept, schema=RECORD_SCHEMA)
+            columns = [column.slice(start, size) for column in (times, *records.columns[2:])]
+            yield partition, pa.RecordBatch.from_arrays(numbered + columns, schema=RECORD_SCHEMA)
 
 
 def check_there(named: pa.Array, partitions: int) -> None:
-    """Return if a topic of so many partitions has all that are named.
+    """Reject partitions that a topic of so many partitions does not have.
 
     Raises:
-        UserError: One is not there.
+        UserError: A partition does not exist.
     """
     ends = pc.min_max(named).as_py()
-    for asked in (ends["max"], ends["min"]):
-        if asked is not None and not 0 <= asked < partitions:
-            there = f"Its partitions are 0 to {partitions - 1}" if partitions > 1 else "Its only partition is 0"
-            hint = f"{there}; leave the partition out to have it chosen by the key."
-            raise UserError(f"partition {asked}: the topic does not have it", hint=hint)
+    for number in (ends["max"], ends["min"]):
+        if number is not None and not 0 <= number < partitions:
+            partitions_text = (
+                f"Its partitions are 0 to {partitions - 1}" if partitions > 1 else "Its only partition is 0"
+            )
+            hint = f"{partitions_text}; leave the partition out to have it chosen by the key."
+            raise UserError(f"partition {number}: the topic does not have it", hint=hint)
 
 
 def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -166,17 +165,15 @@ def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarra
         chosen = partitions_of(batch.column("key"), partitions, state=spread)
     else:
         free = named.is_null()
-        found = partitions_of(batch.column("key").filter(free), partitions, state=spread)
-        chosen = pc.replace_with_mask(named, free, found)
+        picked = partitions_of(batch.column("key").filter(free), partitions, state=spread)
+        chosen = pc.replace_with_mask(named, free, picked)
     numbers: np.ndarray[tuple[int], np.dtype[np.int32]] = chosen.to_numpy()
     return numbers
 
 
-# The 128-bit hash of records, one batch at a time.
-#
-# A record is framed as its timestamp, the lengths of key and value (-1 where absent), the number of headers, the bytes
-# of key and value, then each header in the same way; no two different records have the same frame. Frames are built by
-# whole columns; one call of xxh3 per record is all that Python does for each.
+# A record's frame is its timestamp, the lengths of key and value (-1 if absent), the number of headers, the bytes of
+# key and value, then each header in the same way. Frames are unique to a record; they are built by columns, then hashed
+# one by one with xxh3.
 
 
 _MODULUS: Final = 1 << 128
@@ -188,7 +185,7 @@ _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")
 
 
 def digest_of(batch: pa.RecordBatch, *, base: int) -> Digest:
-    """Return the digest of records, their offsets counted from `base`."""
+    """Return the digest of records, with offsets counted from `base`."""
     digest = Digest()
     for piece in _pieces(batch):
         digest += _digest(piece, base)
@@ -225,7 +222,7 @@ def _digest(piece: pa.RecordBatch, base: int) -> Digest:
 
 
 def _join(limbs: npt.NDArray[np.uint64]) -> int:
-    """Return the number whose sums of 16-bit limbs, most significant first, these are."""
+    """Combine sums of 16-bit limbs, most significant first."""
     joined = 0
     for limb in limbs.tolist():
         joined = (joined << 16) + limb
@@ -252,9 +249,9 @@ def _header_frames(headers: pa.ListArray) -> pa.Array:
     key, value = flat.field("key").cast(pa.binary()), flat.field("value")
     fixed = np.empty(len(flat), _LENGTHS)
     fixed["key"], fixed["value"] = _lengths(key), _lengths(value)
-    each = pc.binary_join_element_wise(_binary(fixed), _present(key), _present(value), b"")
+    frames = pc.binary_join_element_wise(_binary(fixed), _present(key), _present(value), b"")
     starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), each), b"")
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), frames), b"")
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int32]:

@@ -1,7 +1,7 @@
 """Records as JSON lines, and rows of files as records.
 
-Bytes that are not UTF-8 are `{"base64": "…"}`; absent is `null`, empty is `""`. No character that any reader takes
-for the end of a line stands unescaped inside one.
+Bytes that are not UTF-8 are `{"base64": "…"}`; absent is `null`, empty is `""`. Characters that some reader takes for a
+line end are escaped.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ BATCH_BYTES: Final = 1 << 24
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 _IGNORED: Final = ("topic",)
-"""What `topic consume --regex` says beside a record: whoever produces it says where it goes."""
+"""Written by `topic consume --regex`; a producer chooses the topic itself."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
-"""Brokers take and keep any; -1 is no time."""
+"""Brokers accept any; -1 is no time."""
 _LONGEST_KEY: Final = 1 << 64
-"""Whole numbers from here on are read as floats."""
+"""Larger whole numbers are read as floats."""
 _SHOWN: Final = 40
 _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
 
 
 def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield each record of a batch of `RECORD_SCHEMA` as one JSON line with its newline."""
+    """Yield each record of a batch of `RECORD_SCHEMA` as a JSON line."""
     names = batch.schema.names
     columns = [column.to_pylist() for column in batch.columns]
     for row in zip(*columns, strict=True):
@@ -71,7 +71,7 @@ def dump_line(value: object) -> bytes:
 
 
 def as_text(content: bytes | None) -> str | dict[str, str] | None:
-    """Return bytes as JSON can hold them."""
+    """Return bytes as a JSON value."""
     if content is None:
         return None
     try:
@@ -81,12 +81,12 @@ def as_text(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` from JSON lines; `source` names them in errors.
+    """Yield batches of `INPUT_SCHEMA` from JSON lines; errors name `source`.
 
     `offset` and `topic` are ignored; an absent `partition` or `timestamp_ms` is null. Empty lines are skipped.
 
     Raises:
-        UserError: A line is not a record; says which line, which field and what it should be.
+        UserError: A line is not a record; names line, field and remedy.
     """
     rows: list[tuple[object, ...]] = []
     taken = 0
@@ -113,7 +113,7 @@ def _batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 class _BadFieldError(Exception):
-    """What is wrong with one line; the loop adds which line it is."""
+    """The error of one line; the caller adds the line number."""
 
     def __init__(self, field: str, problem: str, hint: str) -> None:
         super().__init__(field, problem, hint)
@@ -122,17 +122,17 @@ class _BadFieldError(Exception):
 
 def _object(line: bytes) -> dict[str, object]:
     try:
-        found = orjson.loads(line.rstrip(b"\r\n"))
+        record = orjson.loads(line.rstrip(b"\r\n"))
     except orjson.JSONDecodeError as error:
         hint = "Every line is one JSON object, as `topic consume` writes it; give other files with --input-format."
         raise _BadFieldError("", f"not JSON: {error.msg} at column {error.colno}", hint) from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise _BadFieldError("", "not a JSON object", f"A record looks like {_EXAMPLE}.")
-    for name in found:
+    for name in record:
         if name not in _FIELDS and name not in _IGNORED:
             known = did_you_mean(nearest(name, _FIELDS), otherwise=f"A record has {', '.join(_FIELDS)}.")
             raise _BadFieldError(name, "not a field of a record", f"{known} Rows of your own fields are jsonl.")
-    return found
+    return record
 
 
 def _row(record: dict[str, object]) -> tuple[object, ...]:
@@ -203,8 +203,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-# Rows of a table as JSON values: columns are made plain at once, and one call of orjson per row does the rest.
-#
 # Times are ISO 8601 in UTC (`…Z`; without an offset they are UTC), bytes are text or `{"base64": "…"}`, decimals are
 # strings with every digit, durations are numbers in the unit of their column, NaN and infinities are null.
 
@@ -213,7 +211,7 @@ _OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_K
 
 
 def json_values(batch: pa.RecordBatch) -> pa.Array:
-    """Return each row as a JSON object, its fields in the order of the columns."""
+    """Return each row as a JSON object, its fields in column order."""
     names = batch.schema.names
     dumps, options = orjson.dumps, _OPTIONS
     rows: Iterable[tuple[Any, ...]] = zip(*map(_plain, batch.columns), strict=True)
@@ -222,7 +220,7 @@ def json_values(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Return each cell as the bytes of a key: text and bytes as they are, anything else as JSON; null stays null."""
+    """Return each cell as the bytes of a key: text and bytes unchanged, others as JSON; null stays null."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
@@ -232,18 +230,18 @@ def json_texts(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         return _iso(column).cast(pa.binary())
-    # Many programs write NaN for a number that is missing: as JSON that is one key, `null`, for all of them.
+    # Many programs write NaN for a missing number: all of them become the key `null`.
     cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _plain(column))
     return pa.array([None if cell is None else key_bytes(cell) for cell in cells], pa.binary())
 
 
 def key_bytes(cell: object) -> bytes:
-    """Return one JSON value as the bytes of a key: text as it is, anything else as JSON."""
+    """Return a JSON value as the bytes of a key: text unchanged, others as JSON."""
     return cell.encode() if isinstance(cell, str) else orjson.dumps(cell, _as_json, _OPTIONS)
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """Return a column as Python values that orjson takes; several times as fast as `to_pylist` where that is slow."""
+    """Return a column as Python values for orjson; faster than `to_pylist`."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_duration(column.type):
@@ -260,7 +258,7 @@ def _plain(column: pa.Array) -> list[Any]:
     if _is_text(column.type):
         try:
             return list(column.to_numpy(zero_copy_only=False).tolist())
-        except pa.ArrowException:  # Parquet files may hold anything as text: it is written like other bytes
+        except pa.ArrowException:  # Parquet text may be invalid UTF-8: write it as bytes
             return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
         return list(_texts(column).to_pylist())
@@ -268,7 +266,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def _iso(column: pa.Array) -> pa.Array:
-    """Return times as text; fractions of a second only where the column has any."""
+    """Return times as text, with fractions of a second only if the column has any."""
     naive = column.cast(pa.timestamp(column.type.unit))
     whole = pc.floor_temporal(naive, unit="second") if column.type.unit != "s" else naive
     if column.type.unit != "s" and pc.all(pc.equal(whole, naive)).as_py() is not False:
@@ -280,13 +278,13 @@ def _texts(times: pa.Array) -> pa.Array:
     """Return times as Arrow writes them.
 
     Raises:
-        ValueError: One lies beyond its calendar, of which Arrow says so in a text as any other.
+        ValueError: A time is beyond Arrow's calendar; Arrow returns a text about it instead of an error.
     """
-    found = times.cast(pa.string())
-    if pc.any(pc.starts_with(found, "<")).as_py():
+    texts = times.cast(pa.string())
+    if pc.any(pc.starts_with(texts, "<")).as_py():
         message = "a time lies beyond the year 32767"
         raise ValueError(message)
-    return found
+    return texts
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -295,20 +293,17 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     is_one = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary
-    return any(each(kind) for each in is_one)
+    return any(is_kind(kind) for is_kind in is_one)
 
 
 def _as_json(cell: object) -> object:
     match cell:
         case bytes():
             return as_text(cell)
-        case datetime():  # pandas' own: of nanoseconds
+        case datetime():  # pandas' own, with nanoseconds
             return f"{(cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)).isoformat()}Z"
         case _:
             return str(cell)
-
-
-# Which fields of a row give a record its key and its time, and how rows become records.
 
 
 TIME_HINT: Final = "Times are ISO 8601 such as 2013-01-01T05:00:00Z, or milliseconds since 1970; null means now."
@@ -316,7 +311,7 @@ TIME_HINT: Final = "Times are ISO 8601 such as 2013-01-01T05:00:00Z, or millisec
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What of a row is more than its value; `None`: no key, the time of producing."""
+    """The fields of a row that become key and time; `None`: no key, the time of producing."""
 
     key: str | None = None
     timestamp: str | None = None
@@ -327,9 +322,9 @@ NO_FIELDS: Final = Fields()
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of an input: where they come from, and how many came before them.
+    """Some rows of an input, and the number of rows before them.
 
-    `unit` is what they are counted in: rows, or lines of a file as an editor counts them.
+    `unit` is the unit of the count: rows, or lines as an editor counts them.
     """
 
     source: str
@@ -339,10 +334,10 @@ class Rows:
 
 
 def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
-    """Return rows as records of `INPUT_SCHEMA`, their partitions left open.
+    """Return rows as records of `INPUT_SCHEMA`, without partitions.
 
     Raises:
-        UserError: A field is not there, or a cell is not a time; says which row.
+        UserError: A field is missing, or a cell is not a time; names the row.
     """
     batch = rows.batch
     times = _times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
@@ -363,7 +358,7 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
 
 
 def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordBatch:
-    """Return records without headers, their partitions left open."""
+    """Return records without headers and partitions."""
     size = len(values)
     kinds = pa.array(np.full(size, CREATE_TIME, np.int8))
     headers = pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, np.int32)), pa.array([], HEADERS.value_type))
@@ -372,8 +367,8 @@ def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordB
 
 
 def no_such_field(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
-    """Return the error for a field that rows do not have, with the nearest they do."""
-    near = [f"{option} {each}" for each in nearest(name, known, likeness=0.5)]
+    """Return the error for a missing field, with the most similar names."""
+    near = [f"{option} {candidate}" for candidate in nearest(name, known, likeness=0.5)]
     hint = did_you_mean(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
     return UserError(f"{where}: {name}: no such field ({option})", hint=hint)
 
@@ -394,16 +389,14 @@ def _times(rows: Rows, name: str) -> pa.Array:
         raise UserError(message, hint=TIME_HINT) from None
 
 
-# JSON lines, one row each: the value of a record is the line as it stands.
-
-
 def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA`. Empty lines are skipped; a field that is null gives no key, or the time now.
+    """Yield batches of `INPUT_SCHEMA` whose values are the lines. Empty lines are skipped; a null field gives no key,
+    or the current time.
 
     Raises:
-        UserError: A line is not JSON, or lacks a field asked for; says which line.
+        UserError: A line is not JSON, or lacks a requested field; names the line.
     """
-    gathered = _Gathered(fields, source)
+    gathered = _BatchBuilder(fields, source)
     for number, line in enumerate(lines, start=1):
         if not line.isspace():
             gathered.add(number, (line.removeprefix(_BOM) if number == 1 else line).strip())
@@ -413,8 +406,8 @@ def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[
         yield gathered.taken()
 
 
-class _Gathered:
-    """Rows on their way into one batch."""
+class _BatchBuilder:
+    """Collects rows into a batch."""
 
     def __init__(self, fields: Fields, source: str) -> None:
         self.fields, self.source = fields, source
@@ -460,7 +453,7 @@ class _Gathered:
         return row[field]
 
     def taken(self) -> pa.RecordBatch:
-        """Return the batch and begin the next."""
+        """Return the batch and start the next."""
         keys, values = pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary())
         try:
             batch = input_batch(keys, to_milliseconds(self.times), values)

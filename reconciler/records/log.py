@@ -50,7 +50,7 @@ class Digest:
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""Whether a reader waits for open transactions, or sees their records too. Those of aborted ones nobody sees."""
+"""Whether a reader waits for open transactions, or sees their records too. Aborted ones are never visible."""
 MAX_OFFSET: Final = (1 << 63) - 1
 _ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
@@ -80,13 +80,13 @@ class OffsetRange:
         return max(0, self.stop - self.start)
 
     def holds(self, other: OffsetRange) -> bool:
-        """Tell whether another range lies within it."""
+        """Return whether another range is contained."""
         return self.start <= other.start and other.stop <= self.stop
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a partition begins and ends. `stable` is the last stable offset: what `read_committed` may reach."""
+    """Start and end of a partition. `stable` is the last stable offset, the limit for `read_committed`."""
 
     start: int
     local_start: int
@@ -98,21 +98,21 @@ class Bounds:
     """Below this offset compaction may have removed records that later ones of their keys supersede."""
 
     def readable_end(self, isolation: Isolation) -> int:
-        """Return how far it may be read."""
+        """Return the end of what may be read."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
     def same_to(self, epoch: int) -> int:
-        """Return how far the log is still what it was when `epoch` was its newest; an end that was cut is not."""
+        """Return the offset up to which the log is unchanged since `epoch` was its newest."""
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 
     def only_local(self) -> Bounds:
-        """Return it as it is where nothing may be fetched from the remote tier."""
+        """Return the bounds without the remote tier."""
         return self if self.start == self.local_start else replace(self, start=self.local_start)
 
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Offsets that a log has and that cannot be read: the object that held them is not there, or damaged."""
+    """Unreadable offsets of a log: their object is missing or damaged."""
 
     topic: str
     partition: int
@@ -135,7 +135,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stretch of a log as it is stored, worth one task at most: copies take it over whole and do not cut it."""
+    """A stored stretch of a log, at most one task's work; copied whole."""
 
     offsets: OffsetRange
     records: int
@@ -156,7 +156,7 @@ class Staged:
     digest: Digest
     entries: bytes
     by: str = field(default_factory=this_process, compare=False)
-    """Which process wrote it."""
+    """Process that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Spans:
     left: OffsetRange
     right: OffsetRange
     offsets: OffsetMap | None = field(default=None, compare=False, repr=False)
-    """Where each record of the right one is in the left one; `None`: nobody kept that."""
+    """Maps records of the right log to the left; `None`: unknown."""
 
 
 class TopicLog(Protocol):
@@ -203,19 +203,19 @@ class TopicLog(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """Which topic it is: one of the same name that is made later has another. `None`: its platform has none."""
+        """Id of the topic; a recreated topic has another. `None`: the platform has none."""
         ...
 
     def check_shared(self) -> None:
-        """Return if the log is to be found from this machine.
+        """Check that this machine can reach the log.
 
         Raises:
-            UserError: It is not: a folder of the driver that this executor does not share looks like an empty log.
+            UserError: It cannot: an unshared folder would look like an empty log.
         """
         ...
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds, in one bulk call; of `only` some, looked at one by one, where few matter."""
+        """Return the bounds of all partitions in one bulk call, or of `only` these, one by one."""
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -243,7 +243,7 @@ class TopicLog(Protocol):
 
 @runtime_checkable
 class Compacting(Protocol):
-    """A log that is compacted, or is not, without saying how far: brokers do not tell."""
+    """A log that cannot report how far it is compacted: brokers do not."""
 
     def compacts(self) -> bool:
         """Tell whether records may be gone that later ones of their keys supersede."""
@@ -280,10 +280,10 @@ class StagedSink(Protocol):
     """Where many tasks may write at once and one swap a partition makes it readable."""
 
     def check_shared(self) -> None:
-        """Return if what is staged on this machine will be found by the driver.
+        """Check that the driver sees files staged by executors.
 
         Raises:
-            UserError: It will not: the sink is a folder that this executor does not share.
+            UserError: It does not: the sink is a folder that this executor does not share.
         """
         ...
 
@@ -343,11 +343,11 @@ class TransactionalSink(Protocol):
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
-        """Copy a range in transactions, and say so after each; goes on where a copier before this one stopped.
+        """Copy a range in transactions and yield after each; continues where an earlier copier stopped.
 
         Raises:
-            LostRaceError: Somebody else copies this partition now; what was committed stays.
-            SourceChangedError: What is there is no copy of the log that is followed.
+            LostRaceError: Another process copies this partition now; committed records stay.
+            SourceChangedError: The sink is no copy of the followed log.
         """
         ...
 
@@ -358,7 +358,7 @@ class TransactionalSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task has committed of one partition of a topic that is written anew."""
+    """What a task has committed of one partition of a rewritten topic."""
 
     partition: int
     records: int
@@ -367,7 +367,7 @@ class Written:
 
 @runtime_checkable
 class RekeySink(Protocol):
-    """A topic that is written anew from one with another number of partitions. One task writes each of them."""
+    """A topic rewritten from one with another number of partitions. One task writes each partition."""
 
     @property
     def partitions(self) -> int:
@@ -475,32 +475,30 @@ class AppendSink(Protocol):
 
 
 def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
-    """Return the partitions that have records at or after `ends`, or are new; ends of transactions are no records."""
-    found = []
+    """Return the partitions that are new or have records at or after `ends`; transaction markers do not count."""
+    partitions = []
     for number, bounds in sorted(log.bounds().items()):
         begin = max(ends.get(number, 0), bounds.start)
         offsets = OffsetRange(begin, max(begin, bounds.stable))
         if number not in ends or (offsets.length and any(batch.num_rows for batch in log.read(number, offsets))):
-            found.append(number)
-    return found
+            partitions.append(number)
+    return partitions
 
 
-# Whether what a mirror has is still what its source had: told by topic id, end and epochs. Pure.
-#
-# A log is only ever appended to, or cut and then appended to under a later epoch. So two logs that have the same last
-# epoch below an offset, begun at the same place, are the same below it.
+# Logs are only appended to, or cut and then appended to under a later epoch. So two logs with the same last epoch below
+# an offset, begun at the same place, are equal below it.
 
 
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and make it again."
 
 
 def check_followed(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
-    """Return if a partition of a mirror may go on where it was seen to end, before its source was looked at.
+    """Reject a source that no longer is the log that a mirror's partition was copied from.
 
-    In that order: another runner may bring it beyond what was seen of the source, and that is no contradiction.
+    Read the mirror's end before the source: another process may advance the mirror beyond what was read of the source.
 
     Raises:
-        SourceChangedError: Its source was made anew, ends before it, or was cut and written again below its end.
+        SourceChangedError: The source was recreated, ends before the mirror, or was cut and rewritten below its end.
     """
     where = f"{name}, partition {partition}"
     if reached.topic_id is not None and source.topic_id not in {None, reached.topic_id}:
@@ -519,12 +517,10 @@ def check_followed(name: str, partition: int, reached: SinkPosition, source: Sou
 
 
 def check_current(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
-    """Return if what was staged of a source was seen no earlier than what its copy knows of it.
-
-    A mirror may have stopped and become one again since: what was staged of its source may have been cut there.
+    """Reject a staged copy whose source was read before the mirror's last known epoch.
 
     Raises:
-        RetryableError: Epochs have begun at the source that were not seen yet.
+        RetryableError: The source has epochs that the staged copy did not see.
     """
     bounds = source.bounds.get(partition)
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
@@ -535,6 +531,6 @@ def check_current(name: str, partition: int, reached: SinkPosition, source: Sour
 
 
 def _last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """Return the last epoch that has offsets below one."""
-    found = [(epoch, start) for epoch, start in epochs if start < offset]
-    return found[-1] if found else None
+    """Return the last epoch with offsets below `offset`."""
+    epochs_below = [(epoch, start) for epoch, start in epochs if start < offset]
+    return epochs_below[-1] if epochs_below else None

@@ -1,7 +1,7 @@
-"""Offset maps: where the records of a log are in a copy that could not keep offsets.
+"""Offset maps: the offsets of a log's records in a copy with other offsets.
 
-A piece is a run of records whose offsets go up by one on both sides. Pieces are kept in chunks of bounded size, written
-as differences, so that whoever appends rewrites one chunk at most and adds new ones.
+A piece is a run of records whose offsets grow by one on both sides. Chunks of bounded size store pieces as differences,
+so an append rewrites at most one chunk.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# A plan reads where a mirror stands and no records: only what works on columns imports numpy.
+# Plans read mirror positions without records: only column functions import numpy.
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
-"""A chunk of that many pieces takes no more: a few kilobytes, written again with every append."""
+"""Pieces of a full chunk: a few kilobytes, rewritten with every append."""
 
 
 class Piece(NamedTuple):
-    """So many records that follow each other on both sides without a gap."""
+    """A run of records without gaps on both sides."""
 
     source: int
     target: int
@@ -48,7 +48,7 @@ class Chunk:
     pieces: tuple[Piece, ...] = ()
 
     def document(self) -> dict[str, object]:
-        """Return it for a ledger: per piece how many offsets were left out on both sides, and its length."""
+        """Return the chunk for a ledger: per piece the gaps on both sides, and its length."""
         numbers: list[int] = []
         source = target = 0
         for piece in self.pieces:
@@ -83,9 +83,9 @@ def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) ->
 
 
 def appended(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
-    """Return the chunks that must be written to add pieces to the last one of a map; the last of these is the new last.
+    """Return the chunks to write when pieces are added to a map's last chunk; empty if none is added.
 
-    Neighbours without a gap on both sides become one piece. Nothing is returned where nothing is added.
+    Neighbours without a gap on both sides are joined.
     """
     joined = _joined([*chunk.pieces[-1:], *pieces])
     if joined == [*chunk.pieces[-1:]]:
@@ -96,18 +96,18 @@ def appended(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    found: list[Piece] = []
+    joined: list[Piece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is not None and (last.source_end, last.target_end) == (piece.source, piece.target):
-            found[-1] = Piece(last.source, last.target, last.length + piece.length)
+            joined[-1] = Piece(last.source, last.target, last.length + piece.length)
         else:
-            found.append(piece)
-    return found
+            joined.append(piece)
+    return joined
 
 
 class OffsetMap:
-    """The map of one partition, whole. `through`: how far its source was copied, gaps at its end too."""
+    """The whole map of one partition. `through`: how far its source was copied, including gaps at its end."""
 
     def __init__(self, chunks: Iterable[Chunk], through: int) -> None:
         ordered = sorted(chunks, key=lambda chunk: chunk.number)
@@ -121,10 +121,10 @@ class OffsetMap:
         return iter(self._pieces)
 
     def target_of(self, source: int) -> int | None:
-        """Return where a reader goes on in the copy who would go on at an offset of the source.
+        """Return the offset in the copy for a reader at an offset of the source.
 
-        That is at the same record, or at the next one where the offset has none: a gap, a marker, what was there before
-        the copy began. `None`: the source was not copied so far, or nothing of it ever was.
+        That is the same record, or the next one for a gap, a marker or an offset before the copy. `None`: not copied
+        that far.
         """
         if source > self.through or not self._pieces:
             return None
@@ -136,7 +136,7 @@ class OffsetMap:
         return self._pieces[at].target_end
 
     def target_below(self, source: int) -> int:
-        """Return the offset of the copy behind the last record below an offset of the source; 0: there is none."""
+        """Return the copy's offset after the last record below a source offset; 0: there is none."""
         at = bisect_left(self._starts, source) - 1
         if at < 0:
             return 0
@@ -144,7 +144,7 @@ class OffsetMap:
         return piece.target + min(source, piece.source_end) - piece.source
 
     def sources_of(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the source's offsets of records of the copy; -1: it was not copied from there."""
+        """Return the source offsets of the copy's records; -1: not copied."""
         import numpy as np
 
         if not self._pieces:
@@ -157,7 +157,7 @@ class OffsetMap:
         return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
 
     def source_of(self, target: int) -> int:
-        """Return the source's offset of the first copied record at or after an offset of the copy, else `through`."""
+        """Return the source offset of the first copied record at or after a target offset, else `through`."""
         at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
         if at == len(self._pieces):
             return self.through

@@ -42,62 +42,57 @@ INPUT_SCHEMA: Final = pa.schema(
 """A record to be produced: it has no offset yet, and may leave its partition and its time to the producer."""
 
 
-# Names of headers: the bytes that brokers keep, as the text that a column, a file and JSON can hold.
-#
-# Kafka says that a name is UTF-8 and checks it nowhere. A byte that is no UTF-8 becomes one of 128 characters of a
-# private area, `U+10F700` and the byte; where a name has such a character itself, its bytes are written like that, too.
-# So every name has a text, no two have the same, and nearly all names are their own text.
+# Header names are bytes; Kafka expects UTF-8 but does not check it. A byte that is not UTF-8 becomes the private
+# character `U+10F700` plus the byte; such characters in a name are escaped in the same way. So names and texts map one
+# to one.
 
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
 _MARKS: Final = b"\xf4\x8f\x9e", b"\xf4\x8f\x9f"
-"""How those characters begin in UTF-8."""
+"""First bytes of those characters in UTF-8."""
 _TO_TEXT: Final = {0xDC00 + byte: 0x10F700 + byte for byte in range(0x80, 0x100)}
 _TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
 
 
 def text_of(name: bytes) -> str:
-    """Return the text of a name."""
-    found = name.decode("utf-8", "surrogateescape")
+    """Return the text of a header name."""
+    text = name.decode("utf-8", "surrogateescape")
     if any(mark in name for mark in _MARKS):
-        found = _ESCAPED.sub(lambda one: one[0].encode().decode("ascii", "surrogateescape"), found)
-    return found.translate(_TO_TEXT)
+        text = _ESCAPED.sub(lambda one: one[0].encode().decode("ascii", "surrogateescape"), text)
+    return text.translate(_TO_TEXT)
 
 
 def name_of(text: str) -> bytes:
-    """Return the name that a text stands for."""
+    """Return the header name of a text."""
     return text.encode() if text.isascii() else text.translate(_TO_BYTES).encode("utf-8", "surrogateescape")
 
 
 def decoded(text: str) -> str:
-    """Return the name that a text stands for as Python has names of files, `surrogateescape`."""
+    """Return the header name as a `surrogateescape` string."""
     return text if text.isascii() else name_of(text).decode("utf-8", "surrogateescape")
 
 
 def texts_of(names: Sequence[str | bytes]) -> pa.Array[Any]:
-    """Return a column of names as a client gives them: decoded, or as bytes where it cannot decode them."""
+    """Return a column of names: decoded, or bytes that are not UTF-8."""
     if bytes in set(map(type, names)):
         return pa.array([text_of(name if isinstance(name, bytes) else name.encode()) for name in names], pa.string())
-    found: pa.Array[Any] = pa.array(names, pa.string())
-    return pa.array([text_of(name.encode()) for name in found.to_pylist()], pa.string()) if has_marks(found) else found
+    texts: pa.Array[Any] = pa.array(names, pa.string())
+    return pa.array([text_of(name.encode()) for name in texts.to_pylist()], pa.string()) if has_marks(texts) else texts
 
 
 def has_marks(texts: pa.Array[Any]) -> bool:
-    """Tell whether one of the texts is perhaps another than its name, decoded."""
+    """Return whether a text may differ from its decoded name."""
     return any(_is_in(mark, texts) for mark in _MARKS)
 
 
 def has_nul(texts: pa.Array[Any]) -> bool:
-    """Tell whether one of the names perhaps has the byte 0, at which C ends a text."""
+    """Return whether a name may contain the byte 0, which ends a text in C."""
     return _is_in(b"\0", texts)
 
 
 def _is_in(part: bytes, texts: pa.Array[Any]) -> bool:
-    found = texts.buffers()[2] if len(texts) else None
-    return found is not None and part in found.to_pybytes()
-
-
-# Regular expressions over full names: RE2, as Kafka's broker-side subscriptions are, so that none takes long.
+    content = texts.buffers()[2] if len(texts) else None
+    return content is not None and part in content.to_pybytes()
 
 
 LONGEST_PATTERN: Final = 10_000
@@ -121,20 +116,17 @@ def matching(pattern: str, full_names: Sequence[str]) -> list[str]:
     return [name for name, is_wanted in zip(full_names, is_match.to_pylist(), strict=True) if is_wanted]
 
 
-# Columns of times as milliseconds since 1970: ISO 8601 (without an offset UTC), dates, or numbers of milliseconds.
-
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AFTER_TIME: Final = 1 << 63
-"""Milliseconds are kept in 63 bits."""
+"""Milliseconds are stored in 63 bits."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class BadTimeError(ValueError):
-    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: it is one, from before 1970."""
+    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: a time before 1970."""
 
     def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
-        """Keep which cell it was."""
+        """Store the cell."""
         super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
         self.row, self.cell, self.is_early = row, cell, is_early
 
@@ -145,11 +137,11 @@ def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
     Raises:
         BadTimeError: A cell is not a time, or lies before 1970.
     """
-    found = _column(column) if isinstance(column, pa.Array) else _cells(column)
-    early = pc.index(pc.less(found, 0), pa.scalar(value=True)).as_py()
+    times = _column(column) if isinstance(column, pa.Array) else _cells(column)
+    early = pc.index(pc.less(times, 0), pa.scalar(value=True)).as_py()
     if early >= 0:
-        raise BadTimeError(early, found[early].as_py(), is_early=True)
-    return found
+        raise BadTimeError(early, times[early].as_py(), is_early=True)
+    return times
 
 
 def _column(column: pa.Array) -> pa.Array:
@@ -158,11 +150,11 @@ def _column(column: pa.Array) -> pa.Array:
         return column.cast(pa.date64()).cast(pa.int64())
     if pa.types.is_timestamp(kind):
         times = column.cast(pa.timestamp(kind.unit))
-        found = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-        # Rounded towards 1970; what lies before it must stay before it. `floor_temporal` overflows at the lowest time.
-        return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(found, -1), found)
+        milliseconds = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+        # Times before 1970 must stay negative. `floor_temporal` overflows at the lowest time.
+        return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(milliseconds, -1), milliseconds)
     if pa.types.is_integer(kind):
-        with suppress(pa.ArrowInvalid):  # too large: looked for one by one
+        with suppress(pa.ArrowInvalid):  # too large: checked one by one
             return column.cast(pa.int64())
     return _cells(_python(row, cell) for row, cell in enumerate(column))
 
