@@ -390,8 +390,9 @@ def _times(rows: Rows, name: str) -> pa.Array:
 
 
 def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` whose values are the lines. Empty lines are skipped; a null field gives no key,
-    or the current time.
+    """Yield batches of `INPUT_SCHEMA` whose values are the lines.
+
+    Empty lines are skipped; a null field gives no key, or the current time.
 
     Raises:
         UserError: A line is not JSON, or lacks a requested field; names the line.
