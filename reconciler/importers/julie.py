@@ -311,6 +311,6 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
         raise UserError(f"how names of topics are made is not known: {error}", hint=hint) from error
     if SERVERS in settings:
         servers, label = settings[SERVERS]
-        found = tuple(server.strip() for server in servers.split(",") if server.strip())
-        reading.clusters.append(FoundCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=found))
+        addresses = tuple(server.strip() for server in servers.split(",") if server.strip())
+        reading.clusters.append(FoundCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=addresses))
     read(documents, reading, names)

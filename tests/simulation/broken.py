@@ -114,7 +114,7 @@ VARIANTS: Mapping[str, Broken] = {
     "no fence": Broken(recovery, "take_over", _no_fence, FENCED, "freeze", 27.0, resumes=True),
     "no nonce": Broken(memory, "mine_or_lost", _any_body, GROWING | FENCED, "freeze", 27.0),
     "blind retry of swaps": Broken(
-        Lease, "_still_ours", _blindly_again, GROWING, "freeze", 27.0, is_clock_standing=True
+        Lease, "_find_own_write", _blindly_again, GROWING, "freeze", 27.0, is_clock_standing=True
     ),
     "redo without intent": Broken(
         LeaseTurn, "write", _no_second_intent, frozenset({"every_act_has_an_intent"}), "crash"

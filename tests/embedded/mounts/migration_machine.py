@@ -643,7 +643,7 @@ def _closed_segments_alone(self: Flush, rounds: int | None = None) -> int:
 
 
 def _does_not_fence(storage: Any, location: Any, cluster_id: str, claim: str, now_ms: int) -> None:
-    with patch.object(ownership, "_claiming", lambda claim: f"another-{claim}"):
+    with patch.object(ownership, "_claim_mark", lambda claim: f"another-{claim}"):
         _unclaim(storage, location, cluster_id, claim, now_ms)
 
 
