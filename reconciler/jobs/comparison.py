@@ -8,7 +8,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from reconciler.jobs.flows import Piece, pieces_of
-from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import Bounds, Digest, OffsetRange, TopicLog
 
 if TYPE_CHECKING:
@@ -213,6 +212,8 @@ def kept_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
 
 def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
     """Return the digest of a range from its records."""
+    from reconciler.records.hashes import digest_of  # noqa: PLC0415 - numpy is loaded for records only
+
     return sum((digest_of(batch, base=0) for batch in log.read(partition, offsets)), Digest())
 
 
@@ -245,6 +246,8 @@ class HashedRecord(NamedTuple):
 
 def hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
     """Yield the records of a range as hashes, in order."""
+    from reconciler.records.hashes import hashes_of  # noqa: PLC0415 - numpy is loaded for records only
+
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
             yield HashedRecord(offset, bytes(row))

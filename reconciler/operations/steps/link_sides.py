@@ -168,7 +168,7 @@ class LinkSynced:
     """Whether the source was reached; nothing was done otherwise."""
     done: Mapping[str, int] = field(default_factory=dict)
     """Number of changes by due task: mirrors, groups, or places with changed ACLs."""
-    task_result: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
     """Mirrors that are FAILED now."""
     drove: tuple[str, ...] = ()
     """Mirrors whose transition ended."""
