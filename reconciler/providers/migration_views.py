@@ -1,4 +1,4 @@
-"""Detached topics and migrations in the words of the protocol, for every platform."""
+"""Convert registers of detached topics to plan resources, for every platform."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:
-    """Return every topic that was ever detached, sorted by location.
+    """Return all topics ever detached, sorted by location.
 
     Raises:
-        UserError: There is no object storage, or a register of it is damaged.
+        UserError: There is no object storage, or one of its registers is damaged.
     """
-    return [mountable_of(each) for each in sound_ownerships(given(cluster, storage))]
+    return [mountable_of(ownership) for ownership in sound_ownerships(given(cluster, storage))]
 
 
 def goes_on_by_hand(direction: Direction, *topics: Address) -> str:
-    """Return what a prepared migration that a command began waits for."""
+    """Return what a prepared migration waits for if a command began it."""
     verb = "mount" if direction == "inbound" else "unmount"
     return f"it continues when it is asked to: reconciler topic {verb} --finish {' '.join(topics)}"
 
@@ -46,62 +46,62 @@ def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
     return storage
 
 
-def mountable_of(found: Ownership) -> Mountable:
-    """Say what a register does in the words of plans."""
+def mountable_of(ownership: Ownership) -> Mountable:
+    """Convert a register."""
     return Mountable(
-        str(found.location),
-        found.location.topic,
-        found.state.value,
-        found.owner,
-        found.name,
-        found.partitions,
-        found.records,
-        found.bytes,
-        found.at_ms,
+        str(ownership.location),
+        ownership.location.topic,
+        ownership.state.value,
+        ownership.owner,
+        ownership.name,
+        ownership.partitions,
+        ownership.records,
+        ownership.bytes,
+        ownership.at_ms,
     )
 
 
 def detached_in(storage: ObjectStore) -> Iterator[tuple[str, Mountable | UserError]]:
-    """Yield what the registers say: one listing, one GET each."""
-    for key, found in ownerships(storage):
-        yield key, found if isinstance(found, UserError) else mountable_of(found)
+    """Yield all registers, with one listing and one GET each."""
+    for key, ownership in ownerships(storage):
+        yield key, ownership if isinstance(ownership, UserError) else mountable_of(ownership)
 
 
 def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
-    """Return a topic as its manifests are now: a GET for each partition.
+    """Return a topic by its current manifests, with one GET per partition.
 
     Raises:
-        UserError: There is no such topic, or it has another owner or none.
+        UserError: The topic does not exist, or has no owner or another one.
     """
-    there = located(storage, TopicLocation.parse(location))
-    found = read_ownership(storage, there.location)
-    check_owner(there.location, found, owner, there.owner)
+    topic = located(storage, TopicLocation.parse(location))
+    ownership = read_ownership(storage, topic.location)
+    check_owner(topic.location, ownership, owner, topic.owner)
     manifests = [
-        each
-        for each in side_by_side(
-            lambda number: read_manifest(storage, remote_partition(there.location, number)),
-            range(there.partitions),
+        manifest
+        for manifest in side_by_side(
+            lambda number: read_manifest(storage, remote_partition(topic.location, number)),
+            range(topic.partitions),
             name="release",
         )
-        if each is not None
+        if manifest is not None
     ]
     return Mountable(
-        str(there.location),
-        there.location.topic,
-        "mounted" if found is None else found.state.value,
+        str(topic.location),
+        topic.location.topic,
+        "mounted" if ownership is None else ownership.state.value,
         owner,
-        there.name if found is None else found.name,
-        there.partitions,
-        sum(each.records for each in manifests),
-        sum(each.stored_bytes for each in manifests),
-        None if found is None else found.at_ms,
+        topic.name if ownership is None else ownership.name,
+        topic.partitions,
+        sum(manifest.records for manifest in manifests),
+        sum(manifest.stored_bytes for manifest in manifests),
+        None if ownership is None else ownership.at_ms,
     )
 
 
 def released_in(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> Mountable:
-    """Take a topic from an owner that will not come back, manifest by manifest, then its register.
+    """Release a topic of a lost owner: its manifests, then its register.
 
     Raises:
-        UserError: As of `releasable_in`.
+        UserError: As for `releasable_in`.
     """
     return mountable_of(release(storage, TopicLocation.parse(location), owner, now_ms=now_ms))

@@ -22,7 +22,7 @@ def open_provider(cluster: Cluster, edge: Edge) -> Provider:
 
 
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - only who asks pays
+    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported only on use
 
     return EmbeddedProvider.of(cluster, edge)
 

@@ -1,4 +1,4 @@
-"""Secrets resolved at the edge, and object stores that clusters declare."""
+"""Resolve secrets, and open the object stores that clusters declare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 class Secret:
-    """A text that does not show. It can be pickled: executors need it, and their channel is the cluster's own."""
+    """Text that is not displayed. Picklable, as executors need it and are reached over Spark's own channel."""
 
     __slots__ = ("_text",)
 
@@ -42,7 +42,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text; only a client that sends it to its owner calls this."""
+        """Return the text; only for clients that authenticate with it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -61,15 +61,15 @@ class Secret:
 
 
 def resolve(reference: str, environ: Mapping[str, str]) -> Secret:
-    """Return what `${env:NAME}` or `${file:/path}` stands for; one line end after a file's text is not part of it.
+    """Resolve `${env:NAME}` or `${file:/path}`; one line end after a file's text is removed.
 
     Raises:
-        UserError: The variable is not set, or the file cannot be read, or there is nothing in it.
+        UserError: The variable is not set, the file cannot be read, or the secret is empty.
     """
-    found = SECRET_REFERENCE.fullmatch(reference)
-    if found is None:
+    match = SECRET_REFERENCE.fullmatch(reference)
+    if match is None:
         raise BrokenInvariantError("a secret is not a reference", hint="Please report how it came to be")
-    source, name = found[1], found[2]
+    source, name = match[1], match[2]
     text = _of_environment(name, environ) if source == "env" else _of_file(Path(name))
     if not text:
         raise UserError(f"the secret {reference} is empty", hint="Set it, or correct the reference")
@@ -98,12 +98,9 @@ def _of_file(path: Path) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-# Object stores that clusters declare, opened for the process that acts.
-
-
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a store is reached, beside its location: what is `None` is as for every store."""
+    """Access to a store besides its location; `None` uses defaults."""
 
     patience: Patience | None = None
     credentials: Credentials | None = None
@@ -112,7 +109,7 @@ class Access:
 
 
 def patience_in(properties: Mapping[str, str]) -> Patience:
-    """Return what a cluster's properties say; one that cannot be is refused when the cluster is planned, not here."""
+    """Return the time limits in a cluster's properties; invalid values are rejected by planning."""
 
     def value(name: str) -> int:
         with suppress(ValueError):
@@ -129,43 +126,43 @@ def patience_in(properties: Mapping[str, str]) -> Patience:
 
 
 def access_of(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
-    """Return how the properties of an embedded cluster say that its object storage is reached.
+    """Return the access to an embedded cluster's object storage from its properties.
 
     Raises:
         UserError: A secret or the file of certificates cannot be read.
     """
 
     def secret(name: str) -> StoreSecret | None:
-        reference = _given(properties, name)
+        reference = _property_of(properties, name)
         if reference is None or not SECRET_REFERENCE.fullmatch(reference):
-            return None  # What is no reference is refused when the cluster is planned.
+            return None  # planning rejects other values
         return StoreSecret(resolve(reference, edge.environ).reveal())
 
     key, secret_key = secret(ACCESS_KEY), secret(SECRET_KEY)
-    account, shared_key = _given(properties, AZURE_ACCOUNT), secret(AZURE_KEY)
+    account, shared_key = _property_of(properties, AZURE_ACCOUNT), secret(AZURE_KEY)
     cloud = None
     if account is not None and shared_key is not None:
-        told = {
+        options = {
             "account_name": StoreSecret(account),
             "account_key": shared_key,
             "endpoint": StoreSecret(f"https://{account}.blob.core.windows.net"),
             "credential_type": StoreSecret("access_key"),
         }
-        cloud = tuple(told.items())
+        cloud = tuple(options.items())
     return Access(
         patience,
         None if key is None or secret_key is None else Credentials(key.text, secret_key),
         cloud,
-        _trusted(_given(properties, TRUST_FILE), edge.folder),
+        _trust_file(_property_of(properties, TRUST_FILE), edge.folder),
     )
 
 
-def _given(properties: Mapping[str, str], name: str) -> str | None:
+def _property_of(properties: Mapping[str, str], name: str) -> str | None:
     value = properties.get(name)
     return None if value == DEFAULT else value
 
 
-def _trusted(name: str | None, folder: Path) -> str | None:
+def _trust_file(name: str | None, folder: Path) -> str | None:
     if name is None:
         return None
     path = folder / name
@@ -178,28 +175,28 @@ def _trusted(name: str | None, folder: Path) -> str | None:
 
 
 def opened(location: LocationSpec, edge: Edge, access: Access | None = None) -> ObjectStore:
-    """Open a store, for who may only read as one that cannot be written to."""
-    given = access or Access()
+    """Open a store; read-only for a caller without write rights."""
+    options = access or Access()
     settings = StoreSettings(
         location.url,
         location.region,
         location.endpoint,
         location.force_path_style,
         location.kms_key_id,
-        credentials=given.credentials if location.url.startswith("s3://") else None,
-        patience=given.patience or Patience(),
-        cloud=given.cloud if location.url.startswith("az://") else None,
-        trust_file=given.trust_file,
+        credentials=options.credentials if location.url.startswith("s3://") else None,
+        patience=options.patience or Patience(),
+        cloud=options.cloud if location.url.startswith("az://") else None,
+        trust_file=options.trust_file,
     )
     store = open_store(settings.resolved(edge.folder))
     return read_only(store, edge.now_ms) if edge.is_reader else store
 
 
 def object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
-    """Open the object storage of an embedded cluster, reached as its properties say; `None`: it declares none.
+    """Open the object storage of an embedded cluster; `None` if it declares none.
 
     Raises:
-        UserError: As of `access_of`.
+        UserError: As for `access_of`.
     """
     location, properties = declared.spec.object_storage, declared.spec.properties
     return None if location is None else opened(location, edge, access_of(properties, patience_in(properties), edge))

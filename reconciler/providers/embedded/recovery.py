@@ -1,4 +1,4 @@
-"""Topics made from object storage, in plans and batches."""
+"""Plan and create topics from object storage."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 _FROM: Final = "recoverFrom"
 _CONFIGS: Final = "configs."
-_NAMED: Final = 10
+_MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArchives:
-    """Topics in the object storage of one cluster. The cluster is asked for its id only."""
+    """Topics in the object storage of one cluster, which is only asked for its id."""
 
     cluster_address: Address
     storage: ObjectStore | None
@@ -53,24 +53,24 @@ class EmbeddedArchives:
     def recoverable(
         self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return what new topics could be made from: a GET for each, its partitions; a listing where only a name is."""
+        """Return the sources of new topics, with a GET per topic and partition, and a listing for names."""
         sources = looked_up(self.storage, self.cluster_id(), topics, self.who) if topics else {}
         return {**sources, **replicable(self.storage, replicas, self.who)} if replicas else sources
 
     def cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return every topic and what is kept besides: a listing, and a GET for each topic, partition and part."""
+        """Return all topics and metadata, with a listing and a GET per topic, partition and part."""
         topics = archived_in(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, metadata_in(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def mountable(self) -> Sequence[Mountable]:
-        """Return what was ever detached in the object storage: one listing, and a GET for each."""
-        from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only who mounts pays
+        """Return all detached topics, with one listing and a GET each."""
+        from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only mounts need it
 
         return mountable_in(self.cluster_address, self.storage)
 
 
-def replicable(storage: ObjectStore | None, asked: Mapping[Address, str], who: Permissions) -> Recoveries:
-    """Return what new read replicas would follow, each by its location; the super user's to make, as a recovery is."""
+def replicable(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
+    """Return the sources of new read replicas by location; only the super user may create them."""
 
     def look(address: Address, location: str) -> Recoverable | UserError:
         try:
@@ -81,16 +81,16 @@ def replicable(storage: ObjectStore | None, asked: Mapping[Address, str], who: P
         except UserError as error:
             return error
 
-    found = side_by_side(lambda each: look(*each), asked.items(), name="replicas")
-    return dict(zip(asked, found, strict=True))
+    sources = side_by_side(lambda item: look(*item), replicas.items(), name="replicas")
+    return dict(zip(replicas, sources, strict=True))
 
 
 def looked_up(
-    storage: ObjectStore | None, cluster_id: str | None, asked: Mapping[Address, str | None], who: Permissions
+    storage: ObjectStore | None, cluster_id: str | None, topics: Mapping[Address, str | None], who: Permissions
 ) -> Recoveries:
-    """Return what object storage has of new topics, each by its location or, without one, by its name.
+    """Return the sources of new topics, by location or else by name.
 
-    What lies there may be anybody's, and says nothing of who may read it: it is the super user's to recover.
+    Only the super user may use them: object storage does not tell who may read them.
     """
 
     def look(address: Address, location: str | None) -> Recoverable | UserError:
@@ -105,33 +105,34 @@ def looked_up(
         except UserError as error:
             return error
 
-    def _with_groups(found: Recoverable, storage: ObjectStore) -> Recoverable:
-        """Say where groups go on with it; a copy on the cluster that made it has none."""
-        location = TopicLocation.parse(found.location)
+    def _with_groups(outcomes: Recoverable, storage: ObjectStore) -> Recoverable:
+        """Add group offsets; a copy on the cluster that created the topic has none."""
+        location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
-            return found
+            return outcomes
         kept, why = groups.get(location.cluster_id, lambda: kept_groups(storage, location.cluster_id))
         if kept is None:
-            return replace(found, groups_lost=why)
+            return replace(outcomes, groups_lost=why)
         offsets = kept.offsets_of(place_of(location.cluster_id, location.revision))
-        said = {group: {number: each.offset for number, each in of.items()} for group, of in offsets.items()}
-        return replace(found, groups=said, groups_lost=why)
+        said = {group: {number: entry.offset for number, entry in of.items()} for group, of in offsets.items()}
+        return replace(outcomes, groups=said, groups_lost=why)
 
     groups = Memo()
-    found = side_by_side(lambda each: look(*each), asked.items(), name="recoverable")
-    return dict(zip(asked, found, strict=True))
+    outcomes = side_by_side(lambda entry: look(*entry), topics.items(), name="recoverable")
+    return dict(zip(topics, outcomes, strict=True))
 
 
 def archived_in(
     cluster: Address, storage: ObjectStore | None, cluster_id: str | None
 ) -> Iterator[tuple[str, Recoverable | UserError]]:
-    """Yield every topic of an object storage that one cluster made, by its place there, in a lasting order.
+    """Yield every topic that one cluster created in an object storage, by key, in a stable order.
 
-    Then why each topic is no use yet that others made and that is mounted on it: it has to be released first.
+    Then yields errors for mounted topics of other clusters, which must be released first.
 
     Raises:
-        UserError: There is no object storage; `cluster_id` is not said, and several clusters have topics there; or the
-            one that is said has none there, and others have.
+        UserError: There is no object storage; `cluster_id` is missing and several clusters have topics; or that
+        cluster has
+            none and others have.
     """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
@@ -143,20 +144,20 @@ def archived_in(
     for (made_by, revision), count in manifests.items():
         place = topic_manifest_key(made_by, revision)
         try:
-            found = read_topic_manifest(storage, made_by, revision)
-            if found is None and count:
-                raise _undescribed(storage, place, count)
-            if found is not None:
-                yield place, recoverable(storage, found.location, None)
+            manifest = read_topic_manifest(storage, made_by, revision)
+            if manifest is None and count:
+                raise _missing_description(storage, place, count)
+            if manifest is not None:
+                yield place, recoverable(storage, manifest.location, None)
         except UserError as error:
             yield place, error
     yield from mounted.items()
 
 
 def _only_one(storage: ObjectStore) -> str | None:
-    """Return the one cluster that has topics or metadata in an object storage; `None`: there are several, or none."""
-    found = {made_by for made_by, _ in manifests_in(storage)} | set(kept_clusters(storage))
-    return found.pop() if len(found) == 1 else None
+    """Return the only cluster with topics or metadata in an object storage, or `None`."""
+    cluster_ids = {made_by for made_by, _ in manifests_in(storage)} | set(kept_clusters(storage))
+    return cluster_ids.pop() if len(cluster_ids) == 1 else None
 
 
 def _is_kept(storage: ObjectStore, cluster_id: str | None) -> bool:
@@ -164,27 +165,27 @@ def _is_kept(storage: ObjectStore, cluster_id: str | None) -> bool:
 
 
 def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
-    """Yield the topics of other clusters that a cluster had mounted, by their registers, and registers nobody can read.
+    """Yield topics of other clusters that a cluster had mounted, and unreadable registers.
 
-    To copy what is another's by its register is refused, and to mount it copies nothing: so its manifest is a Mounting.
+    Such a topic must not be copied by its register; its manifest is a Mounting, which copies nothing.
     """
-    for place, found in ownerships(storage) if cluster_id is not None else ():
-        if isinstance(found, UserError):
-            yield place, found
-        elif found.state is not Owning.DETACHED and found.owner == cluster_id != found.location.cluster_id:
-            location = found.location
+    for place, ownership in ownerships(storage) if cluster_id is not None else ():
+        if isinstance(ownership, UserError):
+            yield place, ownership
+        elif ownership.state is not Owning.DETACHED and ownership.owner == cluster_id != ownership.location.cluster_id:
+            location = ownership.location
             hint = (
                 f"Where that cluster is gone for good: reconciler mount release {location} --owner {cluster_id} "
                 f"--allow release:{location}. Then declare a Mounting with source: {location} on the new one."
             )
-            yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {found.name}", hint=hint)
+            yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {ownership.name}", hint=hint)
 
 
 def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
-    """Let nobody take the topics of one cluster for those of another."""
+    """Reject an ambiguous cluster id, so that no other cluster's topics are recovered."""
     if cluster_id is None and len(made_by) <= 1:
         return
-    others = ", ".join(made_by[:_NAMED]) + (" …" if made_by[_NAMED:] else "")
+    others = ", ".join(made_by[:_MAX_NAMED]) + (" …" if made_by[_MAX_NAMED:] else "")
     if cluster_id is None:
         message = f"topics of {len(made_by)} clusters lie in {storage.url}: {others}"
         raise UserError(message, hint="Choose one with --cluster-id: which of them this cluster was is not known.")
@@ -193,7 +194,7 @@ def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequenc
         raise UserError(message, hint="Choose one of those with --cluster-id. Nothing was written.")
 
 
-def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
+def _missing_description(storage: ObjectStore, place: str, manifests: int) -> UserError:
     count = counted(manifests, "partition", grouping="")
     message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
     hint = (
@@ -203,27 +204,24 @@ def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
     return UserError(message, hint=hint)
 
 
-# What is kept of a cluster beside segments, as the resources that declare it.
-
-
 def metadata_in(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
-    """Return what is kept of a cluster that is called `cluster` here; `None`: nothing, or nobody knows of which."""
+    """Return the stored metadata of a cluster named `cluster` here; `None` if there is none, or its id is unknown."""
     if storage is None:
         return None
     cluster_id = cluster_id or _only_one(storage)
     if cluster_id is None:
         return None
     try:
-        kept = read_cluster_metadata(storage, cluster_id)
+        metadata = read_cluster_metadata(storage, cluster_id)
     except UserError as error:
         return ClusterMetadata(cluster_id=cluster_id, error=error)
-    if kept is None:
+    if metadata is None:
         return None
     left_out: list[tuple[str, UserError]] = []
-    inventory = _inventory_of(kept.catalog, cluster, cluster_id, left_out)
+    inventory = _inventory_of(metadata.catalog, cluster, cluster_id, left_out)
     places: dict[str, Address] = {}
     recovering: dict[Address, str] = {}
-    for name, topic in kept.catalog.topics.items():
+    for name, topic in metadata.catalog.topics.items():
         location = location_of(name, topic, cluster_id)
         address = address_of("topic" if topic.follows is None else "mirror", cluster, name)
         places[topic_manifest_key(location.cluster_id, location.revision)] = address
@@ -232,30 +230,33 @@ def metadata_in(cluster: str, storage: ObjectStore | None, cluster_id: str | Non
     return ClusterMetadata(
         cluster_id=cluster_id,
         parts=tuple(
-            MetadataPart(name, part.entries, part.bytes, part.written_ms, kept.lost.get(name))
+            MetadataPart(name, part.entries, part.bytes, part.written_ms, metadata.lost.get(name))
             for name in PARTS
-            if (part := kept.parts.get(name)) is not None
+            if (part := metadata.parts.get(name)) is not None
         ),
-        revision=kept.revision,
+        revision=metadata.revision,
         inventory=inventory,
         left_out=tuple(left_out),
         places=places,
         recovering=recovering,
-        groups={group: dict(_offsets_by_key(offsets)) for group, offsets in kept.groups.items()},
-        properties=kept.catalog.cluster.properties,
+        groups={group: dict(_offsets_by_key(offsets)) for group, offsets in metadata.groups.items()},
+        properties=metadata.catalog.cluster.properties,
     )
 
 
 def _offsets_by_key(offsets: GroupOffsets) -> Iterator[tuple[str, Mapping[int, int]]]:
-    for place, found in offsets.items():
+    for place, by_partition in offsets.items():
         made_by, _, revision = place.rpartition("/")
-        yield topic_manifest_key(made_by, int(revision)), {number: each.offset for number, each in found.items()}
+        yield (
+            topic_manifest_key(made_by, int(revision)),
+            {number: offset.offset for number, offset in by_partition.items()},
+        )
 
 
 def _inventory_of(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Return what a catalog has as resources; what cannot be declared here is left out, and said."""
+    """Return a catalog as resources; those that cannot be declared are added to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -269,12 +270,11 @@ def _inventory_of(
         if topic.follows is not None and topic.follows.link_id not in live:
             hint = "Declare the link, with this mirror among its mirrorTopics."
             left_out.append((address_of("mirror", cluster, name), UserError("its link is not known", hint=hint)))
-    found = observed_in(catalog, cluster, cluster_id=cluster_id)
+    resources = observed_in(catalog, cluster, cluster_id=cluster_id)
     return {
         address: observed
-        for address, observed in found
-        if kind_of(address) != "mirror"
-        or observed.mirror.becomes is not None  # One that was stopped is a topic by now.
+        for address, observed in resources
+        if kind_of(address) != "mirror" or observed.mirror.becomes is not None  # a stopped mirror is a topic
     }
 
 
@@ -285,7 +285,7 @@ def _undeclarable(error: UserError | ValueError) -> UserError:
 
 
 def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
-    """Return where the new topics of a batch are to be made from."""
+    """Return the sources of a batch's new topics."""
     return {
         action.address: str(action.parameters[_FROM])
         for action in actions
@@ -294,7 +294,7 @@ def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
 
 
 def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
-    """Return what the new read replicas of a batch follow."""
+    """Return the sources of a batch's new read replicas."""
     return {
         action.address: action.after.spec.read_replica_of
         for action in actions
@@ -302,26 +302,26 @@ def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
     }
 
 
-def begin(draft: Draft, action: Create, topic: Topic, found: Recoverable | UserError, topic_id: str) -> str:
-    """Make a topic that is to be filled, or find that it was begun or done before; return its id.
+def begin(draft: Draft, action: Create, topic: Topic, source: Recoverable | UserError, topic_id: str) -> str:
+    """Create a topic to be filled, unless that has begun before; return its id.
 
     Raises:
-        UserError: It cannot be made from there, or another topic has its name.
+        UserError: The source is unusable, or another topic has its name.
     """
-    if isinstance(found, UserError):
-        raise found
+    if isinstance(source, UserError):
+        raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)
     if existing is None:
         shape = TopicShape(
-            partitions=spec.partitions or found.partitions,
-            replication_factor=spec.replication_factor or found.replication_factor,
+            partitions=spec.partitions or source.partitions,
+            replication_factor=spec.replication_factor or source.replication_factor,
             configs=spec.configs,
             acls=entries_of(spec.acls),
         )
         unset = {path.removeprefix(_CONFIGS) for path, origin in action.origins.items() if origin == DEFAULT}
-        kept = {key: value for key, value in found.configs.items() if key not in unset}
-        recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=found.location, found=kept)
-    elif existing.recovering not in {None, found.location} or not spec.configs.items() <= existing.configs.items():
+        configs = {key: value for key, value in source.configs.items() if key not in unset}
+        recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=source.location, found=configs)
+    elif existing.recovering not in {None, source.location} or not spec.configs.items() <= existing.configs.items():
         message = f"topic {topic.full_name} exists and differs from what was to be recovered"
         raise UserError(message, hint="It was created after the plan: plan again.")
     return draft.topics[topic.full_name].id
@@ -333,7 +333,7 @@ def ended(
     names: Mapping[str, str],
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Yield outcomes, those of topics that recover once they have come to their end; `names` are theirs, by action."""
+    """Yield outcomes; those of recovering topics after their recovery. `names` has their topics by action."""
     begun = []
     for outcome in outcomes:
         if outcome.id in names and isinstance(outcome, Done):
@@ -347,7 +347,7 @@ def ended(
         yield outcome if error is None else Failed(outcome.id, error)
 
 
-def upkept(found: Mapping[str, ReconcilerError | None]) -> Upkept:
-    """Return what one pass of the job came to."""
-    errors = tuple(error for error in found.values() if error is not None)
-    return Upkept("topic", len(found) - len(errors), failed=len(errors), errors=errors)
+def upkept(results: Mapping[str, ReconcilerError | None]) -> Upkept:
+    """Return the result of one pass of the job."""
+    errors = tuple(error for error in results.values() if error is not None)
+    return Upkept("topic", len(results) - len(errors), failed=len(errors), errors=errors)

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Value
 
 
-# Topics of a catalog as resources: ten thousand of them in a tenth of a second.
-
-
 class TopicModels:
-    """Copies of one checked model, and one spec for all that are alike."""
+    """Factory for topics: copies of a validated model that share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
@@ -58,11 +55,8 @@ class TopicModels:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
 
-# What tiered topics leave behind in object storage when they are deleted as they are now.
-
-
 def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteLegacy]:
-    """Return what becomes of the remote objects of the topics that are, or were, tiered, by full name."""
+    """Return the fate of remote objects of topics that are or were tiered, by full name."""
     return {
         name: RemoteLegacy(
             str(location_of(name, entry, cluster_id)),
@@ -76,8 +70,8 @@ def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteLegacy]
 def observed_in(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None, *, cluster_id: str = ""
 ) -> Iterator[tuple[Address, Observed]]:
-    """Yield everything in a catalog as resources of a cluster, own configs only; `is_wanted` is asked by address."""
-    legacies = legacies_in(catalog, cluster_id)  # What namespaces say counts, be they wanted or not.
+    """Yield everything in a catalog as resources with their own configs; `is_wanted` filters by address."""
+    legacies = legacies_in(catalog, cluster_id)  # needs all namespaces, even unwanted ones
     if is_wanted is not None:
         catalog = _only(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
@@ -108,7 +102,7 @@ def observed_in(
 
 
 def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
-    """Return what is wanted of a catalog: one topic of ten thousand is one model, not ten thousand."""
+    """Return the wanted part of a catalog, so that only that is converted."""
     namespaces = {name: entry for name, entry in catalog.namespaces.items() if is_wanted(f"namespace/{cluster}/{name}")}
     topics = {
         name: entry
@@ -119,7 +113,7 @@ def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> C
 
 
 def _kinds(entry: TopicEntry) -> tuple[str, ...]:
-    """Return the kinds of addresses an entry is seen at: a mirror that was stopped is a topic, too."""
+    """Return the kinds of an entry's addresses: a stopped mirror is also a topic."""
     mirror, topic = entry.mirror is not None, entry.follows is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
@@ -135,7 +129,7 @@ def _topics(
 
 
 def _state(entry: TopicEntry) -> str | None:
-    """Return what is going on with a topic; else where its tiering is, `None` where it has none."""
+    """Return the operation in progress on a topic, or else the state of its tiering, or `None`."""
     if entry.recovering is not None:
         return RECOVERING
     if entry.hold is not None:
@@ -159,7 +153,7 @@ def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
 
 
 def namespace_entry(namespace: Namespace) -> NamespaceEntry:
-    """Return what the catalog keeps of a namespace."""
+    """Return the catalog entry of a namespace."""
     spec = namespace.spec
     return NamespaceEntry(
         spec.configs,
@@ -172,10 +166,10 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
 
 
 def shape_of(topic: Topic) -> TopicShape:
-    """Return what is asked of a new topic.
+    """Return the shape of a new topic.
 
     Raises:
-        UserError: Its partitions are not said.
+        UserError: Its partitions are missing.
     """
     if topic.spec.partitions is None:
         raise UserError(f"{topic.address}: spec.partitions is missing", hint="Say how many partitions it has.")
@@ -188,7 +182,7 @@ def shape_of(topic: Topic) -> TopicShape:
 
 
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
-    """Return what stands in an entry, by the paths of changes."""
+    """Return the fields of an entry, by the paths of changes."""
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
     fields.update(rule_fields(namespace_rules(entry.acls)))
     match entry:
@@ -207,23 +201,20 @@ def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
 
 
 def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
-    kept = {} if entry.quotas is None else entry.quotas.to_json()
-    yield from ((QUOTAS + word, limit) for word, limit in kept.items() if limit is not None)
+    limits = {} if entry.quotas is None else entry.quotas.to_json()
+    yield from ((QUOTAS + word, limit) for word, limit in limits.items() if limit is not None)
     if entry.kms_key_id is not None:
         yield ENCRYPTION, entry.kms_key_id
-
-
-# Migrations as plans see them: one mounting for each topic on its way, and the state it is in.
 
 
 def mountings_in(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
 ) -> dict[Address, Observed]:
-    """Return what there are records of, by the address of the mounting that asked for it, else of the topic's name.
+    """Return recorded migrations by the address of their mounting, or else of the topic.
 
-    Where there are several of one address the newest counts: what it followed was cancelled.
+    The newest migration of an address counts: earlier ones were cancelled.
     """
-    found: dict[Address, Observed] = {}
+    mountings: dict[Address, Observed] = {}
     for number in sorted(map(int, catalog.migrations)):
         migration = catalog.migrations[str(number)]
         for migrant in migration.topics:
@@ -231,8 +222,8 @@ def mountings_in(
             if is_wanted is None or is_wanted(address):
                 state = "mounted" if migration.direction == INBOUND else "unmounted"
                 mounting = _mounting(cluster, migrant, state)
-                found[address] = Observed(mounting, state=migration.state, is_by_hand=not migration.is_automatic)
-    return found
+                mountings[address] = Observed(mounting, state=migration.state, is_by_hand=not migration.is_automatic)
+    return mountings
 
 
 def _mounting(cluster: str, migrant: MigrantEntry, state: str) -> Mounting:

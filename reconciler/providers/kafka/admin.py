@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Waiting until brokers show what the controller has done: their metadata lag behind its answer (6.2).
-#
-# A process that looks next must see it, or it would be decided on what was there before.
+# Waiting until brokers show what the controller has done: their metadata lag behind its answer (6.2). The next process
+#     must not decide on outdated metadata.
 
 
 _PATIENCE_S: Final = 30.0
@@ -43,7 +42,7 @@ _FIRST_S, _MOST_S = 0.005, 0.25
 
 
 def wait_until_made(client: KafkaClient, names: Sequence[str]) -> None:
-    """Return once new topics show, with a leader for each partition."""
+    """Wait until new topics are visible, with a leader for each partition."""
 
     def missing(left: Sequence[str]) -> list[str]:
         seen = client.topics(left)
@@ -53,7 +52,7 @@ def wait_until_made(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def wait_until_gone(client: KafkaClient, ids: Mapping[str, str]) -> None:
-    """Return once deleted topics, by name and id, do not show any more."""
+    """Wait until deleted topics, given by name and id, are no longer visible."""
 
     def left_of(names: Sequence[str]) -> list[str]:
         seen = client.topics(names)
@@ -62,10 +61,10 @@ def wait_until_gone(client: KafkaClient, ids: Mapping[str, str]) -> None:
     _wait(left_of, sorted(ids), "deleted topics still show")
 
 
-def wait_until_changed(client: KafkaClient, asked: Sequence[PendingChange]) -> None:
-    """Return once topics show their new configs and partitions."""
-    wanted = {each.name: each for each in asked}
-    keys = sorted({key for each in asked for key in each.configs})
+def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+    """Wait until topics show their new configs and partitions."""
+    wanted = {change.name: change for change in changes}
+    keys = sorted({key for change in changes for key in change.configs})
 
     def old(names: Sequence[str]) -> list[str]:
         seen = client.topics(names)
@@ -75,29 +74,29 @@ def wait_until_changed(client: KafkaClient, asked: Sequence[PendingChange]) -> N
     _wait(old, sorted(wanted), "changed topics still show what they had")
 
 
-def wait_until_bound(client: KafkaClient, asked: Sequence[PendingChange]) -> None:
-    """Return once the brokers show the access rules there are to be."""
-    made = {bound for each in asked for bound in each.binds}
-    gone = {bound for each in asked for bound in each.unbinds} - made
+def wait_until_bound(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+    """Wait until the brokers show the requested access rules."""
+    created = {bound for change in changes for bound in change.binds}
+    deleted = {bound for change in changes for bound in change.unbinds} - created
 
     def waiting(names: Sequence[str]) -> list[str]:
-        there = set(read_bindings(client)[0])
-        return [] if made <= there and not gone & there else list(names)
+        current = set(read_bindings(client)[0])
+        return [] if created <= current and not deleted & current else list(names)
 
-    _wait(waiting, sorted({each.name for each in asked}), "names still show other access rules")
+    _wait(waiting, sorted({change.name for change in changes}), "names still show other access rules")
 
 
-def _shows(asked: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
-    if asked.partitions is not None and len(seen.replicas) < asked.partitions:
+def _shows(change: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
+    if change.partitions is not None and len(seen.replicas) < change.partitions:
         return False
-    if asked.replicas is not None and any(len(each) != asked.replicas for each in seen.replicas):
+    if change.replicas is not None and any(len(brokers) != change.replicas for brokers in seen.replicas):
         return False
     own = own_values(configs) if isinstance(configs, Mapping) else {}
-    return all(_is_same(key, own.get(key), value) for key, value in asked.configs.items())
+    return all(_is_same(key, own.get(key), value) for key, value in change.configs.items())
 
 
 def _is_same(key: str, left: str | None, right: str | None) -> bool:
-    """Tell whether two values of a config mean the same: brokers write some in another way, such as 2.0E-4."""
+    """Return whether two config values are equal; brokers format some differently, such as 2.0E-4."""
     return equal(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
@@ -106,7 +105,7 @@ def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
 
 
 def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """Look until none is left; give up only after a while in which brokers have shown nothing more."""
+    """Poll until no name is left; the deadline is extended whenever one disappears."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = left_of(names) if names else []
     while left:
@@ -118,12 +117,12 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
         left = left_of(left)
         if len(left) < before:
             deadline = time.monotonic() + _PATIENCE_S
-        # Brokers that are slow to answer have other things to do.
+        # Do not poll slow brokers more often.
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
 def pending(actions: Iterable[ControlAction], naming: Naming) -> Iterator[PendingChange | Failed]:
-    """Yield the change that each action makes, or why a Kafka cluster cannot make it."""
+    """Yield the change of each action, or the failure if a Kafka cluster cannot make it."""
     for action in actions:
         try:
             yield asked(action, naming)
@@ -132,7 +131,7 @@ def pending(actions: Iterable[ControlAction], naming: Naming) -> Iterator[Pendin
 
 
 class Batch:
-    """Changes of one call, and how far they are."""
+    """Changes of one call to `apply`, and their progress."""
 
     def __init__(
         self,
@@ -147,10 +146,10 @@ class Batch:
         self._asked = [change for change in self._found if isinstance(change, PendingChange)]
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Do all of them and yield one outcome each, in their order.
+        """Make all changes and yield one outcome each, in order.
 
         Raises:
-            ReconcilerError: The brokers cannot be reached, or do not answer: what was done is found by looking.
+            ReconcilerError: The brokers do not answer; the caller must read what was done.
         """
         if self._asked:
             self._look()
@@ -158,122 +157,124 @@ class Batch:
             self._change()
             self._delete()
             self._permit()
-        for each in self._found:
-            if isinstance(each, Failed):
-                yield each
-            elif each.error is not None:
-                made = Done(each.id, each.incarnation, each.name) if each.is_made else None
-                yield Failed(each.id, each.error, made)
+        for change in self._found:
+            if isinstance(change, Failed):
+                yield change
+            elif change.error is not None:
+                creation = Done(change.id, change.incarnation, change.name) if change.is_made else None
+                yield Failed(change.id, change.error, creation)
             else:
-                name = None if each.is_gone else each.name
-                yield Done(each.id, each.incarnation if not each.is_gone else None, name)
+                name = None if change.is_gone else change.name
+                yield Done(change.id, change.incarnation if not change.is_gone else None, name)
 
     def _look(self) -> None:
-        """Read what the actions are about, and refuse what was decided on something else."""
-        named = [each for each in self._asked if not each.is_namespace and each.new is None]
-        self._topics = self._client.topics(sorted({each.name for each in named}))
-        if any(each.replicas for each in named):
+        """Read the topics of the actions, and reject actions planned on an outdated state."""
+        named = [change for change in self._asked if not change.is_namespace and change.new is None]
+        self._topics = self._client.topics(sorted({change.name for change in named}))
+        if any(change.replicas for change in named):
             self._topics = admin_requests.under_way(self._topics, admin_requests.reassigning(self._client))
-        changed = sorted({each.name for each in named if each.changes})
-        there = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
-        configs = {name: own_values(found) for name, found in self._client.configs(there) if not isinstance(found, int)}
-        rules = self._rules() if any(_is_about_rules(each) for each in self._asked) else {}
-        for each in named:
+        changed = sorted({change.name for change in named if change.changes})
+        readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
+        configs = {
+            name: own_values(values) for name, values in self._client.configs(readable) if not isinstance(values, int)
+        }
+        rules = self._rules() if any(_is_about_rules(change) for change in self._asked) else {}
+        for change in named:
             try:
-                self._check(each, configs.get(each.name, {}), rules.get(each.address, {}))
+                self._check(change, configs.get(change.name, {}), rules.get(change.address, {}))
             except ReconcilerError as error:
-                each.error = error
-        for each in self._asked:
-            if each.is_namespace and _is_about_rules(each):
+                change.error = error
+        for change in self._asked:
+            if change.is_namespace and _is_about_rules(change):
                 try:
-                    check_unmoved(each.address, each.changes, rules.get(each.address, {}))
+                    check_unmoved(change.address, change.changes, rules.get(change.address, {}))
                 except ReconcilerError as error:
-                    each.error = error
+                    change.error = error
 
-    def _check(self, each: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
-        seen = self._seen(each)
+    def _check(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+        seen = self._seen(change)
         if seen is None:
-            if not each.is_gone:
-                raise UserError(f"{each.address}: there is no topic {each.name}", hint="Plan again.")
+            if not change.is_gone:
+                raise UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
             return
         if seen.error:
-            raise of_code(seen.error, "", what=str(each.address))
-        if each.is_gone:
-            if each.incarnation not in {None, seen.id}:
-                message = f"{each.address}: topic {each.name} was deleted and created again since it was looked at"
+            raise of_code(seen.error, "", what=str(change.address))
+        if change.is_gone:
+            if change.incarnation not in {None, seen.id}:
+                message = f"{change.address}: topic {change.name} was deleted and created again since it was looked at"
                 raise StalePlanError(message, hint="Plan again.")
             return
-        each.incarnation = seen.id
+        change.incarnation = seen.id
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
         current |= {"partitions": len(seen.replicas), "replicationFactor": admin_requests.factor_of(seen), **rules}
-        check_unmoved(each.address, each.changes, current, KAFKA_CONFIGS)
-        if each.partitions is not None and each.partitions < len(seen.replicas):
-            message = f"{each.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
+        check_unmoved(change.address, change.changes, current, KAFKA_CONFIGS)
+        if change.partitions is not None and change.partitions < len(seen.replicas):
+            message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
 
-    def _seen(self, each: PendingChange) -> TopicSeen | None:
-        seen = self._topics.get(each.name)
+    def _seen(self, change: PendingChange) -> TopicSeen | None:
+        seen = self._topics.get(change.name)
         return None if seen is None or seen.error in ABSENT else seen
 
     def _rules(self) -> dict[str, Mapping[str, Value]]:
-        """Return the rules there are now, as fields, by address."""
+        """Return the current rules as fields, by address."""
         bindings, code = read_bindings(self._client)
         if code:
             return {}
-        topics = {each.name for each in self._asked if not each.is_namespace}
-        found = placed(bindings, self._naming, topics)
+        topics = {change.name for change in self._asked if not change.is_namespace}
+        by_carrier = placed(bindings, self._naming, topics)
         cluster = cluster_of(self._asked[0].address)
         return {
-            **{f"namespace/{cluster}/{name}": rule_fields(rules) for name, rules in found.namespaces.items()},
-            **{f"topic/{cluster}/{name}": rule_fields(rules) for name, rules in found.topics.items()},
+            **{f"namespace/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.namespaces.items()},
+            **{f"topic/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.topics.items()},
         }
 
     def _create(self) -> None:
-        new = [each for each in open_ones(self._asked) if each.new is not None]
+        new = [change for change in open_ones(self._asked) if change.new is not None]
         if not new:
             return
         self._may_go_on()
-        there = admin_requests.create(self._client, new, self._may_go_on)
-        if there:
-            self._recognize(there)
-        wait_until_made(self._client, sorted(each.name for each in open_ones(new)))
+        existing = admin_requests.create(self._client, new, self._may_go_on)
+        if existing:
+            self._recognize(existing)
+        wait_until_made(self._client, sorted(change.name for change in open_ones(new)))
 
-    def _recognize(self, there: Sequence[PendingChange]) -> None:
-        """Take a topic that is as it was asked for as ours: an answer may have been lost, or this is done again."""
-        topics = self._client.topics([each.name for each in there])
-        configs = dict(self._client.configs([each.name for each in there]))
-        for each in there:
-            seen, found = topics.get(each.name), configs.get(each.name)
-            wanted = each.spec
-            is_alike = isinstance(found, Mapping) and _are_same(own_values(found), wanted.configs)
-            if seen is None or len(seen.replicas) != wanted.partitions or not is_alike:
-                message = f"topic {each.name} exists and differs from what was to be created"
-                each.error = UserError(message, hint="It was created after the plan: plan again.")
+    def _recognize(self, existing: Sequence[PendingChange]) -> None:
+        """Accept an existing topic that equals the requested one: an earlier answer may have been lost."""
+        topics = self._client.topics([change.name for change in existing])
+        configs = dict(self._client.configs([change.name for change in existing]))
+        for change in existing:
+            seen, current = topics.get(change.name), configs.get(change.name)
+            spec = change.spec
+            is_alike = isinstance(current, Mapping) and _are_same(own_values(current), spec.configs)
+            if seen is None or len(seen.replicas) != spec.partitions or not is_alike:
+                message = f"topic {change.name} exists and differs from what was to be created"
+                change.error = UserError(message, hint="It was created after the plan: plan again.")
             else:
-                each.incarnation = seen.id
+                change.incarnation = seen.id
 
     def _change(self) -> None:
-        """Change topics: first tried where an action is of several requests, so that it is done whole or not at all."""
-        changed = [each for each in open_ones(self._asked) if each.changes and not each.is_namespace]
-        growing = [each for each in changed if each.partitions and not self._is_grown(each)]
-        mixed = [each for each in growing if each.configs]
+        """Change topics; actions of several requests are validated first, so that they are done completely or not."""
+        changed = [change for change in open_ones(self._asked) if change.changes and not change.is_namespace]
+        growing = [change for change in changed if change.partitions and not self._is_grown(change)]
+        mixed = [change for change in growing if change.configs]
         admin_requests.configure(self._client, mixed, is_trial=True)
         admin_requests.grow(self._client, open_ones(mixed), is_trial=True)
-        self._do(admin_requests.configure, [each for each in changed if each.configs])
+        self._do(admin_requests.configure, [change for change in changed if change.configs])
         self._do(admin_requests.grow, growing)
-        at_once = [each for each in open_ones(changed) if each.configs or each.partitions]
-        # Replicas are moved below, so brokers cannot show them yet.
-        wait_until_changed(self._client, [replace(each, replicas=None) for each in at_once])
-        moved = open_ones([each for each in changed if each.replicas])
+        at_once = [change for change in open_ones(changed) if change.configs or change.partitions]
+        # replicas are moved below
+        wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
+        moved = open_ones([change for change in changed if change.replicas])
         if moved:
             self._may_go_on()
             admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
             wait_until_changed(self._client, open_ones(moved))
 
-    def _is_grown(self, each: PendingChange) -> bool:
-        """Tell whether a topic had its new partitions before: brokers refuse the number that a topic has already."""
-        seen = self._seen(each)
-        return seen is not None and len(seen.replicas) == each.partitions
+    def _is_grown(self, change: PendingChange) -> bool:
+        """Return whether a topic has its new partitions already; brokers reject an unchanged number."""
+        seen = self._seen(change)
+        return seen is not None and len(seen.replicas) == change.partitions
 
     def _do(
         self,
@@ -286,35 +287,32 @@ class Batch:
             change(self._client, some, self._may_go_on)
 
     def _delete(self) -> None:
-        gone = [each for each in open_ones(self._asked) if each.is_gone and not each.is_namespace]
-        there = {each.name: seen.id for each in gone if (seen := self._seen(each)) is not None}
-        if there:
+        gone = [change for change in open_ones(self._asked) if change.is_gone and not change.is_namespace]
+        ids = {change.name: seen.id for change in gone if (seen := self._seen(change)) is not None}
+        if ids:
             self._may_go_on()
-            admin_requests.delete(self._client, [each for each in gone if each.name in there], there, self._may_go_on)
+            admin_requests.delete(self._client, [change for change in gone if change.name in ids], ids, self._may_go_on)
             wait_until_gone(
-                self._client, {each.name: there[each.name] for each in open_ones(gone) if each.name in there}
+                self._client, {change.name: ids[change.name] for change in open_ones(gone) if change.name in ids}
             )
 
     def _permit(self) -> None:
-        bound = [each for each in open_ones(self._asked) if each.binds or each.unbinds]
+        bound = [change for change in open_ones(self._asked) if change.binds or change.unbinds]
         if bound:
             self._may_go_on()
             admin_requests.bind(self._client, bound)
             wait_until_bound(self._client, open_ones(bound))
 
 
-def _is_about_rules(each: PendingChange) -> bool:
-    return any(change.path.startswith(ACLS) for change in each.changes)
-
-
-# One topic made, configured, deleted: what is not an action of a plan. Each returns once brokers show it.
+def _is_about_rules(pending_change: PendingChange) -> bool:
+    return any(change.path.startswith(ACLS) for change in pending_change.changes)
 
 
 def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Make a topic of so many partitions and replicas and return its id; `None`: one has the name.
+    """Create a topic with a shape of partitions and replicas; return its id, or `None` if the name is taken.
 
     Raises:
-        UserError: The cluster refuses to.
+        UserError: The cluster rejects it.
     """
     request = creation([(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
@@ -327,20 +325,20 @@ def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapp
 
 
 def configure(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
-    """Set configs of a topic in one request; `None`: back to what it inherits.
+    """Set configs of a topic in one request; `None` resets a config.
 
     Raises:
-        UserError: The cluster refuses to; nothing was changed.
+        UserError: The cluster rejects them; nothing was changed.
     """
     alter(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
 
 
 def delete(client: KafkaClient, name: str, topic_id: str) -> None:
-    """Delete a topic by its id: another of its name stays.
+    """Delete a topic by its id; another topic of its name stays.
 
     Raises:
-        UserError: The cluster refuses to.
-        RetryableError: It shows still after half a minute.
+        UserError: The cluster rejects it.
+        RetryableError: The topic is still visible after half a minute.
     """
     (answer,) = client.send(deletion([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Resource
 
-# Only who connects pays for the library.
 # ruff: noqa: PLC0415
 
 
@@ -37,19 +36,19 @@ T = TypeVar("T")
 
 @dataclass
 class PendingChange:
-    """One change of a topic or namespace: what is left of it to do, and its result."""
+    """Remaining work and result of one change of a topic or namespace."""
 
     id: str
-    """Names it in outcomes: the id of its action."""
+    """Id of its action, used in outcomes."""
     address: Address
     name: str
-    """The flat name of a topic; what every name of a namespace begins with."""
+    """Flat name of a topic, or name prefix of a namespace."""
     is_namespace: bool = False
     is_creation: bool = False
     new: TopicSpec | None = None
     is_gone: bool = False
     incarnation: str | None = None
-    """Of what is deleted, as it was looked at; of what is there, once it is done."""
+    """Topic id before a deletion, or after another change."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
     partitions: int | None = None
     replicas: int | None = None
@@ -58,16 +57,16 @@ class PendingChange:
     changes: Sequence[Change] = ()
     error: ReconcilerError | None = None
     is_bound: bool = False
-    """Whether one of its access rules was made."""
+    """Whether one of its access rules was created."""
 
     @property
     def is_made(self) -> bool:
-        """Whether it is there, or something of it, though its access rules were refused."""
+        """Whether it was created at least partly, even if its access rules were rejected."""
         return self.is_creation and (self.incarnation is not None or self.is_bound)
 
     @property
     def spec(self) -> TopicSpec:
-        """What a new topic is to be."""
+        """Spec of a new topic."""
         if self.new is None:
             message = f"{self.address} makes no topic"
             raise BrokenInvariantError(message, hint="Please report it.")
@@ -75,15 +74,15 @@ class PendingChange:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing has refused it."""
+        """Whether it has not failed."""
         return self.error is None
 
 
 def asked(action: ControlAction, naming: Naming) -> PendingChange:
-    """Return what an action on a namespace or topic asks for.
+    """Return the change of an action on a namespace or topic.
 
     Raises:
-        UserError: A Kafka cluster cannot do that.
+        UserError: A Kafka cluster cannot make it.
     """
     of = partial(PendingChange, action.id, action.address)
     match action:
@@ -119,10 +118,10 @@ def _changed(action: Update | Transition, after: Resource, naming: Naming) -> Pe
     if wanted.keys or (is_namespace and wanted.configs):
         raise cannot(action)
     rules = [change for change in action.changes if change.path in wanted.rules]
-    before = {each for rule in rules for each in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
-    now = {each for rule in rules for each in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
+    before = {binding for rule in rules for binding in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
+    now = {binding for rule in rules for binding in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
     if rules and before == now:
-        raise cannot(action)  # No binding says the difference: nothing would be sent.
+        raise cannot(action)  # no binding differs, so nothing would be sent
     return PendingChange(
         action.id,
         action.address,
@@ -145,17 +144,14 @@ def _bound(name: str, path: str, operations: object, *, is_namespace: bool) -> I
 
 
 def cannot(action: ControlAction) -> UserError:
-    """Return the refusal of what no Kafka cluster does in place."""
+    """Return the error for a change that Kafka cannot make in place."""
     message = f"{action.address}: {PLATFORM} cannot {action.verb} it"
     return UserError(message, hint="Set it back in the files, and plan again.")
 
 
-def open_ones(all_asked: Iterable[PendingChange]) -> list[PendingChange]:
-    """Return those that nothing has refused yet."""
-    return [each for each in all_asked if each.is_open]
-
-
-# Configs of topics and brokers, set and reset: one request for many, a key that is `None` is reset.
+def open_ones(changes: Iterable[PendingChange]) -> list[PendingChange]:
+    """Return the changes that have not failed."""
+    return [change for change in changes if change.is_open]
 
 
 _SET, _DELETE = 0, 1
@@ -168,7 +164,7 @@ def altered(
     doing: str,
     is_trial: bool = False,
 ) -> Sequence[Any]:
-    """Return the answer about each resource, by type, name and configs; as a trial nothing is done."""
+    """Alter configs of resources (type, name, configs; `None` resets); return the results; a trial is not applied."""
     from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
     resources = [
@@ -183,29 +179,26 @@ def altered(
 def alter(
     client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
 ) -> None:
-    """Set and reset all, where what is refused of one thing is refused as a whole; `what` names what has no name.
+    """Set and reset configs of resources; `what` names a resource without a name in errors.
 
     Raises:
-        ReconcilerError: The brokers refuse one.
+        ReconcilerError: The brokers reject one.
     """
     for answer in altered(client, wanted, doing=doing):
         if answer.error_code:
             raise of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
 
 
-# Requests that change something, each about many things; what they answer goes to each action it is about.
-
-
 RECORDS_AT_ONCE: Final = 9_000
-"""The controller takes 10,000 records in one operation, one for each topic, partition and config (6.2)."""
+"""The controller accepts 10,000 records per operation: one per topic, partition and config (6.2)."""
 TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
 
 
 def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False) -> Any:
-    """Return the request that makes topics: name, partitions, replicas and configs; `None`: as many as brokers give.
+    """Return the request that creates topics (name, partitions, replicas, configs); a trial creates nothing.
 
-    As a trial nothing is made.
+    `None` uses the brokers' default.
     """
     from kafka.protocol.admin import CreateTopicsRequest
 
@@ -224,77 +217,78 @@ def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, st
 
 
 def deletion(ids: Iterable[str]) -> Any:
-    """Return the request that deletes topics by their ids: one made anew under the same name is another one."""
+    """Return the request that deletes topics by id, so that later topics of the same name stay."""
     from uuid import UUID
 
     from kafka.protocol.admin import DeleteTopicsRequest
 
-    topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(each)) for each in ids]
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(topic_id)) for topic_id in ids]
     return DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
 
 
 def create(
-    client: KafkaClient, asked: Sequence[PendingChange], may_go_on: Callable[[], None] = go_on
+    client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = go_on
 ) -> list[PendingChange]:
-    """Make new topics; return those that are there already, for their looks tell whose they are."""
-    there: list[PendingChange] = []
+    """Create topics; return those that already exist, for the caller to compare."""
+    existing: list[PendingChange] = []
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = creation(
-            (each.name, each.spec.partitions, each.spec.replication_factor, each.spec.configs) for each in some
+            (change.name, change.spec.partitions, change.spec.replication_factor, change.spec.configs)
+            for change in some
         )
-        answers = {each.name: each for each in client.send(request, doing="creating topics").topics}
-        return [(each, answers[each.name]) for each in some]
+        answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
+        return [(change, answers[change.name]) for change in some]
 
-    for some in _by_records(asked, _records_of_new):
-        for each, answer in in_rounds(some, ask, _code, may_go_on):
+    for some in _by_records(changes, _records_of_new):
+        for change, answer in in_rounds(some, ask, _code, may_go_on):
             if answer.error_code == EXISTS:
-                there.append(each)
+                existing.append(change)
             elif answer.error_code:
-                each.error = _refusal(each, answer)
+                change.error = _refusal(change, answer)
             else:
-                each.incarnation = str(answer.topic_id)
-    return there
+                change.incarnation = str(answer.topic_id)
+    return existing
 
 
 def grow(
     client: KafkaClient,
-    asked: Sequence[PendingChange],
+    changes: Sequence[PendingChange],
     may_go_on: Callable[[], None] = go_on,
     *,
     is_trial: bool = False,
 ) -> None:
-    """Give topics more partitions; as a trial nothing is done, and what would be refused is."""
+    """Add partitions to topics. A trial changes nothing, and reports rejections."""
     from kafka.protocol.admin import CreatePartitionsRequest
 
     kind = CreatePartitionsRequest.CreatePartitionsTopic
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        topics = [kind(name=each.name, count=each.partitions, assignments=None) for each in some]
+        topics = [kind(name=change.name, count=change.partitions, assignments=None) for change in some]
         request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
-        answers = {each.name: each for each in client.send(request, doing="adding partitions").results}
-        return [(each, answers[each.name]) for each in some]
+        answers = {change.name: change for change in client.send(request, doing="adding partitions").results}
+        return [(change, answers[change.name]) for change in some]
 
-    for some in _by_records(asked, lambda each: each.partitions or 0):
+    for some in _by_records(changes, lambda change: change.partitions or 0):
         _refuse(in_rounds(some, ask, _code, may_go_on))
 
 
 def configure(
     client: KafkaClient,
-    asked: Sequence[PendingChange],
+    changes: Sequence[PendingChange],
     may_go_on: Callable[[], None] = go_on,
     *,
     is_trial: bool = False,
 ) -> None:
-    """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
+    """Set and reset configs, all of one topic at once. A trial changes nothing."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        wanted = [(TOPIC, each.name, each.configs) for each in some]
-        found = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
-        answers = {each.resource_name: each for each in found}
-        return [(each, answers[each.name]) for each in some]
+        wanted = [(TOPIC, change.name, change.configs) for change in some]
+        results = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
+        answers = {result.resource_name: result for result in results}
+        return [(change, answers[change.name]) for change in some]
 
-    for some in _by_records(asked, lambda each: len(each.configs)):
+    for some in _by_records(changes, lambda change: len(change.configs)):
         _refuse(in_rounds(some, ask, _code, may_go_on))
 
 
@@ -302,154 +296,157 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
     """Set and reset properties of all brokers.
 
     Raises:
-        ReconcilerError: The brokers refuse one; nothing was changed.
+        ReconcilerError: The brokers reject one; nothing was changed.
     """
     alter(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
 
 
 def is_reset_refused(client: KafkaClient, key: str) -> bool:
-    """Return True if the brokers refuse to take back one property of all of them; nothing is changed."""
+    """Return whether the brokers reject the reset of a property; changes nothing."""
     answers = altered(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
     return any(answer.error_code for answer in answers)
 
 
 def delete(
-    client: KafkaClient, asked: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+    client: KafkaClient, changes: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
 ) -> None:
-    """Delete topics by their ids: one that was made anew under the same name is another one."""
+    """Delete topics by id, so that later topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        request = deletion(ids[each.name] for each in some)
-        answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
-        return [(each, answers[ids[each.name]]) for each in some]
+        request = deletion(ids[change.name] for change in some)
+        answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
+        return [(change, answers[ids[change.name]]) for change in some]
 
-    for some in _by_records(asked, lambda _each: 1):
-        for each, answer in in_rounds(some, ask, _code, may_go_on):
+    for some in _by_records(changes, lambda _each: 1):
+        for change, answer in in_rounds(some, ask, _code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
-                each.error = _refusal(each, answer)
+                change.error = _refusal(change, answer)
 
 
-def bind(client: KafkaClient, asked: Sequence[PendingChange]) -> None:
-    """Make and take away access rules."""
-    _each_binding(client, asked, create_bindings, lambda each: each.binds)
-    _each_binding(client, asked, delete_bindings, lambda each: each.unbinds)
+def bind(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+    """Create and delete access rules."""
+    _each_binding(client, changes, create_bindings, lambda change: change.binds)
+    _each_binding(client, changes, delete_bindings, lambda change: change.unbinds)
 
 
 def _each_binding(
     client: KafkaClient,
-    asked: Sequence[PendingChange],
+    changes: Sequence[PendingChange],
     do: Callable[[KafkaClient, Sequence[Binding]], list[tuple[int, str]]],
     wanted: Callable[[PendingChange], Sequence[Binding]],
 ) -> None:
-    for some in _by_records([each for each in asked if each.is_open and wanted(each)], lambda each: len(wanted(each))):
-        answers = iter(do(client, [bound for each in some for bound in wanted(each)]))
-        for each in some:
-            for _ in wanted(each):
+    for some in _by_records(
+        [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
+    ):
+        answers = iter(do(client, [bound for change in some for bound in wanted(change)]))
+        for change in some:
+            for _ in wanted(change):
                 code, message = next(answers)
-                each.is_bound |= not code
-                if code and each.error is None:
-                    each.error = of_code(code, message, what=str(each.address))
+                change.is_bound |= not code
+                if code and change.error is None:
+                    change.error = of_code(code, message, what=str(change.address))
 
 
-def _records_of_new(each: PendingChange) -> int:
-    return 1 + (each.spec.partitions or 1) + len(each.spec.configs)
+def _records_of_new(change: PendingChange) -> int:
+    return 1 + (change.spec.partitions or 1) + len(change.spec.configs)
 
 
-def _by_records(asked: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield what is asked in portions that one request may have; one too large alone is refused by the broker."""
-    some: list[T] = []
+def _by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+    """Split items into requests of an accepted size; a single item that is too large is rejected by the broker."""
+    portion: list[T] = []
     taken = 0
-    for each in asked:
-        count = records(each)
-        if some and taken + count > RECORDS_AT_ONCE:
-            yield some
-            some, taken = [], 0
-        some.append(each)
+    for item in items:
+        count = records(item)
+        if portion and taken + count > RECORDS_AT_ONCE:
+            yield portion
+            portion, taken = [], 0
+        portion.append(item)
         taken += count
-    if some:
-        yield some
+    if portion:
+        yield portion
 
 
 def _refuse(answered: Iterable[tuple[PendingChange, Any]]) -> None:
-    for each, answer in answered:
+    for change, answer in answered:
         if answer.error_code:
-            each.error = _refusal(each, answer)
+            change.error = _refusal(change, answer)
 
 
 def _code(answer: Any) -> int:
     return int(answer.error_code)
 
 
-def _refusal(each: PendingChange, answer: Any) -> Any:
-    return of_code(answer.error_code, answer.error_message or "", what=str(each.address))
+def _refusal(change: PendingChange, answer: Any) -> Any:
+    return of_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Replication factors, changed by moving replicas (6.2), throttled.
+# Change replication factors by moving replicas (6.2), throttled.
 #
-# A reassignment continues in the brokers after its process has ended. The next look counts the replicas that there will
-# be. The number before cancels what was not done yet. The limits set here are removed once nothing moves any more.
+#     Reassignments continue in the brokers after their process has ended; observation counts the final replicas.
+#     Restoring
+#     the old number cancels the rest. The limits set here are removed when nothing moves.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
-"""Bytes a second that a broker sends, and takes, of replicas that move, where no rate is set. No round number, as an
-operator would set: what has another value is left alone."""
+"""Default rate in bytes per second for moving replicas, sent and received. It is not round, so that an operator's own
+    value differs and is left alone.
+"""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 MARK: Final = "0:2147483647"
-"""An entry of a list of limited replicas that names no broker. Entries before it are an operator's, those after it were
-added here."""
+"""Entry that separates an operator's throttled replicas from ours, which follow it. It names no broker."""
 _NOTHING_MOVES: Final = 85
-"""What brokers answer where there is nothing to take back."""
+"""Error code if there is no reassignment to cancel."""
 _LOOK_S: Final = 0.5
 _BETWEEN_LINES_S: Final = 10.0
-"""Between two lines that say what is waited for, and between two looks at how much was copied."""
+"""Interval of progress messages and of checks of the copied bytes."""
 _STALLED_S: Final = 120.0
-"""After so long without a byte copied, or a partition done, a reassignment is not waited for any more."""
+"""Time without progress after which a reassignment is no longer awaited."""
 _AT_ONCE: Final = 200
-"""Partitions of one topic that move at once, so that a config can list their replicas."""
+"""Partitions of a topic that move at once, so that a config can list their replicas."""
 _LONGEST: Final = 32_767
-"""Of a config's value: brokers close the connection over one that is longer."""
+"""Limit of a config's value; brokers close the connection for longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """Of a partition whose replicas move: the brokers that come, and those that go."""
+    """Brokers that a reassignment adds to a partition, and removes from it."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
 STILL: Final = Moving((), ())
-"""Of a partition whose replicas stay where they are."""
+"""A partition without reassignment."""
 
 
 def factor_of(seen: TopicSeen) -> int:
-    """Return how many replicas each partition has; of several numbers the smallest, for fewer is what hurts."""
+    """Return the number of replicas; the smallest if partitions differ, as too few is the risk."""
     return min(map(len, seen.replicas), default=1)
 
 
 def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -> dict[str, TopicSeen]:
-    """Return topics with the replicas their partitions are going to have: what was begun is not planned again."""
-    found = dict(topics)
-    for (name, number), each in moving.items():
-        # Of a topic that may not be described, or has just grown, a broker does not show the partition.
-        if name in found and number < len(found[name].replicas):
-            replicas = list(found[name].replicas)
-            replicas[number] = tuple(broker for broker in replicas[number] if broker not in each.removing)
-            found[name] = replace(found[name], replicas=tuple(replicas), is_moving=True)
-    return found
+    """Return topics with the replicas after their reassignments, so that these are not planned again."""
+    planned = dict(topics)
+    for (name, number), reassignment in moving.items():
+        # The broker hides partitions of topics that may not be described, or have just grown.
+        if name in planned and number < len(planned[name].replicas):
+            replicas = list(planned[name].replicas)
+            replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
+            planned[name] = replace(planned[name], replicas=tuple(replicas), is_moving=True)
+    return planned
 
 
 def reassign(
     client: KafkaClient,
-    asked: Sequence[PendingChange],
+    changes: Sequence[PendingChange],
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = silent,
 ) -> None:
-    """Give every partition of topics as many replicas as are asked for, and return once they are there.
+    """Change the replicas of topics' partitions to the requested number, and wait until they have moved.
 
-    `warn` takes what is waited for, now and then. An action whose replicas do not move any more fails.
+    `warn` receives progress. A change whose replicas no longer move fails.
 
     Raises:
         LeaseError: Raised by `may_go_on`; the brokers continue, and the next plan counts the new replicas.
@@ -459,39 +456,39 @@ def reassign(
     moving = reassigning(client)
     wanted: dict[Place, list[int] | None] = {}
     loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
-    for each in asked:
-        if each.name not in seen:
-            each.error = UserError(f"{each.address}: there is no topic {each.name}", hint="Plan again.")
+    for change in changes:
+        if change.name not in seen:
+            change.error = UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
             continue
-        factor = each.replicas or 1
+        factor = change.replicas or 1
         if factor > len(cluster.brokers):
-            message = f"{each.address}: {factor} replicas need as many brokers, and {len(cluster.brokers)} are alive"
-            each.error = UserError(message, hint="Set a smaller replicationFactor, or add brokers.")
+            message = f"{change.address}: {factor} replicas need as many brokers, and {len(cluster.brokers)} are alive"
+            change.error = UserError(message, hint="Set a smaller replicationFactor, or add brokers.")
             continue
-        for number, replicas in enumerate(seen[each.name].replicas):
-            place = each.name, number
-            held = Replicas(replicas, seen[each.name].in_sync[number], moving.get(place, STILL))
+        for number, replicas in enumerate(seen[change.name].replicas):
+            place = change.name, number
+            held = Replicas(replicas, seen[change.name].in_sync[number], moving.get(place, STILL))
             if not held.will_be(factor, cluster.racks):
                 wanted[place] = target(held, factor, loads, cluster.racks)
     for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
-        names = {each.name for each in asked if each.is_open}
+        names = {change.name for change in changes if change.is_open}
         some = {place: of for place, of in wanted.items() if place[0] in names and place[1] // _AT_ONCE == turn}
         may_go_on()
         throttle(client, {place: replicas or [] for place, replicas in some.items()}, seen)
-        _start(client, asked, some)
-        left = _wait(client, {each.name for each in asked if each.is_open}, may_go_on, warn)
-        for each in asked:
-            if stuck := {place: of for place, of in left.items() if place[0] == each.name}:
-                message = f"{each.address}: nothing moved for {_STALLED_S:.0f} s: "
-                each.error = RetryableError(message + _told(stuck, client.cluster().brokers), hint=_WAY_BACK)
-    unthrottle(client, sorted({each.name for each in asked if each.is_open}))
+        _start(client, changes, some)
+        left = _wait(client, {change.name for change in changes if change.is_open}, may_go_on, warn)
+        for change in changes:
+            if stuck := {place: of for place, of in left.items() if place[0] == change.name}:
+                message = f"{change.address}: nothing moved for {_STALLED_S:.0f} s: "
+                change.error = RetryableError(message + _told(stuck, client.cluster().brokers), hint=_WAY_BACK)
+    unthrottle(client, sorted({change.name for change in changes if change.is_open}))
 
 
 def reassigning(client: KafkaClient) -> dict[Place, Moving]:
-    """Return the partitions whose replicas move now, and which come and go; nothing where that may not be seen.
+    """Return the partitions being reassigned; empty if the principal may not list them.
 
     Raises:
-        RetryableError: The controller cannot say it at the moment.
+        RetryableError: The controller is not available.
     """
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
@@ -502,68 +499,70 @@ def reassigning(client: KafkaClient) -> dict[Place, Moving]:
     if answer.error_code:
         return {}
     return {
-        (topic.name, each.partition_index): Moving(tuple(each.adding_replicas), tuple(each.removing_replicas))
+        (topic.name, partition.partition_index): Moving(
+            tuple(partition.adding_replicas), tuple(partition.removing_replicas)
+        )
         for topic in answer.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The brokers that have a partition, its preferred leader first, and those of them that are in sync."""
+    """Brokers of a partition, its preferred leader first, and those in sync."""
 
     brokers: tuple[int, ...]
     in_sync: tuple[int, ...]
     moving: Moving = STILL
 
     def will_be(self, factor: int, alive: Collection[int]) -> bool:
-        """Tell whether the partition has so many replicas, or gets them by a reassignment that can end."""
+        """Return whether the partition has `factor` replicas, or gets them by a reassignment that can finish."""
         adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
         can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
         return len(staying) == factor and (self.moving == STILL or can_end)
 
 
 def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]) -> list[int] | None:
-    """Return the brokers a partition is to have, its preferred leader first; `None`: its reassignment is cancelled.
+    """Return the brokers for a partition, its preferred leader first; `None` cancels its reassignment.
 
-    Of what it has, replicas in sync stay first, then those that spread over racks, then preferred leaders. `racks` are
-    the brokers that are alive.
+    Keeps replicas in sync first, then those that spread over racks, then preferred leaders. `racks` has the live
+    brokers.
     """
     before = set(held.brokers).difference(held.moving.adding)
     if held.moving != STILL and len(before) == factor and not before.isdisjoint(held.in_sync):
         return None
-    kept: list[int] = []
+    chosen: list[int] = []
 
     def is_near(broker: int) -> bool:
-        return racks.get(broker) is not None and racks.get(broker) in {racks.get(other) for other in kept}
+        return racks.get(broker) is not None and racks.get(broker) in {racks.get(other) for other in chosen}
 
     left = [broker for broker in held.brokers if broker in racks or broker in before]
-    while left and len(kept) < factor:
-        # The order of brokers decides what is left, so that the preferred leader comes first.
+    while left and len(chosen) < factor:
+        # The original order breaks ties, so that the preferred leader comes first.
         leaving = held.moving.removing
         best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
-        kept.append(best)
+        chosen.append(best)
         left.remove(best)
-    kept.sort(key=held.brokers.index)
-    while len(kept) < factor:
-        # The emptiest of another rack; of equals always the same.
-        free = [broker for broker in racks if broker not in kept]
+    chosen.sort(key=held.brokers.index)
+    while len(chosen) < factor:
+        # The least loaded broker of another rack; ties are broken by number.
+        free = [broker for broker in racks if broker not in chosen]
         best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
-        kept.append(best)
+        chosen.append(best)
         loads[best] += 1
-    return kept
+    return chosen
 
 
 def swept(client: KafkaClient) -> int:
-    """Lift the limits that moves left which nobody waited for to the end; return of how many topics."""
-    there = client.broker_configs()
-    if not any(key in there for key in _RATES):
-        return 0  # The limits of topics are another's, if there are any.
+    """Remove throttles left by moves that were not awaited; return the number of topics."""
+    configs = client.broker_configs()
+    if not any(key in configs for key in _RATES):
+        return 0  # limits of topics, if any, are not ours
     moving = {name for name, _ in reassigning(client)}
     return unthrottle(client, sorted({name for name, seen in client.topics().items() if not seen.error} - moving))
 
 
-def _start(client: KafkaClient, asked: Sequence[PendingChange], wanted: Mapping[Place, list[int] | None]) -> None:
+def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mapping[Place, list[int] | None]) -> None:
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
@@ -582,10 +581,10 @@ def _start(client: KafkaClient, asked: Sequence[PendingChange], wanted: Mapping[
             for part in topic.partitions
             if part.error_code and part.error_code != _NOTHING_MOVES
         }
-    for each in asked:
-        code, message = refused.get(each.name, (0, ""))
-        if code and each.error is None:
-            each.error = of_code(code, message, what=str(each.address))
+    for change in changes:
+        code, message = refused.get(change.name, (0, ""))
+        if code and change.error is None:
+            change.error = of_code(code, message, what=str(change.address))
 
 
 _WAY_BACK: Final = (
@@ -597,17 +596,17 @@ _WAY_BACK: Final = (
 def _wait(
     client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
 ) -> dict[Place, Moving]:
-    """Wait until no replica of topics moves; return those that do not move any more, and have not arrived."""
-    began = changed = told = monotonic()
+    """Wait until no replica of the topics moves; return those that have stalled."""
+    began = changed = warned_at = monotonic()
     before: object = None
     copied: int | None = 0
-    while moving := {place: each for place, each in reassigning(client).items() if place[0] in names}:
+    while moving := {place: reassignment for place, reassignment in reassigning(client).items() if place[0] in names}:
         may_go_on()
         now = monotonic()
-        if now - told > _BETWEEN_LINES_S:
+        if now - warned_at > _BETWEEN_LINES_S:
             alive = client.cluster().brokers
             warn(f"waiting for replicas for {now - began:.0f} s: {_told(moving, alive)}")
-            copied, told = _copied(client, moving, alive), now
+            copied, warned_at = _copied(client, moving, alive), now
         if copied is None or (moving, copied) != before:
             before, changed = (moving, copied), now
         if now - changed > _STALLED_S:
@@ -617,9 +616,9 @@ def _wait(
 
 
 def _told(moving: Mapping[Place, Moving], alive: Collection[int]) -> str:
-    """Return which replicas are waited for, and which of their brokers do not answer."""
+    """Describe the awaited replicas, and which of their brokers are down."""
     places = [f"{name}-{number}" for name, number in sorted(moving)]
-    coming = sorted({broker for each in moving.values() for broker in each.adding})
+    coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding})
     to = f" to brokers {', '.join(map(str, coming))}" if coming else ""
     dead = [str(broker) for broker in coming if broker not in alive]
     gone = f"; of these {', '.join(dead)} are not alive" if dead else ""
@@ -627,13 +626,13 @@ def _told(moving: Mapping[Place, Moving], alive: Collection[int]) -> str:
 
 
 def _copied(client: KafkaClient, moving: Mapping[Place, Moving], alive: Collection[int]) -> int | None:
-    """Return how many bytes the replicas that come have so far; `None`: it is not known."""
+    """Return the bytes copied to the added replicas so far; `None` if unknown."""
     from reconciler.providers.kafka.offsets import replica_bytes
 
     topics: dict[str, list[int]] = {}
     for name, number in moving:
         topics.setdefault(name, []).append(number)
-    coming = sorted({broker for each in moving.values() for broker in each.adding if broker in alive})
+    coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding if broker in alive})
     try:
         return replica_bytes(client, topics, coming) if coming else 0
     except ReconcilerError:
@@ -641,7 +640,7 @@ def _copied(client: KafkaClient, moving: Mapping[Place, Moving], alive: Collecti
 
 
 def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicSeen]) -> None:
-    """Let the replicas that come, and those they are copied from, take no more than the rate that is set, or ours."""
+    """Throttle moving replicas and their sources to the configured rate, or ours."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
@@ -651,8 +650,8 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
             ours[FOLLOWERS].extend(f"{number}:{broker}" for broker in coming)
     if not limits:
         return
-    there = client.broker_configs()
-    if missing := {key: str(RATE) for key in _RATES if key not in there}:
+    configs = client.broker_configs()
+    if missing := {key: str(RATE) for key in _RATES if key not in configs}:
         _limit(client, [(BROKER, "", missing)])
     _limit(
         client,
@@ -670,14 +669,14 @@ def _own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str
 
 
 def _added(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Return a list of limited replicas with ours behind the mark; `None`: it limits all already, or has no room."""
+    """Return a list of throttled replicas with ours after the mark; `None` if all are limited, or it gets too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value
 
 
 def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
-    """Remove the limits added here to topics, and our rate once nothing moves; return how many topics had some."""
+    """Remove our throttles from topics, and our rate when nothing moves; return the number of topics."""
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
     for name, own in _own_limits(client, names):
         ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
@@ -685,13 +684,13 @@ def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
             theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
     _limit(client, limits)
-    there = client.broker_configs()
-    rates = {key: None for key in _RATES if (found := there.get(key)) is not None and found.value == str(RATE)}
+    configs = client.broker_configs()
+    rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
     if rates and not reassigning(client):
         _limit(client, [(BROKER, "", rates)])
     return len(limits)
 
 
 def _limit(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    for some in _by_records([each for each in wanted if each[2]], lambda each: len(each[2])):
+    for some in _by_records([item for item in wanted if item[2]], lambda item: len(item[2])):
         alter(client, some, doing="limiting moves", what="the brokers")

@@ -1,8 +1,9 @@
-"""Connections to brokers for administration, by kafka-python; and config descriptions, read as they are sent.
+"""Admin connections to brokers by kafka-python, and a fast reader of config descriptions.
 
-By itself it hides why no broker could be reached (a wrong password, too: "Unable to bootstrap"), tries until its time
-is up even where that is of no use, and waits for ever where a broker takes a connection and never greets. What we
-override are methods that it has no public way to change: its version is held below 4 for that, too.
+kafka-python hides why no broker was reached (even a wrong password: "Unable to bootstrap"), retries where that
+cannot
+help, and hangs if a broker accepts a connection but stays silent. It has no public hooks for that, so methods are
+overridden; its version is therefore held below 4.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ from reconciler.providers.secrets import Secret
 
 _RECEIVED_BYTES: Final = 64 << 10
 _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
-"""Of `ssl`, which only who encrypts imports."""
+"""Names of `ssl` exceptions; `ssl` is imported only for TLS."""
 _log: Final = logging.getLogger("kafka")
 
 
 def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
-    """Return a client that has reached a broker, from `security.admin_settings`.
+    """Return a client connected to a broker, from `security.admin_settings`.
 
     Raises:
-        UserError: The brokers do not take these settings, or no such brokers are there.
-        NotAuthorizedError: They do not take these credentials.
-        RetryableError: None answers.
+        UserError: The brokers reject these settings, or do not exist.
+        NotAuthorizedError: The brokers reject the credentials.
+        RetryableError: No broker answers.
     """
-    # The library logs what it also raises, with what it was given; and nobody's terminal is the place for it.
+    # The library logs what it raises, including its settings; keep that off the terminal.
     _log.addHandler(logging.NullHandler())
     _log.propagate = False
     route = Route.of(settings, cluster)
-    clear = _clear(settings, route)
+    clear = _library_options(settings, route)
     opened: list[_Connections] = []
     try:
         admin = KafkaAdminClient(**clear, kafka_client=_client_over(route, opened))
@@ -62,28 +63,28 @@ def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
 
 
 def let_go(admin: Any) -> None:
-    """Close a client that no process holds any more: its own thread may be who notices, and cannot await itself."""
+    """Close an unused client. Its own thread may run this finalizer, and cannot wait for itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:
         admin.close()
 
 
-def _clear(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
-    """Return what the library takes; secrets are clear in it."""
-    found: dict[str, Any] = {
+def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
+    """Return the library's settings, with secrets in clear."""
+    options: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
-    tls, tokens = found.pop("tls", None), found.pop("tokens", None)
+    tls, tokens = options.pop("tls", None), options.pop("tokens", None)
     if tls is not None:
-        found["ssl_context"] = tls.context(where=f"cluster {route.cluster}: spec.kafka.security")
+        options["ssl_context"] = tls.context(where=f"cluster {route.cluster}: spec.kafka.security")
     if tokens is not None:
-        found["sasl_oauth_token_provider"] = _Provider(tokens)
-    return found
+        options["sasl_oauth_token_provider"] = _TokenProvider(tokens)
+    return options
 
 
-class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """Tokens as the library asks for them."""
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    """Adapter of `Tokens` to the library."""
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
@@ -103,7 +104,7 @@ def _client_over(route: Route, opened: list[_Connections]) -> Any:
 
 
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Sockets that are closed where connecting fails, which the library leaves to chance."""
+    """Sockets that are closed if connecting fails."""
 
     SCHEMES = ("closing",)
 
@@ -115,21 +116,21 @@ class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no type
             raise
 
 
-class _Plain(KafkaTCPTransport):  # type: ignore[misc]  # as above
+class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]  # as above
     """A connection in clear."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
-        return _received(self._sock) or super()._sock_recv()
+        return _receive(self._sock) or super()._sock_recv()
 
 
-class _Encrypted(KafkaSSLTransport):  # type: ignore[misc]  # as above
-    """A connection by TLS, whose greeting has a deadline."""
+class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
+    """A TLS connection with a deadline for its handshake."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
-        return _received(self._sock) or super()._sock_recv()
+        return _receive(self._sock) or super()._sock_recv()
 
     async def greet(self, until: float) -> None:
-        import ssl  # noqa: PLC0415 - only who encrypts pays
+        import ssl  # noqa: PLC0415 - only TLS needs it
 
         while True:
             try:
@@ -142,46 +143,46 @@ class _Encrypted(KafkaSSLTransport):  # type: ignore[misc]  # as above
                 return
 
 
-def _received(sock: Any) -> tuple[bytes, Any] | None:
-    """Return what has come, or why nothing can; `None`: nothing has. Many KiB at once, where the library takes 4.
+def _receive(sock: Any) -> tuple[bytes, Any] | None:
+    """Return received bytes or the error; `None` if nothing has arrived. Reads more than the library's 4 KiB at once.
 
-    The library drops why a login is refused if the end of the connection comes with it; so that comes on its own.
+    A refused login and the end of the connection are reported separately, as the library would drop the reason.
     """
-    came: list[bytes] = []
+    chunks: list[bytes] = []
     try:
-        while some := sock.recv(_RECEIVED_BYTES):
-            came.append(some)
+        while chunk := sock.recv(_RECEIVED_BYTES):
+            chunks.append(chunk)
     except OSError as error:
         is_empty = isinstance(error, BlockingIOError | InterruptedError) or type(error).__name__ in _TLS_WAITS
-        if not came and not is_empty:
+        if not chunks and not is_empty:
             return b"", theirs.KafkaConnectionError(error)
-    return (b"".join(came), None) if came else None
+    return (b"".join(chunks), None) if chunks else None
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
-    """Connections to brokers that remember why they failed, give up where trying again is no use, and never hang."""
+    """Connections that record failures, stop hopeless retries, and never hang."""
 
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
         self.route = route
         self.silent_since: float | None = None
-        """When a request failed for the first time since the last that did not (`client.py`)."""
+        """Time of the first failed request since the last success (`client.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
-        """Return a connection; while none ever worked, raise what no other attempt can change."""
+        """Return a connection; before the first success, raise an error that retries cannot change."""
         if (failure := self.route.hopeless()) is not None:
             raise failure
         known = self._conns.get(node_id)
-        found = super().get_connection(node_id, *args, **named)
-        if found is not known:
+        connection = super().get_connection(node_id, *args, **named)
+        if connection is not known:
             node = self.cluster.broker_metadata(node_id)
             address = (node.host, node.port)
-            found.init_future.add_callback(lambda _: self.route.greeted(address))
-            found.close_future.add_errback(lambda error: self.route.failed(address, error))
-        return found
+            connection.init_future.add_callback(lambda _: self.route.greeted(address))
+            connection.close_future.add_errback(lambda error: self.route.failed(address, error))
+        return connection
 
     def end(self) -> None:
-        """Close all, and end the thread that goes on trying."""
+        """Close all connections, and stop the thread that reconnects."""
         self.close()
         self._net.close()
 
@@ -198,8 +199,8 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         options = self.config["socket_options"]
         sock = await create_connection(self._net, node.host, node.port, options, proxy_url=_DIRECT, timeout_at=until)
         if not self.ssl_enabled:
-            return _Plain(self._net, sock, host=node.host)
-        transport = _Encrypted(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
+            return _PlainTransport(self._net, sock, host=node.host)
+        transport = _TlsTransport(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
         try:
             await transport.greet(until)
         except Exception as error:
@@ -209,25 +210,24 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
 
 
 _DIRECT: Final = "closing://"
-"""The name under which the library finds `_Sockets`."""
+"""The library's scheme for `_Sockets`."""
 
 
-# Descriptions of configs, read straight from what brokers send.
-#
-# Brokers say all thirty-three keys of every topic, and thousands of topics say the same: what is byte for byte as it
-# was for the topic before is not read again. The library makes an object of each entry instead, which takes most of the
-# time of a look at a cluster.
+# Descriptions of configs, parsed from the response's bytes. Brokers send all 33 keys of each topic, mostly equal ones,
+# so
+#     bytes equal to those of the previous topic are not parsed again. The library's objects take most of the time of an
+#     observation.
 
 
 VERSION: Final = 4
-"""Of the request, which every broker has that tells the ids of topics (2.8), as `KafkaClient.topics` asks it to."""
+"""Version of the request; every broker with topic ids (2.8) supports it, and `KafkaClient.topics` needs these."""
 _MORE: Final = 0x80
-"""Set in every byte of a number but its last."""
+"""Set in every byte of a varint but its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The configs of one topic or broker; not to be changed: those that are alike share them."""
+    """Configs of one topic or broker; immutable, as equal ones are shared."""
 
     resource_name: str
     error_code: int
@@ -237,7 +237,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry, and the bytes that say it."""
+    """A parsed entry with its bytes."""
 
     raw: bytes
     name: str
@@ -245,27 +245,27 @@ class _Entry:
 
 
 class _Answer:
-    """The answer as the library takes it, with `Described` as its results."""
+    """Response class for the library, with `Described` results."""
 
     parse_header = DescribeConfigsResponse[VERSION].parse_header
 
     @staticmethod
     def decode(came: Any) -> Any:
-        """Return what follows the header."""
-        reading = _Reading(came.read())
+        """Parse the body of the response."""
+        reading = _ResponseParser(came.read())
         throttled = reading.number(4)
         return DescribeConfigsResponse(throttle_time_ms=throttled, results=list(reading.results()), version=VERSION)
 
 
 class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # the library has no types
-    """The header of a request, which knows who reads the answer."""
+    """Request header that selects the response class."""
 
     def get_response_class(self) -> type[_Answer]:
         return _Answer
 
 
 class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]  # as above
-    """A request for configs whose answer is read here."""
+    """Request for configs with a custom response parser."""
 
     header_class = _Header
 
@@ -273,13 +273,13 @@ class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ig
         super().__init__(resources=list(resources), min_version=VERSION, max_version=VERSION)
 
 
-class _Reading:
-    """One answer, and how far it is read."""
+class _ResponseParser:
+    """Parser of one response."""
 
     def __init__(self, buffer: bytes) -> None:
         self._buffer, self._at = buffer, 0
         self._before: list[_Entry] = []
-        """The entries of the topic before; then all of them as one."""
+        """Entries of the previous topic, and then its whole list."""
         self._same: tuple[bytes, Mapping[str, ConfigSeen]] = (b"", {})
 
     def results(self) -> Iterator[Described]:
@@ -291,7 +291,7 @@ class _Reading:
             self._skip_tags()
 
     def number(self, width: int) -> int:
-        """Return a whole number of so many bytes."""
+        """Read a signed integer of `width` bytes."""
         begin, self._at = self._at, self._at + width
         if self._at > len(self._buffer):
             message = f"the answer ends after {len(self._buffer)} bytes"
@@ -303,9 +303,9 @@ class _Reading:
         if raw and self._buffer.startswith(raw, begin):
             self._at += len(raw)
             return same
-        found = [self._entry(place) for place in range(self._length())]
-        configs = {entry.name: entry.seen for entry in found}
-        self._before, self._same = found or self._before, (self._buffer[begin : self._at], configs)
+        entries = [self._entry(place) for place in range(self._length())]
+        configs = {entry.name: entry.seen for entry in entries}
+        self._before, self._same = entries or self._before, (self._buffer[begin : self._at], configs)
         return configs
 
     def _entry(self, place: int) -> _Entry:
@@ -317,7 +317,7 @@ class _Reading:
         begin = self._at
         name, value = self._text() or "", self._text()
         is_read_only, source, is_sensitive = bool(self.number(1)), self.number(1), bool(self.number(1))
-        for _ in range(self._length()):  # What the key would be if this value were not: nobody asks.
+        for _ in range(self._length()):  # synonyms, which are unused
             self._text(), self._text(), self.number(1)
             self._skip_tags()
         kind = self.number(1)
@@ -333,20 +333,20 @@ class _Reading:
         return self._buffer[begin : self._at].decode()
 
     def _length(self) -> int:
-        """Return how long what follows is: brokers send one more, and 0 for what is null."""
+        """Read a compact length, which is sent plus one; -1 is null."""
         return self._unsigned() - 1
 
     def _unsigned(self) -> int:
-        found = shift = 0
+        value = shift = 0
         while True:
             byte = self.number(1) & 0xFF
-            found |= (byte & ~_MORE) << shift
+            value |= (byte & ~_MORE) << shift
             if not byte & _MORE:
-                return found
+                return value
             shift += 7
 
     def _skip_tags(self) -> None:
         for _ in range(self._unsigned()):
             self._unsigned()
-            size = self._unsigned()  # which moves on itself
+            size = self._unsigned()  # reads and advances on its own
             self._at += size

@@ -1,4 +1,4 @@
-"""Error codes of brokers and both client libraries, as errors of ours."""
+"""Translate error codes of brokers and both client libraries to our errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.errors import (
 )
 from reconciler.runtime.text import one_line
 
-# What the codes of brokers and of librdkafka mean, and what to do about each (facts 6.2).
+# Meanings of the codes of brokers and librdkafka, and hints (facts 6.2).
 
 
 TRANSIENT: Final = {
@@ -45,10 +45,10 @@ TRANSIENT: Final = {
     88: "a transaction has offsets that are not committed yet",
     89: "the quota of changes is used up for the moment",
 }
-"""Wait, and do the same again."""
+"""Temporary errors: wait and retry."""
 
 UNDONE: Final = frozenset({14, 15, 16, 41, 55, 89})
-"""Of those, what says that nothing was done: even a write is sent again."""
+"""Temporary errors after which nothing was done, so that even a write may be repeated."""
 
 FORBIDDEN: Final = {
     29: "this principal may not do that with the topic",
@@ -95,7 +95,7 @@ REFUSED: Final = {
     86: "members of the group are reading that topic",
     87: "the brokers do not take such a record; compacted topics want a key",
 }
-"""Correct the files."""
+"""Permanent errors to correct in the files."""
 
 SECURITY_DISABLED: Final = 54
 
@@ -108,39 +108,33 @@ OURS: Final = {
     -193: "the name of a broker is known nowhere",
     -195: "the connection to a broker broke or could not be made",
 }
-"""Codes that librdkafka gives by itself, for what may pass."""
+"""Internal codes of librdkafka for temporary errors."""
 
 LOGIN: Final = {-169: "the credentials are not accepted", -181: "TLS with a broker failed"}
-"""Those of librdkafka that do not pass."""
+"""Internal codes of librdkafka for permanent errors."""
 
 
-# What a producer died of: once it is dead every call says only that it is, or fails without a word.
-
-
-# A process that copies nothing imports no client.
-# ruff: noqa: PLC0415
-# The library has no public names for what it finds wrong itself.
-# ruff: noqa: SLF001
+# ruff: noqa: PLC0415, SLF001
 
 
 def named(producer: Any, error: Any) -> Any:
-    """Return the error a transactional producer died of where `error` says no more than that; else `error` itself."""
+    """Return the original error of a dead transactional producer if `error` only reports that it is dead."""
     from confluent_kafka import KafkaError, KafkaException
 
     if error.code() != KafkaError._FATAL:
         return error
     try:
-        producer.begin_transaction()  # Dead, it asks nobody and answers why.
+        producer.begin_transaction()  # a dead producer fails with the original error
     except KafkaException as died:
         return died.args[0]
     return error
 
 
 def behind(error: BaseException) -> Any:
-    """Return the client's error behind what it raised, `None` where it is none of its.
+    """Return the client's error behind an exception, or `None`.
 
-    What is fatal it raises between two callbacks: the next of them (ours) then fails with it as the cause, or, where
-    none follows, the call fails without an error.
+    A fatal error raised between callbacks surfaces as the cause of the next callback's failure, or as no error at
+    all.
     """
     from confluent_kafka import KafkaError, KafkaException
 
@@ -171,37 +165,37 @@ _HINTS: Final = {
     -169: "Check the credentials in spec.kafka.security, and that the user exists.",
     -181: "Check protocol and caFile in spec.kafka.security, and the certificates of the brokers.",
 }
-"""What to do about one code, where it is more than its kind says."""
+"""Hints for single codes that are more specific than their kind's."""
 
 
 @runtime_checkable
-class _Dead(Protocol):
-    """An error that connections died of; `reachability.py` lends it what it knows of the way."""
+class _ConnectionError(Protocol):
+    """An error of a lost connection, which `reachability.py` can explain."""
 
     told: Any
 
 
 def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerError:
-    """Return an error of a client library as one of ours; `doing` completes "cluster C: doing"."""
+    """Translate an error of a client library; `doing` completes "cluster C: doing"."""
     if isinstance(error, ReconcilerError):
         return error
-    if isinstance(error, _Dead) and isinstance(found := error.told(doing), ReconcilerError):
-        return found
+    if isinstance(error, _ConnectionError) and isinstance(explained := error.told(doing), ReconcilerError):
+        return explained
     what = f"cluster {cluster}: {doing}"
     if (code := _code_of(error)) is not None:
-        return of_code(code, _said(error), what=what)
+        return of_code(code, _text_of(error), what=what)
     if type(error).__name__ in {"NodeNotReadyError", "UnknownBrokerIdError"}:
-        if _said(error) == _NOBODY:
+        if _text_of(error) == _NOBODY:
             return RetryableError(f"{what}: {TRANSIENT[5]}", hint=_ALIVE)
-        if _said(error).isdecimal():
-            return RetryableError(f"{what}: broker {_said(error)} cannot be reached", hint=_ALIVE)
+        if _text_of(error).isdecimal():
+            return RetryableError(f"{what}: broker {_text_of(error)} cannot be reached", hint=_ALIVE)
     if "Timeout" in type(error).__name__:
         return RetryableError(f"{what}: {OURS[-185]}", hint=_ALIVE)
-    return RetryableError(f"{what}: {_said(error) or type(error).__name__}", hint=_ALIVE)
+    return RetryableError(f"{what}: {_text_of(error) or type(error).__name__}", hint=_ALIVE)
 
 
 def hidden_topic(cluster: str, name: str) -> NotAuthorizedError:
-    """Return why a topic cannot be observed: the principal may not describe it or its configs."""
+    """Return the error for a topic or configs that the principal may not describe."""
     return NotAuthorizedError(
         f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
         hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",
@@ -209,10 +203,10 @@ def hidden_topic(cluster: str, name: str) -> NotAuthorizedError:
 
 
 def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
-    """Return a refusal of the brokers as one of ours; `message` is theirs, where they gave one."""
+    """Translate a rejection of the brokers; `message` is theirs, if any."""
 
-    def said(words: Mapping[int, str]) -> str:
-        return f"{what}: {_plain(message) or words[code]}"
+    def said(meanings: Mapping[int, str]) -> str:
+        return f"{what}: {_plain(message) or meanings[code]}"
 
     if code in TRANSIENT:
         return RetryableError(said(TRANSIENT), hint=_HINTS.get(code, "Run the same command again."))
@@ -242,34 +236,34 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 
 def _plain(message: str) -> str:
-    """Return a broker's message without the request it prints whole in front of what it lacks."""
+    """Return a broker's message without the request that it quotes."""
     if any(part in message for part in _OF_LIBRDKAFKA):
-        return ""  # It has words of its own for its codes, and they say less than ours.
+        return ""  # it has own words for codes, which say less than ours
     needed = _NEEDED.fullmatch(message.strip())
     return one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
 
 _PREFIX: Final = "Broker: "
-"""How librdkafka begins its own words for a broker's code."""
+"""Prefix of librdkafka's own words for a broker's code."""
 _OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
 _NOBODY: Final = "-1"
-"""The broker that leads a partition that has no leader."""
+"""Broker id of a missing leader."""
 
 
 def _code_of(error: BaseException) -> int | None:
-    """Return the code of an error of either library; Python's own have numbers that mean something else."""
+    """Return the code of an error of either library; numbers of Python's own errors mean something else."""
     if isinstance(error, OSError):
         return None
     inner = error.args[0] if error.args else None
     code = getattr(inner, "code", None)
-    found = code() if callable(code) else getattr(error, "errno", None)
-    return found if isinstance(found, int) and found not in {0, -1} else None
+    number = code() if callable(code) else getattr(error, "errno", None)
+    return number if isinstance(number, int) and number not in {0, -1} else None
 
 
-def _said(error: BaseException) -> str:
-    """Return what an error says, without the name and the number that libraries put before it."""
+def _text_of(error: BaseException) -> str:
+    """Return an error's text without the name and number added by libraries."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)
     return one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))

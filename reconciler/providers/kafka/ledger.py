@@ -1,15 +1,13 @@
 """The ledger of links and mounts: the compacted topic `__reconciler`, read and written in small transactions.
 
-Who changes states and who copies never hold a lock. They fence each other by transactional ids:
+Nothing holds a lock. Processes fence each other by transactional ids:
 
-* A transition decides over what it reads, writes that through the id of its link (`writer_of`), and fences the ids of
-  all partitions (`copier_of`) *after* the new state is committed. Then it acts.
-* A copier initialises its id, then reads the state, then copies, and commits its progress together with the records.
+* A transition decides on what it reads, writes through its link's id (`writer_of`), and fences the ids of all
+  partitions (`copier_of`) *after* the new state is committed. Then it acts.
+* A copier initialises its id, reads the state, copies, and commits its progress together with the records.
 
-So a copier that began before a transition is fenced by it, and one that comes later reads the new state. Two
-transitions of one link fence each other by its id: the slower one reads and decides again.
-
-Topics are known here by the names that their brokers give them: ours depend on which namespaces somebody knows.
+So a copier that began before a transition is fenced, and a later one reads the new state. Two transitions of a link
+fence each other; the slower one reads and decides again. Topics have their brokers' names here.
 """
 
 from __future__ import annotations
@@ -35,38 +33,35 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.runtime.retry import pause, spread_out
 
-# How the ledger is read and written: one partition, to its end, and small transactions, over confluent-kafka.
+# Read and write the ledger's one partition with confluent-kafka.
 
 
-# A process that has no links imports no client.
-# ruff: noqa: PLC0415
-# The library has no public names for what it finds wrong itself.
-# ruff: noqa: SLF001
+# ruff: noqa: PLC0415, SLF001
 
 TRANSACTION_MS: Final = 60_000
-"""After this long the cluster aborts a transaction whose producer is gone: nobody waits longer for one to end."""
+"""Time after which the cluster aborts the transaction of a dead producer."""
 WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
 SLICE_S: Final = 10.0
-"""After so long of it, whoever waits looks whether that is of use."""
+"""Interval at which a waiting caller checks whether waiting still helps."""
 _WRITING: Final = "writing what links keep"
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
-"""Little is written, and somebody waits for it."""
+"""Little is written, and callers wait for it."""
 _READING: Final = {
-    "group.id": "reconciler",  # Required by the library; nothing is committed under it.
+    "group.id": "reconciler",  # required by the library; nothing is committed
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 1,
     **_QUICKLY,
 }
-"""Every reading ends with a fetch that finds nothing, and brokers hold that one back: a restore reads 30 times."""
+"""Each read ends with an empty fetch, which brokers delay by default; a restore reads 30 times."""
 
 
 class Tail:
-    """Reads the ledger from where it stopped before, up to its end of now, as far as it is committed."""
+    """Reader of the ledger that continues at its last offset, up to the committed end."""
 
     def __init__(
         self,
@@ -76,22 +71,22 @@ class Tail:
         *,
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Read from an offset on. `is_needed`: whether one that may not be described is missed, which may be there."""
+        """Start at an offset. `is_needed`: whether a topic that is hidden from the principal is an error."""
         self._settings, self._cluster, self._is_needed = settings, cluster, is_needed
         self._consumer: Any = None
         self._next = start
 
     @property
     def position(self) -> int:
-        """The offset at which another reader goes on who knows what was read here."""
+        """Offset at which another reader with the same knowledge may continue."""
         return self._next
 
     def news(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield what is new, waiting for transactions that are open there; `forget` where the topic was made anew.
+        """Yield new records, waiting for open transactions; calls `forget` first if the topic was recreated.
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
-            NotAuthorizedError: It may not be read.
+            NotAuthorizedError: The ledger may not be read.
         """
         from confluent_kafka import TopicPartition
 
@@ -110,7 +105,7 @@ class Tail:
             self._consumer.unassign()
 
     def close(self) -> None:
-        """Let go of the connection; another call opens it again."""
+        """Close the connection; the next read opens it again."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -120,17 +115,17 @@ class Tail:
 
         until, has_looked = monotonic() + WAIT_S, False
         while not (has_looked and self._next >= self._end()):
-            found = self._consumer.poll(_POLL_S)
-            if found is None:
+            received = self._consumer.poll(_POLL_S)
+            if received is None:
                 pass
-            elif (error := found.error()) is None:
-                if _is_key(found.key()):
-                    yield found.key(), found.value()
-                self._next, until = found.offset() + 1, monotonic() + WAIT_S
+            elif (error := received.error()) is None:
+                if _is_key(received.key()):
+                    yield received.key(), received.value()
+                self._next, until = received.offset() + 1, monotonic() + WAIT_S
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._next, has_looked = max(self._next, found.offset()), True
+                self._next, has_looked = max(self._next, received.offset()), True
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                pass  # The library asks for a coordinator that is not needed: nothing is committed.
+                pass  # the library needlessly asks for a group coordinator
             elif not error.retriable() and error.code() not in LEADERLESS:
                 raise told(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
@@ -139,17 +134,14 @@ class Tail:
                 raise RetryableError(message, hint=hint)
 
     def _end(self) -> int:
-        """Return where it ends, uncommitted records too, as the last fetch has it.
-
-        What a transaction has left that has just ended may not be readable yet: it is waited for.
-        """
+        """Return the end including uncommitted records, as of the last fetch; just ended transactions are awaited."""
         from confluent_kafka import TopicPartition
 
         place = TopicPartition(TOPIC, 0)
         return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
 
     def _stable(self) -> int:
-        """Return up to where it is readable; asks, and so finds out whether it is there at all."""
+        """Return the readable end, or `_MISSING` if the topic does not exist."""
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if self._consumer is None:
@@ -159,14 +151,14 @@ class Tail:
             return watermarks(self._consumer, place, self._settings)[1]
         except KafkaException as error:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
-            found = error.args[0]
-            if found.code() in missing and (found := self._hidden()) is None:
-                self.close()  # It would go on believing that.
+            cause = error.args[0]
+            if cause.code() in missing and (cause := self._hidden()) is None:
+                self.close()  # the client caches the missing topic
                 return _MISSING
-            raise told(found, self._settings, f"reading {TOPIC}", self._cluster) from error
+            raise told(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _hidden(self) -> Any:
-        """Return why it does not show, where it is needed and may be there: the client says only that it is not."""
+        """Return the error of a hidden topic that is needed; the client only reports it as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():
@@ -181,7 +173,7 @@ class Tail:
 def starts_of(
     settings: Mapping[str, Any], cluster: str, places: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
-    """Return where partitions begin.
+    """Return the first offsets of partitions.
 
     Raises:
         RetryableError: The cluster does not answer.
@@ -198,7 +190,7 @@ def starts_of(
 
 
 class Writer:
-    """A producer of one transactional id: from here on, all others of that id are fenced."""
+    """Transactional producer; creating it fences others of its id."""
 
     def __init__(
         self, settings: Mapping[str, Any], transactional_id: str, cluster: str, *, patience_s: float = WAIT_S
@@ -216,46 +208,46 @@ class Writer:
         self._asked(self._producer.init_transactions, SLICE_S)
 
     def write(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write records into partition 0 of a topic, all or none.
+        """Write records to partition 0 of a topic in one transaction.
 
         Raises:
-            ProducerFencedError: Another producer of this id began meanwhile; nothing was written.
-            RetryableError: The cluster does not answer: it may have been written or not.
+            ProducerFencedError: Another producer of this id has started; nothing was written.
+            RetryableError: The cluster does not answer; the records may or may not be written.
         """
         self._asked(self._producer.begin_transaction)
         for key, value in messages:
             self._asked(self._producer.produce, topic, key=key, value=value, partition=0)
         self._asked(self._producer.commit_transaction, SLICE_S)
 
-    def _asked(self, call: Callable[..., Any], *given: Any, **more: Any) -> None:
+    def _asked(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         from confluent_kafka import KafkaException
 
         try:
             patiently(
-                partial(call, *given, **more),
+                partial(call, *arguments, **options),
                 self._settings,
                 doing=_WRITING,
                 cluster=self._cluster,
                 patience_s=self._patience_s,
             )
         except (KafkaException, SystemError) as error:
-            if (found := behind(error)) is None:
+            if (cause := behind(error)) is None:
                 raise
-            found = named(self._producer, found)
-            if found.txn_requires_abort():
+            cause = named(self._producer, cause)
+            if cause.txn_requires_abort():
                 with suppress(KafkaException):
                     self._producer.abort_transaction(_ANSWER_S)
-            raise told(found, self._settings, _WRITING, self._cluster) from error
+            raise told(cause, self._settings, _WRITING, self._cluster) from error
 
 
 def patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Make a call of a transactional producer until it is through, as long as that may help.
+    """Repeat a call of a transactional producer until it succeeds, while that may help.
 
     Raises:
-        KafkaException: It is refused, or it took too long.
-        UserError: No broker can be reached, and that does not pass by itself.
+        KafkaException: It is rejected, or took too long.
+        UserError: Brokers cannot be reached for a permanent reason.
     """
     from confluent_kafka import KafkaException
 
@@ -272,9 +264,9 @@ def patiently(
 
 
 def is_fenced(error: Any) -> bool:
-    """Tell whether another producer of the same transactional id has begun, or brokers have forgotten this one.
+    """Return whether another producer of the id has started, or brokers have dropped this one.
 
-    They forget an id that wrote nothing for long (`transactional.id.expiration.ms`): who begins anew gets it again.
+    They drop an id without writes (`transactional.id.expiration.ms`); a new producer gets it again.
     """
     from confluent_kafka import KafkaError
 
@@ -287,7 +279,7 @@ def is_fenced(error: Any) -> bool:
 
 
 def told(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
-    """Return what went wrong in our words."""
+    """Return the client's error as one of ours."""
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Another process took over: run the same command again.")
@@ -299,11 +291,11 @@ CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
-    # A process that keeps for days what it has read still meets what was removed since.
+    # Readers that cache entries for days must still receive removals.
     "delete.retention.ms": str(7 * 86_400_000),
 }
 REPLICAS: Final = 3
-"""At most: as many as there are brokers."""
+"""Maximum; fewer if there are fewer brokers."""
 
 LINK_ENTRY: Final = "link"
 MIRROR_ENTRY: Final = "mirror"
@@ -311,23 +303,23 @@ PROGRESS: Final = "progress"
 MAP: Final = "map"
 REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
-"""An entry for each link and each mirror."""
+"""Kinds of entries of links and mirrors."""
 COPIES: Final = (*STATES, PROGRESS, MAP)
-"""The states, and what was copied where."""
+"""States, and what was copied."""
 OWNER: Final = "owner"
-"""Which state owns what: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
+"""Kind that maps a resource to its owning state: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
 WORKSPACE: Final = "workspace"
-"""Who that is, by the lineage of the state."""
+"""Kind that describes an owning state, by its lineage."""
 OWNERS_WRITER: Final = "reconciler.owners"
-"""The transactional id through which both are written: of two that take the same, one is fenced and decides again."""
+"""Transactional id for both: of two claims of a resource, one is fenced and decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
-"""What grows with every copy. All the rest is small, and kept whole by the process that reads any of it."""
+"""Kinds that grow with every copy. All other entries are cached completely."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
 Entries: TypeAlias = "Mapping[Key, Value]"
 Changes: TypeAlias = "Mapping[Key, Value | None]"
-"""What to write; `None` removes."""
+"""Entries to write; `None` removes an entry."""
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.02
 
@@ -338,40 +330,40 @@ def link_key(name: str) -> Key:
 
 
 def mirror_key(topic: str) -> Key:
-    """Return the key of a mirror's entry, by the name its broker gives it."""
+    """Return the key of a mirror's entry."""
     return (MIRROR_ENTRY, topic)
 
 
 def progress_key(topic: str, partition: int) -> Key:
-    """Return the key of how far a partition of a mirror has come."""
+    """Return the key of a partition's progress."""
     return (PROGRESS, topic, partition)
 
 
 def map_key(topic: str, partition: int, chunk: int) -> Key:
-    """Return the key of a piece of the offset map of a partition."""
+    """Return the key of a chunk of a partition's offset map."""
     return (MAP, topic, partition, chunk)
 
 
 def writer_of(link: str) -> str:
-    """Return the transactional id through which all states of a link and its mirrors are written."""
+    """Return the transactional id for all states of a link and its mirrors."""
     return f"reconciler.link.{link}"
 
 
 def copier_of(link_id: str, topic: str, partition: int) -> str:
-    """Return the transactional id through which a partition of a mirror is copied."""
+    """Return the transactional id for copying a partition of a mirror."""
     return f"reconciler.{link_id}.{topic}.{partition}"
 
 
 def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
-    """Return an entry as a record has it; `None` removes it."""
+    """Return an entry as a record's key and value; `None` removes the entry."""
     return _bytes(list(key)), None if value is None else _bytes(value)
 
 
 def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
-    """Return the entry that a record has.
+    """Parse a record of the ledger.
 
     Raises:
-        UserError: Its value is none of ours.
+        UserError: The value was not written by reconciler.
     """
     place = tuple(json.loads(key))
     try:
@@ -381,7 +373,7 @@ def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
 
 
 def foreign(key: Key, error: Exception) -> UserError:
-    """Return what to say of an entry that somebody else wrote; compaction removes what has the very same bytes."""
+    """Return the error for an entry of another writer; only a record with the same key bytes removes it."""
     text = _bytes(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
     hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
@@ -389,9 +381,9 @@ def foreign(key: Key, error: Exception) -> UserError:
 
 
 def _is_key(key: bytes | None) -> bool:
-    """Tell whether a record may be an entry: what others wrote under any other key says nothing.
+    """Return whether a record has a key of the ledger, in exactly the bytes that reconciler writes.
 
-    Also not what means the same in other bytes: what we write under ours does not take its place.
+    Compaction would not replace an equal key in other bytes, so such a record is ignored.
     """
     try:
         parts = orjson.loads(key or b"")
@@ -401,28 +393,29 @@ def _is_key(key: bytes | None) -> bool:
     return is_place and orjson.dumps(parts) == key
 
 
-def _bytes(found: object) -> bytes:
-    return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+def _bytes(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 @dataclass
 class _Read:
-    """What was read: all that is small, and some of the large kinds; and what reads on."""
+    """Cached entries of one set of kinds, and the reader that updates them."""
 
     tail: Tail
     entries: dict[Key, Value] = field(default_factory=dict)
     begun: int = 0
-    """How many readings have begun."""
+    """Number of reads that have started."""
     done: int = 0
-    """The last of them that came to its end, by its number."""
+    """Number of the last read that completed."""
 
 
 @dataclass
 class Ledger:
-    """The ledger of one cluster. Safe to share between threads; pickled, it forgets what it has read.
+    """The ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `settings` are those of confluent-kafka clients, secrets hidden. `create` makes the topic where it is not there.
-    `is_needed`: whether one that may not be described is missed; if not, it counts as never written.
+    `settings` are those of confluent-kafka clients, secrets hidden. `create` creates a missing topic. `is_needed`:
+    whether
+    a ledger that is hidden from the principal is an error; if not, it counts as empty.
     """
 
     settings: Mapping[str, Any]
@@ -435,17 +428,17 @@ class Ledger:
     _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without connections: executors read, and write through transactions of their own."""
+        """Pickle without connections; executors open their own."""
         return type(self), (dict(self.settings), self.cluster)
 
     def read(self, *kinds: str) -> Entries:
-        """Return what is committed now of some kinds (by default `STATES`), by key; nothing where it was never written.
+        """Return the committed entries of some kinds (default `STATES`) by key; empty if the topic does not exist.
 
-        Waits for transactions that are open in it, and reads on from where it stopped before.
+        Waits for open transactions; reads only records that are new.
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
-            NotAuthorizedError: It may not be read.
+            NotAuthorizedError: The ledger may not be read.
         """
         wanted = frozenset(kinds or STATES)
         large = wanted & _LARGE
@@ -455,7 +448,7 @@ class Ledger:
             known = self._reads.get(large)
             if known is None:
                 known = self._reads[large] = _Read(Tail(self.settings, self.cluster, is_needed=self.is_needed))
-            if known.done <= begun:  # Else another thread has read all that was there when this one asked.
+            if known.done <= begun:  # otherwise another thread has read since this call began
                 known.begun += 1
                 self._read_on(known, _LARGE - large)
                 known.done = known.begun
@@ -464,33 +457,33 @@ class Ledger:
     def change(
         self, writer: str, decide: Callable[[Entries], Changes], *kinds: str, patience_s: float = WAIT_S
     ) -> Entries:
-        """Write what is decided over what is there, all or nothing, and return what is there then.
+        """Decide on the current entries, write the changes in one transaction, and return the resulting entries.
 
-        `decide` is asked again where another process was faster; it may raise, and then nothing is written. What it
-        returns may be empty. `kinds`: those it looks at, by default `STATES`. `patience_s`: how long brokers may
-        take over each step.
+        `decide` is called again after a lost race. It may raise, then nothing is written, or return no changes.
+        `kinds` are
+        the kinds it needs, by default `STATES`. `patience_s` limits the wait for brokers per step.
 
         Raises:
-            RetryableError: Somebody else was faster every time, or the cluster does not answer.
+            RetryableError: Other processes won every race, or the cluster does not answer.
         """
         with self._writing:
             for attempt in range(_ATTEMPTS):
                 if writer not in self._writers and not decide(entries := self.read(*kinds)):
-                    return entries  # Nothing to fence for.
+                    return entries  # no change, so no fencing
                 self._make()
                 try:
                     return self._changed(writer, decide, kinds, patience_s)
                 except BaseException as error:
-                    self._writers.pop(writer, None)  # It may be in the middle of a transaction.
+                    self._writers.pop(writer, None)  # it may have an open transaction
                     if not isinstance(error, ProducerFencedError):
                         raise
-                # Two that fence each other at the same pace would go on doing so: their pauses differ.
+                # Different pauses keep two processes from fencing each other for ever.
                 pause(spread_out(2 * _PAUSE_S * (attempt + 1), 0.5))
         message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 
     def close(self) -> None:
-        """Let go of connections; another call opens them again."""
+        """Close connections; the next call opens them again."""
         with self._writing, self._reading:
             self._writers.clear()
             for known in self._reads.values():
@@ -511,13 +504,13 @@ class Ledger:
     ) -> Entries:
         if writer not in self._writers:
             self._writers[writer] = Writer(self.settings, writer, self.cluster, patience_s=patience_s)
-        entries = self.read(*kinds)  # Under the fence: whoever writes between this and the commit fences us.
+        entries = self.read(*kinds)  # fenced: a later writer aborts our commit
         changes = decide(entries)
         if not changes:
             return entries
         self._writers[writer].write(TOPIC, [message(key, value) for key, value in changes.items()])
-        kept = {key: value for key, value in entries.items() if key not in changes}
-        return {**kept, **{key: value for key, value in changes.items() if value is not None}}
+        unchanged = {key: value for key, value in entries.items() if key not in changes}
+        return {**unchanged, **{key: value for key, value in changes.items() if value is not None}}
 
     def _make(self) -> None:
         if self.create is not None:
@@ -525,25 +518,22 @@ class Ledger:
             self.create = None
 
 
-# Who owns what on a cluster, by the names its brokers know.
-
-
 def owners_in(entries: Entries) -> Owners:
-    """Return who owns what; nothing where that was never written."""
+    """Return the owners of resources; empty if none were recorded."""
     who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
     return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
 
 
 _OWNERS_S: Final = 20.0
-"""As long as other requests are tried again: nothing rests on it, and a person waits before the first change."""
+"""Like the retries of other requests: the user waits for this before the first change."""
 
 
 def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Write who owns what in one transaction, and return what of it is another's: then nothing was written.
+    """Record owners in one transaction. Returns resources owned by others; if there are any, nothing is written.
 
     Raises:
-        NotAuthorizedError: The principal may not make or write the ledger, or not use its transactional id.
-        UserError: Transactions do not work there.
+        NotAuthorizedError: The principal may not create or write the ledger, or use its transactional id.
+        UserError: The cluster does not support transactions.
         RetryableError: The cluster does not answer.
     """
     refused: dict[str, ResourceOwner] = {}
@@ -556,8 +546,11 @@ def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
             return {}
         who = {} if not (changes or held.what) else change.workspaces_on(held, changes)
         return {
-            **{(WORKSPACE, lineage): None if one is None else one.to_json() for lineage, one in who.items()},
-            **{(OWNER, key): None if by is None else {"lineage": by} for key, by in changes.items()},
+            **{(WORKSPACE, lineage): None if owner is None else owner.to_json() for lineage, owner in who.items()},
+            **{
+                (OWNER, key): None if owner_lineage is None else {"lineage": owner_lineage}
+                for key, owner_lineage in changes.items()
+            },
         }
 
     if not decide(ledger.read(OWNER, WORKSPACE)):

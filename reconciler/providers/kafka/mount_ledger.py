@@ -1,4 +1,4 @@
-"""Mounts in the ledger, and where topics are in object storage."""
+"""Ledger entries of mounts, and locations of topics in object storage."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""What a topic set itself before it was filled by a move, and which groups were switched to it, by its id."""
+"""Kind for a topic that a move fills: its own configs and the groups switched to it, by topic id."""
 LEFT: Final = "left"
-"""Where a topic ended when all of it was elsewhere, by its id: it is deleted only where it still ends there."""
+"""Kind for a topic that was copied completely: its end, by topic id. It is deleted only if it still ends there."""
 SEALED: Final = "sealed"
-"""Topics whose brokers refuse every record, and what each said itself before, by its id."""
+"""Kind for sealed topics: their own values of the sealed configs, by topic id."""
 WRITER: Final = "reconciler.mountings"
-"""The transactional id through which they are written."""
+"""Transactional id for these entries."""
 
 
 _LARGEST_RECORD: Final = str(100 << 20)
-"""As large as a request may be (`socket.request.max.bytes`)."""
+"""The limit of a request (`socket.request.max.bytes`)."""
 FILLING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -42,13 +42,13 @@ FILLING: Final = {
     "message.timestamp.after.max.ms": str(LONG_MAX),
     "max.message.bytes": _LARGEST_RECORD,
 }
-"""What holds for a topic while it is filled."""
+"""Configs of a topic while a move fills it."""
 
 
 def unfilled(kept: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return what a topic sets itself once it is filled: what it was filled with says nothing of it.
+    """Return the configs that a topic gets after it was filled.
 
-    `kept` is what it set before; all else is as it was set last, by a plan or by a person.
+    `kept` are its configs before filling; those changed since by a plan or user win.
     """
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
@@ -60,73 +60,73 @@ def unfilled(kept: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 def filled_in(
     entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return what topics set once they are filled that moves fill now, by their names on the brokers."""
-    kept = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
-    ids = {name: seen.id for name, seen in topics.items() if seen.id in kept} if kept else {}
-    return {name: unfilled(kept[found], configs[name]) for name, found in ids.items() if name in configs}
+    """Return the final configs of topics that moves fill now, by their brokers' names."""
+    stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
+    ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
+    return {name: unfilled(stored[topic_id], configs[name]) for name, topic_id in ids.items() if name in configs}
 
 
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
-"""What a sealed topic says itself."""
+"""Configs of a sealed topic."""
 
 
 def is_sealed(own: Mapping[str, str | None]) -> bool:
-    """Tell whether what a topic sets itself is what the seal sets."""
+    """Return whether a topic's own configs include the seal."""
     return own.items() >= CONFIGS.items()
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a sealed topic said before of what the seal sets."""
+    """A sealed topic's previous values of the sealed configs."""
 
     topic: str
-    """The name its brokers give it."""
+    """Name on the brokers."""
     own: Mapping[str, str | None]
-    """What it said itself; `None`: nothing."""
+    """Its own values; `None` if it had none."""
     said: Mapping[str, str]
-    """What held for it and was no default."""
+    """Effective values that were no defaults."""
 
     def opened(self, configs: Mapping[str, str]) -> dict[str, str]:
-        """Return what a topic says itself, were its seal taken off."""
-        found = {key: value for key, value in configs.items() if key not in self.own}
-        return {**found, **{key: value for key, value in self.own.items() if value is not None}}
+        """Return the topic's own configs without the seal."""
+        others = {key: value for key, value in configs.items() if key not in self.own}
+        return {**others, **{key: value for key, value in self.own.items() if value is not None}}
 
 
 def seal_key(topic_id: str) -> Key:
-    """Return the key of the seal of a topic."""
+    """Return the key of a topic's seal."""
     return (SEALED, topic_id)
 
 
 def seals_in(entries: Entries) -> dict[str, Seal]:
-    """Return the seals of topics, by their ids."""
-    found = {str(key[1]): value for key, value in entries.items() if key[0] == SEALED}
-    return {name: Seal(value["topic"], value["own"], value["said"]) for name, value in found.items()}
+    """Return the seals by topic id."""
+    by_id = {str(key[1]): value for key, value in entries.items() if key[0] == SEALED}
+    return {name: Seal(value["topic"], value["own"], value["said"]) for name, value in by_id.items()}
 
 
 def holding_seals(
     entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
-    """Return the seals that hold, by the names of topics on the brokers: of some a person has changed the configs back.
+    """Return the seals in effect, by brokers' names; seals whose configs a user has reset are omitted.
 
-    `configs` is what topics set themselves; a topic whose configs are not known counts as sealed.
+    `configs` are the topics' own; a topic with unknown configs counts as sealed.
     """
     seals = seals_in(entries)
-    kept = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
-    return {name: seal for name, seal in kept.items() if is_sealed(configs.get(name, CONFIGS))}
+    by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
+    return {name: seal for name, seal in by_name.items() if is_sealed(configs.get(name, CONFIGS))}
 
 
 def mounting_key(mounting: str) -> Key:
-    """Return the key of a move, by the full name of the mounting that asked for it."""
+    """Return the key of a move, by the full name of its mounting."""
     return (MOUNTING, mounting)
 
 
 def mounted_key(topic_id: str) -> Key:
-    """Return the key of where a mounted topic lies."""
+    """Return the key of a mounted topic's location."""
     return (MOUNTED, topic_id)
 
 
 def value_of(move: MountJob) -> Value:
-    """Return a move as the ledger has it."""
+    """Return a move as a ledger entry."""
     return {
         "direction": move.direction,
         "topic": move.topic,
@@ -141,7 +141,7 @@ def value_of(move: MountJob) -> Value:
 
 
 def moves_in(entries: Entries) -> Iterator[MountJob]:
-    """Yield the moves under way, by the names of their mountings."""
+    """Yield the moves in progress, sorted by mounting."""
     for key in sorted(key for key in entries if key[0] == MOUNTING):
         value = entries[key]
         yield MountJob(
@@ -159,35 +159,32 @@ def moves_in(entries: Entries) -> Iterator[MountJob]:
 
 
 def places_in(entries: Entries) -> dict[str, str]:
-    """Return where mounted topics lie, by their ids."""
+    """Return the locations of mounted topics by topic id."""
     return {str(key[1]): entries[key]["location"] for key in entries if key[0] == MOUNTED}
-
-
-# Where topics of a Kafka cluster lie in object storage: ids of brokers in the words of locations. Pure.
 
 
 _BYTES: Final = 16
 _REVISION_BYTES: Final = 6
-"""48 bits of a topic's id: two of ten thousand topics have the same by chance once in five million clusters."""
+"""48 bits of a topic id: a collision among ten thousand topics happens in one of five million clusters."""
 
 
 def cluster_uuid(cluster_id: str) -> str:
-    """Return the UUID that a cluster's id stands for: 16 bytes, URL-safe base64 without padding.
+    """Return the UUID of a cluster id: 16 bytes as URL-safe base64 without padding.
 
-    Ids of another form (of clusters that somebody hosts) get one made of their name, always the same.
+    Other ids, as of hosted clusters, are hashed to a stable UUID.
     """
     try:
-        found = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
+        decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        found = b""
-    return str(UUID(bytes=found) if len(found) == _BYTES else uuid5(NAMESPACE_OID, cluster_id))
+        decoded = b""
+    return str(UUID(bytes=decoded) if len(decoded) == _BYTES else uuid5(NAMESPACE_OID, cluster_id))
 
 
 def revision_of(topic_id: str) -> int:
-    """Return what stands for the initial revision of a topic: Kafka counts none, its id is as lasting."""
+    """Return the initial revision of a topic, derived from its id, as Kafka has no revisions."""
     return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
 
 
 def location_of(full_name: str, cluster_id: str, topic_id: str) -> str:
-    """Return the location of a topic that was made on its cluster, for life."""
+    """Return the permanent location of a topic created on its cluster."""
     return f"{full_name}/{cluster_uuid(cluster_id)}/{revision_of(topic_id)}"

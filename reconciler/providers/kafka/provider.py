@@ -1,4 +1,4 @@
-"""Apache Kafka as a provider: observed in a handful of requests."""
+"""Provider of Apache Kafka clusters, which observes them in a handful of requests."""
 
 from __future__ import annotations
 
@@ -71,45 +71,44 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import SourceTopic
 
 
-# What a cluster has, in four requests whatever the number of its topics, as resources.
-
-
 _IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
-"""Kinds that are kept in the ledger: who has them cannot do without it."""
+"""Kinds stored in the ledger; a workspace with them needs to read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """One look at a cluster."""
+    """One observation of a cluster."""
 
     client: KafkaClient
     cluster: str
     naming: Naming
     scope: Scope
     known: frozenset[Address]
-    """What is declared or recorded, here or elsewhere."""
+    """Addresses declared or recorded anywhere."""
     is_wanted: Callable[[str], bool] | None
 
     def topics(self) -> tuple[dict[str, TopicSeen], dict[str, Mapping[str, str]]]:
-        """Return every topic that shows, by its flat name, and what each sets itself.
+        """Return all visible topics by flat name, and the configs that each sets itself.
 
-        What is declared or recorded and does not show is asked for by name: only then brokers tell what is hidden.
+        Declared and recorded topics that are not visible are requested by name, which reveals hidden ones.
         """
-        found = under_way(self.client.topics(self._names()), reassigning(self.client))
-        known = {each for each in self.known if cluster_of(each) == self.cluster}
-        names = {self.naming.physical(full_name_of(each)) for each in known if kind_of(each) in {"topic", "mirror"}}
+        topics = under_way(self.client.topics(self._names()), reassigning(self.client))
+        known = {address for address in self.known if cluster_of(address) == self.cluster}
+        names = {
+            self.naming.physical(full_name_of(address)) for address in known if kind_of(address) in {"topic", "mirror"}
+        }
         if needs_ledger(known):
             names.add(LEDGER)
-        silent = sorted(names - found.keys())
-        found |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
-        shown = [name for name, seen in sorted(found.items()) if not seen.error]
+        silent = sorted(names - topics.keys())
+        topics |= {name: seen for name, seen in self.client.topics(silent).items() if seen.error == UNAUTHORIZED}
+        shown = [name for name, seen in sorted(topics.items()) if not seen.error]
         configs: dict[str, Mapping[str, str]] = {}
         for name, values in self.client.configs(shown):
             if isinstance(values, int):
-                found[name] = _refused(found[name], values)
+                topics[name] = _refused(topics[name], values)
             else:
                 configs[name] = own_values(values)
-        return found, configs
+        return topics, configs
 
     def observed(
         self,
@@ -118,7 +117,7 @@ class Looking:
         bindings: Sequence[Binding],
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
-        """Yield namespaces and topics with the rules that are theirs; `hidden`: what of them is kept as mirrors."""
+        """Yield namespaces and topics with their rules; `hidden` has mirrors among unreadable topics."""
         rules, models = placed(bindings, self.naming, topics.keys()), Models(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.namespace(name, rules.namespaces.get(name, ()))
@@ -127,7 +126,7 @@ class Looking:
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
-                continue  # Being deleted, or gone since.
+                continue  # being deleted, or already gone
             full_name = self.naming.full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
@@ -138,7 +137,7 @@ class Looking:
                 address,
                 Observed(
                     resource,
-                    seen.id if seen.replicas else None,  # Of what may not be described, brokers give zeros.
+                    seen.id if seen.replicas else None,  # brokers return zeros for hidden topics
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(is_moving=seen.is_moving),
@@ -148,31 +147,31 @@ class Looking:
             )
 
     def _names(self) -> list[str] | None:
-        """Return the topics that are asked for, where none is by a pattern; `None`: all."""
-        patterns = [each for each in self.scope.patterns if not each.startswith("link/")]  # The ledger has every link.
+        """Return the requested topics if the scope has no wildcard; `None` for all."""
+        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has every link
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
 
     def _namespaces(self, topics: Mapping[str, TopicSeen], rules: Placed) -> Iterator[str]:
-        """Yield the known namespaces that are there: those recorded, or with a topic or rule of their prefix."""
-        there = {
+        """Yield existing known namespaces: recorded ones, and those of a topic or rule."""
+        existing = {
             tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.placed(name)[0])
         }
-        there.update(tier for name in rules.namespaces for tier in tiers_of(name))
-        there.update(
+        existing.update(tier for name in rules.namespaces for tier in tiers_of(name))
+        existing.update(
             full_name_of(address)
             for address in self.scope.recorded
             if kind_of(address) == "namespace" and cluster_of(address) == self.cluster
         )
-        for name in sorted(there):
+        for name in sorted(existing):
             if self.is_wanted is None or self.is_wanted(address_of("namespace", self.cluster, name)):
                 yield name
 
 
 def needs_ledger(known: Iterable[Address]) -> bool:
-    """Tell whether there are links or mountings among what is known of a cluster, which only the ledger tells of."""
+    """Return whether any of the addresses is a link, mirror or mounting, which only the ledger stores."""
     return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
@@ -180,18 +179,15 @@ def _refused(seen: TopicSeen, code: int) -> TopicSeen:
     return TopicSeen(seen.name, seen.id, seen.is_internal, seen.replicas, code)
 
 
-# The cluster as a resource: its id, and the properties that hold for all brokers and were set while they ran.
-
-
 _DYNAMIC_DEFAULT: Final = 3
-"""Source of a property that holds for all brokers and was set while they ran."""
+"""Source of a dynamic config of all brokers."""
 
 
 def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
-    """Return a cluster as its brokers have it; hidden where it declares what whoever acts may not see."""
+    """Return the observed cluster; hidden if it declares properties that the principal may not read."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
-        hidden = look.configs if declared.spec.properties else None  # Else nobody asks for them.
+        hidden = look.configs if declared.spec.properties else None  # otherwise no one needs them
     else:
         properties = _properties_in(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
@@ -200,21 +196,21 @@ def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
-    """Return what holds for all brokers and was set while they ran."""
+    """Return the dynamic properties of all brokers."""
     return _properties_in(client.broker_configs())
 
 
 def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     return {
-        key: each.value
-        for key, each in sorted(configs.items())
-        if each.source == _DYNAMIC_DEFAULT and each.value is not None
+        key: config.value
+        for key, config in sorted(configs.items())
+        if config.source == _DYNAMIC_DEFAULT and config.value is not None
     }
 
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
-    """Set and reset the properties an action changes, in one request: all of them or none."""
-    from reconciler.providers.kafka.admin_requests import configure_brokers  # noqa: PLC0415 - plans need none of it
+    """Set and reset the properties of an action in one request, completely or not at all."""
+    from reconciler.providers.kafka.admin_requests import configure_brokers  # noqa: PLC0415 - plans do not need it
 
     try:
         changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
@@ -229,19 +225,19 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
             may_go_on()
             configure_brokers(client, wanted)
     except ReconcilerError as error:
-        return Failed(action.id, _with_way(client, error, action))
+        return Failed(action.id, _add_hint(client, error, action))
     return Done(action.id, client.cluster().id)
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
-"""What brokers with eligible leader replicas (KIP-966) never take back, once it was set for all of them."""
+"""Brokers with eligible leader replicas (KIP-966) never reset it once it was set for all of them."""
 
 
-def _with_way(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
-    """Say what to do about a property that brokers do not take back."""
-    from reconciler.providers.kafka.admin_requests import is_reset_refused  # noqa: PLC0415 - plans need none of it
+def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
+    """Add a hint if brokers cannot reset the property."""
+    from reconciler.providers.kafka.admin_requests import is_reset_refused  # noqa: PLC0415 - plans do not need it
 
-    is_reset = any(each.path == PROPERTIES + _NEVER_RESET and each.after is None for each in action.changes)
+    is_reset = any(change.path == PROPERTIES + _NEVER_RESET and change.after is None for change in action.changes)
     if is_reset and isinstance(error, UserError) and is_reset_refused(client, _NEVER_RESET):
         error.hint = (
             f"In place of leaving it out, write {_NEVER_RESET}: 1 among the properties of the Cluster. No property was "
@@ -251,20 +247,20 @@ def _with_way(client: KafkaClient, error: ReconcilerError, action: Update) -> Re
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What the ledger of a cluster has; nothing where there is none."""
+class _LedgerContents:
+    """Contents of a cluster's ledger; empty if it has none."""
 
     links: Entries = field(default_factory=dict)
-    """Links and mirrors."""
+    """Entries of links and mirrors."""
     sealed: Mapping[str, Seal] = field(default_factory=dict)
-    """The seals of topics that hold, by topic."""
+    """Seals in effect, by topic."""
     filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of topics that a move fills now, what they set themselves once they are filled."""
+    """Final configs of topics that a move is filling."""
     owners: Owners | None = None
 
 
 class KafkaProvider:
-    """One Kafka cluster, as a manifest declares it."""
+    """Provider of one declared Kafka cluster."""
 
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
@@ -272,46 +268,46 @@ class KafkaProvider:
         self._look = ClusterLook(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: Naming = naming_of(self._separator, ())
-        self._learning = threading.Lock()  # mirrors are driven side by side
+        self._learning = threading.Lock()  # mirrors are synced in parallel
         self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
-        """The topics, by the names its brokers give them, that moves were filling at the last look."""
+        """Brokers' names of the topics that moves were filling at the last observation."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The limits of this cluster, asked once."""
+        """Capabilities of this cluster, read once."""
         if self._capabilities is None:
-            from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands ask no limits
+            from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands need no capabilities
 
             self._capabilities = capabilities_of(self._look, self._declared_topics(), principal_of(self._declared))
         return self._capabilities
 
     def _declared_topics(self) -> list[str]:
-        here = (each for each in sorted(self._known) if cluster_of(each) == self._client.name)
-        return [self._naming.physical(full_name_of(each)) for each in here if kind_of(each) == "topic"]
+        addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
+        return [self._naming.physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
 
     def identify(self) -> ClusterIdentity:
-        """Return which cluster answers.
+        """Return the identity of the cluster.
 
         Raises:
-            RetryableError: None does.
+            RetryableError: No broker answers.
         """
         self._look = ClusterLook(self._client)
         return ClusterIdentity("kafka", self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster, the namespaces that are known and there, and its topics: a handful of requests.
+        """Observe the cluster, its existing known namespaces and its topics, in a handful of requests.
 
-        What identifying it has asked is not asked again, once.
+        Reuses what `identify` has read, once.
         """
         look, self._look = self._look, ClusterLook(self._client)
         self.learn((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        kept = self._kept(topics, configs) if LEDGER in topics else _Kept()
-        links, sealed, filled = kept.links, kept.sealed, kept.filled
+        ledger = self._kept(topics, configs) if LEDGER in topics else _LedgerContents()
+        links, sealed, filled = ledger.links, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
@@ -320,19 +316,21 @@ class KafkaProvider:
         bindings = self._not_ours(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            here = observed_cluster(look, self._declared)
-            inventory[self._declared.address] = replace(here, cluster=replace(here.cluster, owners=kept.owners))
+            seen_cluster = observed_cluster(look, self._declared)
+            inventory[self._declared.address] = replace(
+                seen_cluster, cluster=replace(seen_cluster.cluster, owners=ledger.owners)
+            )
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
         inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
         if links:
-            from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only who mirrors pays
+            from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only mirrors need it
 
             inventory = laid_over(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
-        for address, there in [*inventory.items()] if sealed or filled else ():
-            name = there.physical_name or ""
+        for address, observed in [*inventory.items()] if sealed or filled else ():
+            name = observed.physical_name or ""
             if name in sealed or name in filled:
-                log = replace(there.topic, is_sealed=name in sealed, filled=filled.get(name))
-                inventory[address] = replace(there, topic=log)
+                log = replace(observed.topic, is_sealed=name in sealed, filled=filled.get(name))
+                inventory[address] = replace(observed, topic=log)
         if self._declared.spec.object_storage is not None:
             try:
                 return self._mountings.laid_over(inventory, wanted)
@@ -349,24 +347,24 @@ class KafkaProvider:
         return placed(self._not_ours(bindings, entries or {}), self._naming, topics).rest
 
     def check_shown(self, address: Address) -> None:
-        """Refuse who may not know whether a topic is there."""
+        """Raise if the principal may not know whether a topic exists."""
         self.observe(Scope((address,)))
 
     def overview(self) -> Overview:
-        """Return names and shapes of all that may be described: one request, and the ledger where there is one."""
+        """Return names and shapes of all visible topics, with one request and the ledger if there is one."""
         every = self._client.topics()
         entries = self._states() if LEDGER in every else None
         return overview_of(self._client.name, self._naming, every, entries)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
-        """Do a batch: one look, then one request for each kind of change."""
+        """Apply a batch: one look at the topics, then one request per kind of change."""
         try:
             yield from self._applied(actions, may_go_on)
         finally:
-            self._look = ClusterLook(self._client)  # What was asked before is not so any more.
+            self._look = ClusterLook(self._client)  # earlier facts are outdated
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.kafka.admin import Batch, pending  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.kafka.admin import Batch, pending  # noqa: PLC0415 - plans do not need it
         from reconciler.providers.kafka.mounts import carried_out as left  # noqa: PLC0415 - as above
 
         rest: list[ControlAction] = []
@@ -385,9 +383,9 @@ class KafkaProvider:
             rest = [action for action in rest if not is_about_links(action)]
         failed = self._unseal(rest)
         yield from failed.values()
-        kept = [self._kept_back(action, may_go_on) for action in rest if action.id not in failed]
-        yield from (each for each in kept if isinstance(each, Failed))
-        rest = [each for each in kept if not isinstance(each, Failed)]
+        kept_back = [self._kept_back(action, may_go_on) for action in rest if action.id not in failed]
+        yield from (outcome for outcome in kept_back if isinstance(outcome, Failed))
+        rest = [outcome for outcome in kept_back if not isinstance(outcome, Failed)]
         if rest:
             yield from left(
                 rest,
@@ -399,11 +397,11 @@ class KafkaProvider:
             )
 
     def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
-        """Take off the seals that actions want gone; return those of which that fails, by their ids."""
+        """Remove seals as requested; return failures by action id."""
         failed: dict[str, Failed] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
-                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - plans need none of it
+                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - plans do not need it
 
                 try:
                     seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
@@ -414,7 +412,7 @@ class KafkaProvider:
         return failed
 
     def _kept_back(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
-        """Return what is to be done now of an action on a topic that a move fills: its end does the rest."""
+        """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.physical(action.after.full_name) not in self._filled:
@@ -426,26 +424,26 @@ class KafkaProvider:
             return Failed(action.id, error)
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""
-        from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - brings Arrow
+        """Measure topics by log folders and offsets, for at most a thousand partitions."""
+        from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - imports Arrow
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
-        found = measured(self._client, names, cuts)
-        if not found or self._client.topics([LEDGER])[LEDGER].error in ABSENT or (entries := self._states()) is None:
-            return found
-        from reconciler.providers.kafka.ledger import mirror_key  # noqa: PLC0415 - only who mirrors pays
+        measures = measured(self._client, names, cuts)
+        if not measures or self._client.topics([LEDGER])[LEDGER].error in ABSENT or (entries := self._states()) is None:
+            return measures
+        from reconciler.providers.kafka.ledger import mirror_key  # noqa: PLC0415 - only mirrors need it
 
-        mirrors = {address: full_name_of(address) for address in found if mirror_key(names[address]) in entries}
+        mirrors = {address: full_name_of(address) for address in measures if mirror_key(names[address]) in entries}
         if not mirrors:
-            return found
-        following = {each.name for each in self.links.mirrors() if each.status is not MirrorStatus.STOPPED}
+            return measures
+        following = {mirror.name for mirror in self.links.mirrors() if mirror.status is not MirrorStatus.STOPPED}
         copied = self.links.positions_of(mirrors.values())
         newest = self.links.newest_of(following.intersection(mirrors.values()))
-        return {**found} | {
+        return {**measures} | {
             address: replace(
-                found[address],
+                measures[address],
                 positions=copied[name],
-                newest_ms=max(newest.get(name, {}).values(), default=found[address].newest_ms),
+                newest_ms=max(newest.get(name, {}).values(), default=measures[address].newest_ms),
             )
             for address, name in mirrors.items()
             if name in copied
@@ -453,92 +451,92 @@ class KafkaProvider:
 
     @property
     def groups(self) -> KafkaGroups:
-        """The consumer groups of this cluster."""
-        from reconciler.providers.kafka.groups import KafkaGroups  # noqa: PLC0415 - plans need none of it
+        """Consumer groups of this cluster."""
+        from reconciler.providers.kafka.groups import KafkaGroups  # noqa: PLC0415 - plans do not need it
 
         return KafkaGroups(self._client, self._naming)
 
     @property
     def archives(self) -> Mountings:
-        """The detached topics in the object storage of this cluster."""
+        """Detached topics in this cluster's object storage."""
         return self._mountings
 
     @property
     def migrations(self) -> KafkaMigrations:
-        """The mounts and unmounts of this cluster, by jobs."""
+        """Mounts and unmounts of this cluster, carried out by jobs."""
         return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.log)
 
     @property
     def links(self) -> KafkaLinks:
-        """The links whose destination is this cluster, and their mirrors."""
-        from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
+        """Links with this cluster as destination, and their mirrors."""
+        from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only mirrors need it
 
         name = self._client.name
         return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
 
     def standing(self, topic: TopicAddress) -> Standing:
-        """Return what a topic holds.
+        """Return the contents of a topic.
 
         Raises:
-            UserError: It does not exist.
+            UserError: The topic does not exist.
         """
         from reconciler.providers.kafka.offsets import standing_of  # noqa: PLC0415 - as above
 
         return standing_of(self._client, self._seen(topic), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Return what topics take on the brokers' disks, one after the other.
+        """Yield the disk usage of topics in order.
 
         Raises:
-            UserError: One does not exist.
+            UserError: A topic does not exist.
         """
         from reconciler.providers.kafka.offsets import storages_of  # noqa: PLC0415 - as above
 
         return storages_of(self._client, self._seen_all(topics))
 
     def vitals(self) -> Vitals:
-        """Return what brokers say of at most 1,000 topics and groups: a dozen requests to each."""
-        from reconciler.providers.kafka.vitals import vitals_of  # noqa: PLC0415 - only who measures pays
+        """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
+        from reconciler.providers.kafka.vitals import vitals_of  # noqa: PLC0415 - only metrics need it
 
         return vitals_of(
             self._client, self._naming, self.groups, lambda: None if self._states() is None else self.links
         )
 
     def learn(self, addresses: Iterable[Address]) -> None:
-        """Keep what is known of namespaces: flat names are read by it."""
+        """Add addresses whose namespaces determine how flat names are read."""
         name = self._declared.metadata.name
-        named = {each for each in addresses if cluster_of(each) == name and "*" not in each}
+        own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}
         with self._learning:
-            fresh = named - self._known
+            fresh = own_addresses - self._known
             self._known |= fresh
-            # Mirrors come one by one, and most are in namespaces that are known.
+            # mirrors arrive one by one, mostly in known namespaces
             if not naming_of(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = naming_of(self._separator, self._known)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic follow.
+        """Return the properties of a topic that its mirrors follow.
 
         Raises:
-            UserError: It does not exist.
+            UserError: The topic does not exist.
             NotAuthorizedError: Its configs may not be described.
         """
-        from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only mirrors need it
 
         seen = self._seen(topic)
-        found = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
-        if found is None:
+        source = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
+        if source is None:
             raise hidden_topic(self._client.name, seen.name)
-        return found
+        return source
 
     def log(
         self,
         topic: TopicAddress,
         *,
         isolation: Isolation = "read_committed",
-        on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not say what they lost
+        on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not report lost records
     ) -> TopicLog:
-        """Return the records of a topic; where brokers have lost some, reading says so and fails."""
-        from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - brings Arrow
+        """Return the log of a topic; reading fails if brokers have lost records."""
+        from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
         from reconciler.providers.kafka.security import admin_settings, record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
@@ -546,12 +544,12 @@ class KafkaProvider:
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return where new records of a topic go in.
+        """Return a producer for a topic.
 
         Raises:
-            UserError: It does not exist, is internal, is a mirror (its link writes to it), or is still being mounted.
+            UserError: The topic does not exist, is internal, is a mirror, or is still being mounted.
         """
-        from reconciler.providers.kafka.records.record_producer import KafkaProducer  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.records.record_producer import KafkaProducer  # noqa: PLC0415 - imports Arrow
         from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
@@ -563,31 +561,31 @@ class KafkaProvider:
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
     def appends(self, topic: TopicAddress) -> None:
-        """Return nothing: a transaction of Kafka is of one producer, and cannot hold what many tasks have staged."""
+        """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
-        """Return where records of a topic are written: that of its link where it is a mirror."""
-        from reconciler.providers.kafka.links.links import sink_of  # noqa: PLC0415 - only who copies pays
+        """Return the sink of a copy into a topic, with the state of its link if it is a mirror."""
+        from reconciler.providers.kafka.links.links import sink_of  # noqa: PLC0415 - only copies need it
         from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
-    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
-        """Return the one thing that brokers do not see to themselves: limits that a killed change of replicas left."""
-        from reconciler.providers.kafka.admin_requests import swept  # noqa: PLC0415 - plans need none of it
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - needs no executors
+        """Return the only task: removing throttles that a killed change of replicas left behind."""
+        from reconciler.providers.kafka.admin_requests import swept  # noqa: PLC0415 - plans do not need it
         from reconciler.providers.protocol import Upkept  # noqa: PLC0415 - as above
 
         return {"sweep": lambda: Upkept("topics", swept(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:
-        from reconciler.providers.kafka.migrations import Mountings  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.kafka.migrations import Mountings  # noqa: PLC0415 - only mounts need it
 
         return Mountings(self._declared, self._edge, self._client, self._ledger)
 
     @cached_property
     def _ledger(self) -> Ledger:
-        from reconciler.providers.kafka.ledger import Ledger  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.ledger import Ledger  # noqa: PLC0415 - only mirrors need it
         from reconciler.providers.kafka.links.link_site import make_ledger  # noqa: PLC0415 - as above
         from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
@@ -605,10 +603,10 @@ class KafkaProvider:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
 
     def _states(self) -> Entries | None:
-        """Return what the ledger has of links and mirrors; `None` where it may not be read and no link is known.
+        """Return the entries of links and mirrors; `None` if the ledger is unreadable and no link is known.
 
         Raises:
-            NotAuthorizedError: It may not be read, and the workspace has links or mountings in it.
+            NotAuthorizedError: The ledger is unreadable, and the workspace needs it.
         """
         try:
             return self._ledger.read()
@@ -617,13 +615,13 @@ class KafkaProvider:
                 raise
             return None
 
-    def _kept(self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]) -> _Kept:
-        """Return what the ledger has.
+    def _kept(self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]) -> _LedgerContents:
+        """Read the ledger.
 
         Raises:
-            NotAuthorizedError: The principal may not read the ledger, and the workspace has links or mountings in it.
+            NotAuthorizedError: The ledger is unreadable, and the workspace needs it.
         """
-        from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster has none
+        from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster needs none
         from reconciler.providers.kafka.mount_ledger import (  # noqa: PLC0415 - as above
             FILLED,
             SEALED,
@@ -636,9 +634,9 @@ class KafkaProvider:
         except NotAuthorizedError as error:
             if needs_ledger(self._known):
                 raise
-            return _Kept(owners=Owners(unknown=error.message))
+            return _LedgerContents(owners=Owners(unknown=error.message))
         kinds = {key[0] for key in entries}
-        return _Kept(
+        return _LedgerContents(
             links={key: value for key, value in entries.items() if key[0] in STATES},
             sealed=holding_seals(entries, topics, configs) if SEALED in kinds else {},
             filled=filled_in(entries, topics, configs) if FILLED in kinds else {},
@@ -648,12 +646,12 @@ class KafkaProvider:
     def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
             return {}
-        from reconciler.providers.kafka.links.link_states import kept_mirrors  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.link_states import kept_mirrors  # noqa: PLC0415 - only mirrors need it
 
         return kept_mirrors(entries, self._client.name, names)
 
     def _owners_in(self, entries: Entries) -> Owners:
-        """Return who owns what by our names; a namespace is looked for by its prefix."""
+        """Return owners by our names; namespaces are found by prefix."""
         from reconciler.providers.kafka.ledger import owners_in  # noqa: PLC0415 - as above
 
         owners, naming = owners_in(entries), self._naming
@@ -668,17 +666,17 @@ class KafkaProvider:
                 case "link":
                     what[key] = lineage
                 case _:
-                    continue  # a namespace that nobody here knows
+                    continue  # a namespace unknown to this workspace
         return replace(owners, what=what)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write who owns what into the ledger, by the names that brokers know."""
-        from reconciler.providers.kafka.ledger import own  # noqa: PLC0415 - plans need none of it
+        """Record owners in the ledger, by brokers' names; return resources that others own."""
+        from reconciler.providers.kafka.ledger import own  # noqa: PLC0415 - plans do not need it
 
         ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
         take = {self._key_of(key): other for key, other in change.take.items()}
-        there = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
-        return {ours[key]: other for key, other in own(self._ledger, there).items()}
+        translated = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
+        return {ours[key]: other for key, other in own(self._ledger, translated).items()}
 
     def _key_of(self, key: str) -> str:
         kind, _, name = key.partition("/")
@@ -691,45 +689,42 @@ class KafkaProvider:
                 return key
 
     def _not_ours(self, bindings: Sequence[Binding], entries: Entries) -> Sequence[Binding]:
-        """Return access rules without those that keep writers out of mirrors: they belong to links."""
+        """Return access rules without the denials that links set on mirrors."""
         if not entries:
             return bindings
-        from reconciler.providers.kafka.links.link_states import denials_in  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.link_states import denials_in  # noqa: PLC0415 - only mirrors need it
 
         ours = denials_in(entries)
-        return [each for each in bindings if each not in ours] if ours else bindings
+        return [binding for binding in bindings if binding not in ours] if ours else bindings
 
     def _seen(self, topic: Address) -> TopicSeen:
         return self._seen_all([topic])[topic]
 
     def _seen_all(self, topics: Sequence[Address]) -> dict[Address, TopicSeen]:
         names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
-        there = self._client.topics(sorted(set(names.values())))
+        seen = self._client.topics(sorted(set(names.values())))
         for topic, name in names.items():
-            if name in there and there[name].error == UNAUTHORIZED:
+            if name in seen and seen[name].error == UNAUTHORIZED:
                 raise self._client.hidden(name)
-            if name not in there or there[name].error:
+            if name not in seen or seen[name].error:
                 message = f"{topic}: topic {full_name_of(topic)} does not exist"
                 raise NotFoundError(message, hint="See which there are: reconciler topic list")
-        return {topic: there[name] for topic, name in names.items()}
-
-
-# Names and shapes of all that may be described: what a listing needs, and no more.
+        return {topic: seen[name] for topic, name in names.items()}
 
 
 def overview_of(cluster: str, naming: Naming, every: Mapping[str, TopicSeen], entries: Entries | None) -> Overview:
-    """Return what there is beside what the platform made for itself; `entries` is the ledger, where there is one."""
+    """Return the overview of all but internal topics; `entries` is the ledger, if there is one."""
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
     mirrors: Mapping[str, TopicShown] = {}
     if entries is not None:
-        from reconciler.providers.kafka.links.link_states import shown_mirrors  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.links.link_states import shown_mirrors  # noqa: PLC0415 - only mirrors need it
 
         mirrors = shown_mirrors(entries, topics, cluster)
-    there = {tier for name in topics for tier in tiers_of(naming.placed(name)[0])}
+    namespaces = {tier for name in topics for tier in tiers_of(naming.placed(name)[0])}
     shown = [
         mirrors.get(name)
         or TopicShown(address_of("topic", cluster, naming.full_name(name)), len(seen.replicas), len(seen.replicas[0]))
         for name, seen in sorted(topics.items())
         if seen.replicas
     ]
-    return Overview(shown, {name: {} for name in sorted(there)})
+    return Overview(shown, {name: {} for name in sorted(namespaces)})

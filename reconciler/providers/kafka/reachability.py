@@ -1,4 +1,4 @@
-"""Why a broker cannot be reached: a look at its port, and errors of librdkafka in our words."""
+"""Find out why a broker cannot be reached, by probing its port; translate errors of librdkafka."""
 
 from __future__ import annotations
 
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
 
 
-# A look at a port when a connection to it died without a word: does it speak TLS, or Kafka's protocol in clear?
-
-
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
-"""Length, ApiVersions, version 0, correlation 1, no client id: any listener answers it before anybody logs in."""
+"""Length, ApiVersions, version 0, correlation id 1, no client id: every listener answers it before login."""
 _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
 
 
 def refusal(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
-    """Return what ends a connection to a port, greeted by TLS if there is a context; `None` where it is made."""
+    """Return the error of connecting to a port, with a TLS handshake if `context` is given; `None` if it succeeds."""
     try:
         with socket.create_connection(address, _SECONDS) as plain:
             if context is not None:
@@ -43,8 +40,8 @@ def refusal(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError
 
 
 def speaks_tls(address: tuple[str, int]) -> bool:
-    """Return True if a port answers a greeting by TLS; whom it trusts and who it is does not matter here."""
-    import ssl  # noqa: PLC0415 - only who failed pays
+    """Return whether a port answers a TLS handshake; certificates are not checked."""
+    import ssl  # noqa: PLC0415 - only diagnoses need it
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -59,7 +56,7 @@ def speaks_tls(address: tuple[str, int]) -> bool:
 
 
 def speaks_plain(address: tuple[str, int]) -> bool:
-    """Return True if a port answers a request in clear."""
+    """Return whether a port answers a request in clear."""
     try:
         with closing(socket.create_connection(address, _SECONDS)) as plain:
             plain.sendall(_API_VERSIONS)
@@ -69,20 +66,17 @@ def speaks_plain(address: tuple[str, int]) -> bool:
         return False
 
 
-# Why a broker cannot be reached: from what a connection died of and, where that says nothing, a look at its port.
-
-
 Address: TypeAlias = tuple[str, int]
 
 _REFUSED_S: Final = 0.75
-"""After this long a port that refuses connections is believed to mean it; attempts are half a second apart."""
+"""Time after which refused connections are final; attempts are half a second apart."""
 _HANG_UPS: Final = 3
-"""So often a broker may hang up right after greeting before it is believed to mean it."""
+"""Hang-ups right after a greeting that count as final."""
 _SECURITY: Final = "spec.kafka.security"
 _CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
 
 _ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
-"""What the end of a connection looks like; the last is TLS's own last word, read as the length of an answer."""
+"""Words for the end of a connection; the last is a TLS alert parsed as a length."""
 
 _OF_CERTIFICATES: Final = {
     "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
@@ -94,7 +88,7 @@ _OF_CERTIFICATES: Final = {
         f"Name the certificate of its issuer in {_SECURITY}.caFile.",
     ),
 }
-"""What OpenSSL says of a certificate, by a part of its words; the first that fits."""
+"""Explanation and hint by part of OpenSSL's words for a certificate; the first match counts."""
 _OF_ALERTS: Final = {
     "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
@@ -103,12 +97,12 @@ _OF_ALERTS: Final = {
     "bad certificate": "it does not accept our certificate",
     "handshake failure": "it refuses the handshake; perhaps it requires a client certificate",
 }
-"""What a broker says of us, by OpenSSL's words for its alert."""
+"""Explanation by OpenSSL's words for a broker's alert."""
 
 
 @dataclass(slots=True)
 class Route:
-    """The way to one cluster, and what its connections died of, by broker."""
+    """Addresses and settings of one cluster, with the last connection error of each broker."""
 
     cluster: str
     servers: tuple[Address, ...]
@@ -121,11 +115,11 @@ class Route:
     refused_since: dict[Address, float] = field(default_factory=dict)
     now: Callable[[], float] = monotonic
     is_open: bool = False
-    """A broker was reached and gave its metadata: from here on failures may pass."""
+    """Whether a broker has answered before; later failures may be temporary."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], cluster: str) -> Route:
-        """Return the way that `security.admin_settings` name."""
+        """Return the route of `security.admin_settings`."""
         pairs = [server.rpartition(":") for server in settings["bootstrap_servers"]]
         return cls(
             cluster,
@@ -137,11 +131,11 @@ class Route:
         )
 
     def greeted(self, address: Address) -> None:
-        """Note that a broker answered, and took our credentials if it wanted any."""
+        """Record that a broker answered, and accepted our credentials if it needs any."""
         self.greetings[address] = self.greetings.get(address, 0) + 1
 
     def failed(self, address: Address, error: BaseException) -> None:
-        """Note what a connection died of, and let the error tell it to the process that catches it."""
+        """Record a connection's error, and let the error explain itself to its handler."""
         self.deaths[address] = error
         if "refused" in str(error).lower():
             self.refused_since.setdefault(address, self.now())
@@ -150,7 +144,7 @@ class Route:
         error.told = lambda doing: self.explained(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
 
     def hopeless(self) -> BaseException | None:
-        """Return what the connections died of if no other attempt can end otherwise."""
+        """Return a connection error if no retry can change the outcome, else `None`."""
         if self.is_open or not all(server in self.deaths for server in self.servers):
             return None
         if all(self._is_final(server, self.deaths[server]) for server in self.servers):
@@ -158,17 +152,20 @@ class Route:
         return None
 
     def is_any_up(self) -> bool:
-        """Look whether anybody listens at one of the addresses."""
+        """Return whether any of the addresses accepts connections."""
         return any(refusal(server, None) is None for server in self.servers)
 
     def why(self, *, doing: str) -> ReconcilerError | None:
-        """Return what to say where no broker was reached: of those tried, what most surely is to be mended."""
-        found = [self.explained(server, doing=doing) for server in self.servers]
-        told = [each for each in found if each is not None]
-        return next((each for each in told if not isinstance(each, RetryableError)), told[0] if told else None)
+        """Return why no broker was reached; permanent reasons come first."""
+        errors = [self.explained(server, doing=doing) for server in self.servers]
+        explanations = [explanation for explanation in errors if explanation is not None]
+        return next(
+            (explanation for explanation in explanations if not isinstance(explanation, RetryableError)),
+            explanations[0] if explanations else None,
+        )
 
     def explained(self, address: Address, *, doing: str) -> ReconcilerError | None:
-        """Return what to say of the last death of a broker's connections, if it is one of connections."""
+        """Return the explanation of a broker's last connection error, or `None`."""
         error = self.deaths.get(address)
         if error is None:
             return None
@@ -186,12 +183,12 @@ class Route:
             return not isinstance(error, RetryableError)
         if getattr(error, "errno", None) in _LOGIN:
             return True
-        said = str(error)
-        if "Handshake failed" in said or "DNS" in said or "SSL" in said:
-            return "timed out" not in said.lower()
+        text = str(error)
+        if "Handshake failed" in text or "DNS" in text or "SSL" in text:
+            return "timed out" not in text.lower()
         if (since := self.refused_since.get(address)) is not None:
             return self.now() - since >= _REFUSED_S
-        return self._hung_up(said) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
+        return self._hung_up(text) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
 
     def _of_login(self, where: str, error: BaseException) -> ReconcilerError | None:
         code = getattr(error, "errno", None)
@@ -207,43 +204,43 @@ class Route:
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
-    def _of_tls(self, where: str, address: Address, said: str) -> ReconcilerError | None:
+    def _of_tls(self, where: str, address: Address, text: str) -> ReconcilerError | None:
         if "SSL" not in self.protocol:
-            if not self.is_open and self._hung_up(said) and self._wants_tls(address):
+            if not self.is_open and self._hung_up(text) and self._wants_tls(address):
                 message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
                 return UserError(message, hint=_CHECK_LISTENER)
             return None
-        if "CERTIFICATE_VERIFY_FAILED" in said:
-            why, hint = next(found for part, found in _OF_CERTIFICATES.items() if part in said)
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            why, hint = next(explanation for part, explanation in _OF_CERTIFICATES.items() if part in text)
             return UserError(f"{where} is not trusted: {why}", hint=hint)
-        alert = said.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in said.lower() else ""
+        alert = text.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in text.lower() else ""
         if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
             why_not = why_not if self.has_certificate else "it requires a client certificate"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
             return UserError(f"{where} refuses the connection: {why_not}", hint=hint)
-        if not self.is_open and ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
+        if not self.is_open and ("Handshake failed" in text or self._hung_up(text)) and speaks_plain(address):
             message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
-    def _of_wire(self, where: str, address: Address, said: str) -> ReconcilerError:
-        if "DNS" in said or "not known" in said:
+    def _of_wire(self, where: str, address: Address, text: str) -> ReconcilerError:
+        if "DNS" in text or "not known" in text:
             hint = "Check bootstrapServers and, where brokers give that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)
-        if "refused" in said.lower():
+        if "refused" in text.lower():
             return RetryableError(f"{where} refuses connections: nothing listens on that port", hint=_ALIVE)
-        if "timed out" in said.lower() or "timeout" in said.lower():
+        if "timed out" in text.lower() or "timeout" in text.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
-        if not self.is_open and self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
+        if not self.is_open and self._hung_up(text) and self.greetings.get(address) and self.mechanism is None:
             message = f"{where} closes connections without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
-        if self._hung_up(said):
+        if self._hung_up(text):
             return RetryableError(f"{where} closes the connection", hint=_ALIVE)
-        return RetryableError(f"{where} cannot be reached: {said}", hint=_ALIVE)
+        return RetryableError(f"{where} cannot be reached: {text}", hint=_ALIVE)
 
     @staticmethod
-    def _hung_up(said: str) -> bool:
-        return any(part in said for part in _ENDS)
+    def _hung_up(text: str) -> bool:
+        return any(part in text for part in _ENDS)
 
     def _wants_tls(self, address: Address) -> bool:
         return "SSL" not in self.protocol and speaks_tls(address)
@@ -255,54 +252,51 @@ _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names th
 
 
 def _said(error: BaseException) -> str:
-    """Return what the broker said, without the names that the library puts before it."""
+    """Return the broker's words without the prefixes of the library."""
     return one_line(str(error).rpartition("Error: ")[2]) or "no reason is given"
-
-
-# Errors of librdkafka in our words; where it only says that time is up, with what the brokers' ports say about it.
 
 
 _WORDLESS: Final = OURS.keys() | LOGIN.keys()
 LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 78})
-"""What is heard of a partition whose leader has just died or changed."""
+"""Error codes of a partition whose leader has just died or changed."""
 _ELECTION_S: Final = 30.0
-"""Brokers are missed after nine seconds, and there is another leader then."""
+"""Brokers are replaced as leaders nine seconds after their death."""
 _ANSWER_S: Final = 10.0
-"""How long one of them is asked; a leader that hangs is asked again."""
+"""Time limit for one answer; a leader that hangs is asked again."""
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 def told(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
-    """Return an error of a client of records; `settings` are those that it was made of, secrets hidden."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - whoever copies nothing imports no client
+    """Translate an error of a record client; `settings` are those of the client, secrets hidden."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only copies need the client
 
-    found = unreached(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
-    return found or translated(KafkaException(error), doing=doing, cluster=cluster)
+    reason = unreached(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
+    return reason or translated(KafkaException(error), doing=doing, cluster=cluster)
 
 
 def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
-    """Return if what keeps a client waiting may pass by itself.
+    """Raise if a waiting client cannot recover.
 
     Raises:
-        UserError: It does not: no certificate of theirs is trusted, for example.
+        UserError: The reason is permanent, such as an untrusted certificate.
     """
-    found = unreached(settings, doing=doing, cluster=cluster)
-    if found is not None and not isinstance(found, RetryableError):
-        raise found
+    reason = unreached(settings, doing=doing, cluster=cluster)
+    if reason is not None and not isinstance(reason, RetryableError):
+        raise reason
 
 
 def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Return where a partition begins and ends; where its leader has died, the next one is waited for.
+    """Return the first offset and the end of a partition; waits for the election of a new leader.
 
     Raises:
-        KafkaException: It is refused, no broker is there any more, or there is no leader after 30 seconds.
+        KafkaException: The request is rejected, no broker is reachable, or no leader is elected in 30 seconds.
     """
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - whoever copies nothing imports no client
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only copies need the client
 
     tries = Tries(_ELECTION, within_s=_ELECTION_S)
     while True:
         try:
-            if tries.failed:  # the client itself goes on believing in the leader that it knows
+            if tries.failed:  # the client caches the old leader
                 consumer.list_topics(place.topic, _ANSWER_S)
             return consumer.get_watermark_offsets(place, _ANSWER_S)
         except KafkaException as error:
@@ -313,11 +307,11 @@ def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str,
 
 
 def unreached(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
-    """Return why no connection to any of the brokers can be made; `None` where one can."""
+    """Return why none of the brokers accepts connections; `None` if one does."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
-    given = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
-    route = Route.of(given, cluster)
-    route.is_open = True  # It was reached before with these settings, or nobody would copy.
+    admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
+    route = Route.of(admin_options, cluster)
+    route.is_open = True  # these settings have worked before
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
     context = tls.context(where=f"cluster {cluster}: spec.kafka.security") if protocol.endswith("SSL") else None
     for address in route.servers:

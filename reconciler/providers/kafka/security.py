@@ -1,7 +1,8 @@
-"""Security settings of both client libraries: TLS, SASL, tokens.
+"""Security settings of both client libraries: TLS, SASL and tokens.
 
-Both results are plain values that travel to executors; passwords and keys stay `Secret` in them, and whoever opens a
-client reveals them: `connection.py` for administration, `revealed` for records.
+Settings are plain values that can be sent to executors. Passwords and keys stay `Secret` until a client is opened,
+by
+`connection.py` for administration and by `revealed` for records.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster, KafkaConnection, SecuritySpec
 
 
-# Certificates and keys as texts: read once at the edge, they travel to executors that have no such files.
+# Certificates and keys are texts, read on the driver, as executors lack the files.
 
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
@@ -36,39 +37,39 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom to trust and who we are, in PEM; `None`: those the system trusts, and nobody."""
+    """Trusted certificates, and our certificate and key, in PEM; `None` for the system's, and for none."""
 
     ca: str | None = None
     certificate: str | None = None
     key: Secret | None = None
-    """Lies with the certificate where that is `None`."""
+    """Part of the certificate's file if no own file is declared."""
 
     @classmethod
     def of(cls, declared: SecuritySpec, edge: Edge, *, where: str) -> Tls:
-        """Return what the files of a declaration say; relative paths start at the folder of the workspace.
+        """Read the declared files; relative paths start at the workspace folder.
 
         Raises:
-            UserError: One cannot be read, or holds something else.
+            UserError: A file cannot be read, or has other contents.
         """
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"
             raise UserError(message, hint="Name the certificate in certFile, or leave keyFile out.")
-        found = cls(
+        tls = cls(
             _certificates(declared.ca_file, edge, f"{where}.caFile"),
             _certificates(declared.cert_file, edge, f"{where}.certFile"),
             _key(declared.key_file or declared.cert_file, edge, f"{where}.keyFile"),
         )
-        if found.certificate is not None:
-            found.context(where=where)
-        return found
+        if tls.certificate is not None:
+            tls.context(where=where)
+        return tls
 
     def context(self, *, where: str) -> ssl.SSLContext:
-        """Return what Python's connections take.
+        """Return the `ssl` context.
 
         Raises:
-            UserError: The certificates cannot be used, or the key is that of another certificate.
+            UserError: The certificates are unusable, or the key belongs to another certificate.
         """
-        import ssl  # noqa: PLC0415 - only who encrypts pays
+        import ssl  # noqa: PLC0415 - only TLS needs it
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -87,16 +88,16 @@ class Tls:
     def _identify(self, context: ssl.SSLContext) -> None:
         if self.certificate is None or self.key is None:
             return
-        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # Only its owner may look into it.
+        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # readable by its owner only
             certificate, key = Path(folder, "certificate"), Path(folder, "key")
             certificate.write_text(self.certificate)
             key.write_text(self.key.reveal())
             context.load_cert_chain(certificate, key, password=_nobody_to_ask)
 
     def of_records(self) -> dict[str, Any]:
-        """Return what librdkafka takes; a key stays secret."""
-        found = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
-        return {name: text for name, text in found.items() if text is not None}
+        """Return the settings for librdkafka; the key stays secret."""
+        settings = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
+        return {name: text for name, text in settings.items() if text is not None}
 
 
 def _nobody_to_ask() -> str:
@@ -138,15 +139,15 @@ def _read(name: str, edge: Edge, where: str) -> str:
 
 
 CONNECT_MS: Final = 10_000
-"""For a connection, greetings and credentials included, and for reaching any broker at all."""
+"""Time limit for a connection with handshake and login, and for reaching any broker."""
 REQUEST_MS: Final = 60_000
-"""For the answer to one request: a controller that creates thousands of topics takes its time."""
+"""Time limit for an answer; creating thousands of topics takes long."""
 _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
 
 _IN_FLIGHT: Final = 1_000
-"""Requests on one connection: threads share it, and beyond the limit the library finds no broker to ask."""
+"""Requests per connection, which threads share; beyond it the library reports no available broker."""
 _PATIENT: Final = {
     "client_id": "reconciler",
     "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
@@ -157,10 +158,10 @@ _PATIENT: Final = {
 
 
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of the client for administration, as `connection.opened_admin` takes them.
+    """Return the settings of an admin client, for `connection.opened_admin`.
 
     Raises:
-        UserError: A secret or a file cannot be read, or an address is none.
+        UserError: A secret or file cannot be read, or an address is invalid.
     """
     connection = _connection(declared)
     settings: dict[str, Any] = {
@@ -177,10 +178,10 @@ def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of the client for records.
+    """Return the settings of a record client.
 
     Raises:
-        UserError: As of `admin_settings`.
+        UserError: As for `admin_settings`.
     """
     connection = _connection(declared)
     settings: dict[str, Any] = {
@@ -200,7 +201,7 @@ def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def principal_of(declared: Cluster) -> str | None:
-    """Return as whom the brokers know us; `None`: a certificate or a token says it, and no field does."""
+    """Return our principal; `None` if only a certificate or token determines it."""
     security = _connection(declared).security
     if security is None:
         return _ANONYMOUS
@@ -212,14 +213,14 @@ def principal_of(declared: Cluster) -> str | None:
 
 
 def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the client for administration that reaches what `settings` of the one for records do."""
-    found: dict[str, Any] = {
+    """Convert settings of a record client to those of an admin client."""
+    options: dict[str, Any] = {
         "bootstrap_servers": settings["bootstrap.servers"].split(","),
         **_PATIENT,
         "security_protocol": settings.get("security.protocol", "PLAINTEXT"),
     }
-    if found["security_protocol"].endswith("SSL"):
-        found["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
+    if options["security_protocol"].endswith("SSL"):
+        options["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
     mechanism = settings.get("sasl.mechanism")
     if mechanism == "OAUTHBEARER":
         tokens = Tokens(
@@ -229,12 +230,12 @@ def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
             settings.get("sasl.oauthbearer.scope"),
             Tls(ca=settings.get("https.ca.pem")),
         )
-        return found | {"sasl_mechanism": mechanism, "tokens": tokens}
+        return options | {"sasl_mechanism": mechanism, "tokens": tokens}
     if mechanism is not None:
-        found["sasl_mechanism"] = mechanism
-        found["sasl_plain_username"] = settings["sasl.username"]
-        found["sasl_plain_password"] = settings["sasl.password"]
-    return found
+        options["sasl_mechanism"] = mechanism
+        options["sasl_plain_username"] = settings["sasl.username"]
+        options["sasl_plain_password"] = settings["sasl.password"]
+    return options
 
 
 def _admin_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
@@ -262,25 +263,25 @@ def _record_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, A
             "sasl.password": _secret(security.password, edge),
         }
     ca = Tls.of(security, edge, where=where).ca
-    found = {
+    options = {
         "sasl.oauthbearer.token.endpoint.url": _endpoint(security, where),
         "sasl.oauthbearer.client.id": security.client_id,
-        # The library demands one; endpoints that want none take an empty one for none.
+        # required by the library; endpoints without secrets accept an empty one
         "sasl.oauthbearer.client.secret": _secret(security.client_secret, edge) or "",
         "sasl.oauthbearer.scope": security.scope,
         "https.ca.pem": None if ca is None else ca + _trusted_by_the_system(),
     }
-    given = {name: value for name, value in found.items() if value is not None}
-    return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **given}
+    present = {name: value for name, value in options.items() if value is not None}
+    return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **present}
 
 
 def _trusted_by_the_system() -> str:
-    """Return its certificates: librdkafka trusts either those it is given or those of the system, not both."""
-    import ssl  # noqa: PLC0415 - only who uses tokens pays
+    """Return the system's certificates: librdkafka trusts either given ones or the system's, not both."""
+    import ssl  # noqa: PLC0415 - only tokens need it
 
     context = ssl.create_default_context()
-    found = context.get_ca_certs(binary_form=True)
-    return "".join(ssl.DER_cert_to_PEM_cert(each) for each in found)
+    certificates = context.get_ca_certs(binary_form=True)
+    return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in certificates)
 
 
 def _endpoint(security: SecuritySpec, where: str) -> str:
@@ -315,9 +316,6 @@ def _servers(declared: Cluster) -> tuple[str, ...]:
     return servers
 
 
-# Settings of confluent-kafka in clear, for the constructor of a client alone; what clients log is kept off.
-
-
 _BASE: Final = {
     "client.id": "reconciler",
     "reconnect.backoff.ms": 50,
@@ -326,39 +324,39 @@ _BASE: Final = {
 }
 _quiet: Final = logging.getLogger("reconciler.kafka")
 _quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # whatever matters of it is raised, too
+_quiet.propagate = False  # what matters is also raised
 
 
 def revealed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of any client of records, secrets in clear; what is not set stands as it does for all of them."""
+    """Return settings of a record client with secrets in clear and common defaults."""
     clear = {name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()}
     return {**_BASE, **clear, "logger": _quiet}
 
 
-# Tokens of OAUTHBEARER by client credentials (RFC 6749, 4.4), for the client that does not get them by itself.
+# Tokens for OAUTHBEARER by client credentials (RFC 6749, 4.4), for the client without own support.
 
 
 _SECONDS: Final = 10
-"""For the whole answer of the endpoint's socket."""
+"""Socket timeout of the endpoint's answer."""
 _MAX_TOKEN_BYTES: Final = 1024 * 1024
 _EARLY: Final = 0.8
-"""A token is used for this part of its life."""
+"""Part of a token's life after which it is renewed."""
 _LIFE_SECONDS: Final = 300
-"""Of a token whose endpoint does not say."""
+"""Assumed life of a token without expiry."""
 _SAID: Final = 200
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 @dataclass(slots=True)
 class Tokens:
-    """Where the tokens of one client come from. It can be pickled: each process asks for its own."""
+    """Source of one client's tokens. Picklable; each process requests its own."""
 
     url: str
     client_id: str
     client_secret: Secret | None
     scope: str | None
     tls: Tls = field(default_factory=Tls)
-    """Trusted beside what the system trusts."""
+    """Certificates trusted in addition to the system's."""
     _token: str | None = field(default=None, init=False, repr=False)
     _until: float = field(default=0.0, init=False, repr=False)
     _asking: Any = field(default=None, init=False, repr=False)
@@ -370,47 +368,49 @@ class Tokens:
         self._asking = threading.Lock()
 
     def token(self) -> str:
-        """Return one that is good for a while.
+        """Return a valid token.
 
         Raises:
-            NotAuthorizedError: The endpoint does not accept the client.
-            RetryableError: It does not answer.
-            UserError: It answers something else.
+            NotAuthorizedError: The endpoint rejects the client.
+            RetryableError: The endpoint does not answer.
+            UserError: The endpoint answers something else.
         """
         with self._asking:
             if self._token is None or monotonic() > self._until:
-                asked = monotonic()
+                requested_at = monotonic()
                 self._token, life = self._asked()
-                self._until = asked + life * _EARLY
+                self._until = requested_at + life * _EARLY
             return self._token
 
     def _asked(self) -> tuple[str, float]:
-        import json  # noqa: PLC0415 - only who asks pays
+        import json  # noqa: PLC0415 - only tokens need it
 
-        said = self._answer()
+        body = self._answer()
         try:
-            answer = json.loads(said)
+            answer = json.loads(body)
             return str(answer["access_token"]), float(answer.get("expires_in", _LIFE_SECONDS))
         except (ValueError, KeyError, TypeError) as error:
             message = f"{self._where}: the answer holds no access_token"
             raise UserError(message, hint="See that tokenEndpointUrl names the token endpoint itself.") from error
 
     def _answer(self) -> bytes:
-        from urllib.error import HTTPError  # noqa: PLC0415 - only who asks pays
+        from urllib.error import HTTPError  # noqa: PLC0415 - only tokens need it
         from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener  # noqa: PLC0415 - as above
 
-        class Staying(HTTPRedirectHandler):
-            """Follows nobody to another address: the secret is for this one."""
+        class NoRedirects(HTTPRedirectHandler):
+            """Rejects redirects, as the secret is for this address only."""
 
             def redirect_request(self, *_: Any) -> None:
-                """Return nothing to ask instead."""
+                """Return no request."""
 
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         request = Request(  # noqa: S310 - the scheme is checked where the settings are made
             self.url, urlencode(form).encode(), {"Accept": "application/json", "Authorization": self._basic()}
         )
         try:
-            with build_opener(Staying, HTTPSHandler(context=self._context())).open(request, timeout=_SECONDS) as answer:
+            with build_opener(NoRedirects, HTTPSHandler(context=self._context())).open(
+                request, timeout=_SECONDS
+            ) as answer:
                 return bytes(answer.read(_MAX_TOKEN_BYTES))
         except HTTPError as error:
             raise self._refused(error) from error
@@ -422,15 +422,15 @@ class Tokens:
             ) from error
 
     def _refused(self, error: Any) -> ReconcilerError:
-        said = " ".join(error.read(_MAX_TOKEN_BYTES).decode(errors="replace").split())[:_SAID]
-        message = f"{self._where} answers {error.code}" + (f": {said}" if said else "")
+        text = " ".join(error.read(_MAX_TOKEN_BYTES).decode(errors="replace").split())[:_SAID]
+        message = f"{self._where} answers {error.code}" + (f": {text}" if text else "")
         if error.code in _BUSY:
             return RetryableError(message, hint="Run the same command again.")
         hint = "Check tokenEndpointUrl, clientId, clientSecret and scope in spec.kafka.security."
         return NotAuthorizedError(message, hint=hint)
 
     def _basic(self) -> str:
-        """Return who asks; names and secrets are encoded first (RFC 6749, 2.3.1)."""
+        """Return the Basic header, with name and secret URL-encoded first (RFC 6749, 2.3.1)."""
         secret = "" if self.client_secret is None else self.client_secret.reveal()
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -438,7 +438,7 @@ class Tokens:
     def _context(self) -> Any:
         if urlsplit(self.url).scheme != "https":
             return None
-        import ssl  # noqa: PLC0415 - only who encrypts pays
+        import ssl  # noqa: PLC0415 - only TLS needs it
 
         context = ssl.create_default_context()
         if self.tls.ca is not None:

@@ -1,4 +1,4 @@
-"""Names, topics and access rules: our words and the broker's, and what brokers answer as plain values. Pure."""
+"""Translate names, topics and access rules between our terms and the broker's. Pure."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
 
 TOPIC: Final = 2
-"""Resource type of configs, as of access rules."""
+"""Resource type of topics in configs and access rules."""
 BROKER: Final = 4
 OWN: Final = 1
-"""Source of a config that a topic sets itself (6.1): only those are declared on it."""
+"""Source of a config that the topic itself sets (6.1); only those are declarable."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """What a cluster says of itself."""
+    """Identity and live brokers of a cluster."""
 
     id: str
     racks: Mapping[int, str | None]
-    """The brokers that are alive, and where each stands."""
+    """Racks of the live brokers."""
     operations: frozenset[str]
-    """The operations on the cluster that the principal is allowed, by their Kafka names, such as `DESCRIBE`."""
+    """Allowed operations of the principal on the cluster, by Kafka name, such as `DESCRIBE`."""
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """Their numbers."""
+        """Ids of the live brokers."""
         return tuple(self.racks)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """A topic as the metadata have it; `error` is the broker's code where it tells no more."""
+    """Metadata of a topic; `error` is the broker's code if it is not readable."""
 
     name: str
     id: str
     is_internal: bool
     replicas: tuple[tuple[int, ...], ...]
-    """The brokers of each partition, by number."""
+    """Broker ids of each partition's replicas."""
     error: int = 0
     is_led: bool = True
     """Whether every partition has a leader."""
     leaders: tuple[int, ...] = ()
-    """The broker that leads each partition; -1: none does."""
+    """Leader of each partition; -1 for none."""
     in_sync: tuple[tuple[int, ...], ...] = ()
-    """The brokers of each partition whose replicas are in sync."""
+    """Broker ids of each partition's replicas in sync."""
     is_moving: bool = False
     """Whether a reassignment of its replicas is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSeen:
-    """One entry of a description of configs; what is sensitive has no value."""
+    """A described config; sensitive ones have no value."""
 
     value: str | None
     source: int
@@ -69,14 +69,12 @@ class ConfigSeen:
 
 
 def own_values(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
-    """Return what a topic sets itself."""
-    return {key: each.value for key, each in configs.items() if each.source == OWN and each.value is not None}
+    """Return the configs that the topic itself sets."""
+    return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 
-# Our names and the flat ones of a broker. Pure.
-#
-# `shop:eu:orders` is `shop.eu.orders` there. The flat name is the identity: read back, it belongs to the longest known
-# namespace whose prefix it carries, else to the default one (facts, 2).
+# Names: `shop:eu:orders` is `shop.eu.orders` on the broker. The flat name is the identity. Read back, it belongs to the
+#     longest known namespace with a matching prefix, or else to the default one (facts, 2).
 
 
 _NAMED = frozenset({"topic", "mirror", "mounting"})
@@ -84,26 +82,26 @@ _NAMED = frozenset({"topic", "mirror", "mounting"})
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The names of one cluster. `prefixes`: what names of a namespace begin with → the namespace."""
+    """Names of one cluster. `prefixes` maps name prefixes to namespaces."""
 
     separator: str
     prefixes: Mapping[str, str]
 
     def physical(self, full_name: str) -> str:
-        """Return what the broker calls a topic."""
+        """Return the broker's name of a topic."""
         return full_name.replace(":", self.separator)
 
     def prefix(self, namespace: str) -> str:
-        """Return what every name of a namespace begins with; it ends with the separator."""
+        """Return the name prefix of a namespace, with the separator at the end."""
         return namespace.replace(":", self.separator) + self.separator if namespace else ""
 
     def full_name(self, physical: str) -> str:
-        """Return our name of a topic of the broker."""
+        """Return our name of a broker's topic."""
         namespace, rest = self.placed(physical)
         return join_name(namespace, rest) if rest else physical
 
     def placed(self, name: str) -> tuple[str, str]:
-        """Return the longest known namespace whose prefix a name carries, and what follows it."""
+        """Split a name into the longest known namespace and the rest."""
         if self.prefixes:
             at = name.rfind(self.separator)
             while at >= 0:
@@ -115,7 +113,7 @@ class Naming:
 
 
 def naming_of(separator: str, known: Iterable[Address]) -> Naming:
-    """Return the names of a cluster of which these addresses are declared or recorded."""
+    """Return the naming for the declared and recorded addresses of a cluster."""
     namespaces: set[str] = set()
     for address in known:
         if kind_of(address) == "namespace":
@@ -127,12 +125,12 @@ def naming_of(separator: str, known: Iterable[Address]) -> Naming:
 
 
 def is_internal(topic: TopicSeen) -> bool:
-    """Tell whether a topic is Kafka's own or ours."""
+    """Return whether a topic is internal to Kafka or to reconciler."""
     return topic.is_internal or kafka_configs.is_internal(topic.name)
 
 
 class Models:
-    """Resources of one cluster: copies of one checked model, and one spec for all topics that are alike."""
+    """Factory for a cluster's resources: copies of a validated model that share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -142,10 +140,10 @@ class Models:
     def topic(
         self, full_name: str, seen: TopicSeen, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
     ) -> Topic:
-        """Return a topic as the broker has it, with the configs it sets itself."""
+        """Return a topic with the configs it sets itself."""
         namespace, name = split_name(full_name)
         replicas = min(map(len, seen.replicas), default=1)
-        path = tuple((each.permission, each.principal, each.host, each.operations) for each in acls)
+        path = tuple((rule.permission, rule.principal, rule.host, rule.operations) for rule in acls)
         alike = len(seen.replicas), replicas, path, *sorted(configs.items())
         spec = self._specs.get(alike)
         if spec is None:
@@ -160,71 +158,71 @@ class Models:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
     def namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
-        """Return a namespace, of which the broker knows the access rules of its prefix alone."""
+        """Return a namespace, of which brokers know only its access rules."""
         return Namespace(
             metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
         )
 
 
-# Access rules and the broker's bindings: one binding for each operation, on a name or on a prefix (facts, 2). Pure.
+# Access rules: brokers have one binding per operation, on a name or a prefix (facts, 2).
 
 
 Carrier: TypeAlias = tuple[str, str]
 """`topic` or `namespace`, and the full name."""
 _Rule: TypeAlias = tuple[Any, ...]
-"""Permission, principal, host, kind of thing, name: what rules of one path share."""
+"""Permission, principal, host, resource type and name, shared by the operations of a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rules as namespaces and topics carry them, by full name; `rest` belongs to neither, or cannot be declared."""
+    """Rules by their namespace or topic; `rest` belongs to neither, or cannot be declared."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]
     undeclarable: Mapping[Carrier, tuple[NamespaceAcl, ...]]
-    """What no rule of a file can say about a topic or namespace, as the broker has it."""
+    """Rules of a topic or namespace that manifests cannot express."""
     rest: tuple[Binding, ...]
 
 
 def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Binding]:
-    """Yield what the broker is to have for the rules of one topic."""
+    """Yield the bindings for the rules of a topic."""
     for rule in rules:
         place = TOPICS, physical, False, rule.principal, rule.host
         yield from (Binding(*place, operation, rule.permission) for operation in rule.operations)
 
 
 def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:
-    """Sort bindings by what carries them: a topic that is there, or the longest known namespace of their prefix."""
+    """Assign bindings to existing topics, or to the longest known namespace of their prefix."""
     known: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     others: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     rest: list[Binding] = []
-    for each in sorted(bindings):
-        is_declarable = can_be_declared(each)
-        carrier, name = _carrier(each, naming, topics)
+    for binding in sorted(bindings):
+        is_declarable = can_be_declared(binding)
+        carrier, name = _carrier(binding, naming, topics)
         if carrier is not None:
-            rule = each.permission, each.principal, each.host, each.resource, name
-            (known if is_declarable else others)[carrier][rule].add(each.operation)
+            rule = binding.permission, binding.principal, binding.host, binding.resource, name
+            (known if is_declarable else others)[carrier][rule].add(binding.operation)
         if carrier is None or not is_declarable:
-            rest.append(each)
+            rest.append(binding)
     return Placed(
-        {name: _namespace_rules(found) for (kind, name), found in known.items() if kind == "namespace"},
-        {name: _topic_rules(found) for (kind, name), found in known.items() if kind == "topic"},
-        {carrier: _namespace_rules(found) for carrier, found in others.items()},
+        {name: _namespace_rules(operations) for (kind, name), operations in known.items() if kind == "namespace"},
+        {name: _topic_rules(operations) for (kind, name), operations in known.items() if kind == "topic"},
+        {carrier: _namespace_rules(operations) for carrier, operations in others.items()},
         tuple(rest),
     )
 
 
-def _carrier(each: Binding, naming: Naming, topics: Collection[str]) -> tuple[Carrier | None, str]:
-    """Return what carries a binding, and the name that its rule has there; `None`: no topic and no namespace."""
-    if each.resource == TOPICS and not each.is_prefix:  # One topic: its rules may precede it.
-        return (("topic", naming.full_name(each.name)) if each.name in topics else None), "*"
-    namespace, name = naming.placed(each.name)
-    is_inside = namespace and each.resource in OPERATIONS and (name or each.is_prefix)
-    return (("namespace", namespace) if is_inside else None), name + "*" * each.is_prefix
+def _carrier(binding: Binding, naming: Naming, topics: Collection[str]) -> tuple[Carrier | None, str]:
+    """Return the topic or namespace of a binding, or `None`, and the name for its rule."""
+    if binding.resource == TOPICS and not binding.is_prefix:  # a single topic
+        return (("topic", naming.full_name(binding.name)) if binding.name in topics else None), "*"
+    namespace, name = naming.placed(binding.name)
+    is_inside = namespace and binding.resource in OPERATIONS and (name or binding.is_prefix)
+    return (("namespace", namespace) if is_inside else None), name + "*" * binding.is_prefix
 
 
-def _namespace_rules(found: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
-    return tuple(  # Of the wire: what it says is not checked again.
+def _namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
+    return tuple(  # from the broker, so not validated
         NamespaceAcl.model_construct(
             permission=permission,
             principal=principal,
@@ -233,14 +231,14 @@ def _namespace_rules(found: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl
             names=(name,),
             operations=tuple(sorted(operations)),
         )
-        for (permission, principal, host, resource, name), operations in sorted(found.items())
+        for (permission, principal, host, resource, name), operations in sorted(rules.items())
     )
 
 
-def _topic_rules(found: Mapping[_Rule, Iterable[Any]]) -> tuple[TopicAcl, ...]:
+def _topic_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[TopicAcl, ...]:
     return tuple(
         TopicAcl.model_construct(
             permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))
         )
-        for (permission, principal, host, *_), operations in sorted(found.items())
+        for (permission, principal, host, *_), operations in sorted(rules.items())
     )

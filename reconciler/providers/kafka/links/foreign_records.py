@@ -1,7 +1,7 @@
-"""Records in a mirror that its link did not copy: brokers let every producer write that access rules do not stop.
+"""Find records in a mirror that its link did not copy: brokers accept every producer that access rules do not stop.
 
-The offset map says which offsets of a mirror its link wrote. Between those lie the markers that end transactions, one
-for each that copied something, what copiers that were killed have left, which nobody can read, and records of others.
+The offset map has the offsets that the link wrote. The others are transaction markers, one per copying transaction,
+unreadable records of killed copiers, and foreign records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _READ_APART: Final = 50
-"""So many gaps of a partition are read one by one; where there are more, all that lies between them is read."""
+"""Limit of gaps of a partition that are read one by one; with more, the whole range is read."""
 
 
 def foreign_records(
@@ -34,12 +34,13 @@ def foreign_records(
     is_stopped: bool = False,
     on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
-    """Return the records of others in mirrors, by full name and in order; what mirrors nothing has none.
+    """Return foreign records in mirrors by full name, in order; topics that are no mirrors have none.
 
-    `is_stopped`: of stopped mirrors, too. There only what lies before the last record that was copied counts.
-    `on_unknown`: takes a mirror without a leader, or one that may not be read; without it that error is raised.
-
-    Two requests to each leader and the ledger; records are read where the map does not explain all offsets.
+    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives unreadable mirrors
+    and those
+    without a leader; without it the error is raised. Needs two requests per leader and the ledger; reads records
+    only if
+    the map does not explain all offsets.
 
     Raises:
         RetryableError: The cluster does not answer, or a partition has no leader.
@@ -55,29 +56,29 @@ def foreign_records(
         on_unknown(names[topic], error)
         del topics[topic]
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
-    # Ends before the ledger: what is copied in between is explained, too.
+    # Read ends before the ledger, so that it explains all records below them.
     starts, ends = offsets_at(site.client, places, EARLIEST), offsets_at(site.client, places, LATEST, is_stable=True)
     entries = site.ledger.read(*COPIES)
     live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
-    found: dict[str, list[ForeignRecords]] = {}
-    for topic, kept in sorted(live.items()):
+    by_mirror: dict[str, list[ForeignRecords]] = {}
+    for topic, mirror in sorted(live.items()):
         try:
-            for number in range(len(topics[topic].replicas)) if kept.follows or is_stopped else ():
-                looking = _Partition.of(entries, topic, topics[topic].id, number)
-                end = ends[topic, number] if kept.follows else min(ends[topic, number], looking.copied_to)
-                suspects = looking.suspects(OffsetRange(min(starts[topic, number], end), end))
+            for number in range(len(topics[topic].replicas)) if mirror.follows or is_stopped else ():
+                partition = _Partition.of(entries, topic, topics[topic].id, number)
+                end = ends[topic, number] if mirror.follows else min(ends[topic, number], partition.copied_to)
+                suspects = partition.suspects(OffsetRange(min(starts[topic, number], end), end))
                 if suspects:
                     log = _log(site, topic, topics[topic].id)
-                    found.setdefault(names[topic], []).extend(looking.read(log, suspects))
+                    by_mirror.setdefault(names[topic], []).extend(partition.read(log, suspects))
         except NotAuthorizedError as error:
             if on_unknown is None:
                 raise
             on_unknown(names[topic], error)
-    return {name: of for name, of in found.items() if of}
+    return {name: of for name, of in by_mirror.items() if of}
 
 
 def _log(site: Site, topic: str, topic_id: str) -> TopicLog:
-    from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - brings Arrow
+    from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
     from reconciler.providers.kafka.security import as_admin  # noqa: PLC0415 - as above
 
     settings = site.ledger.settings
@@ -86,12 +87,12 @@ def _log(site: Site, topic: str, topic_id: str) -> TopicLog:
 
 @dataclass(frozen=True)
 class _Partition:
-    """What a link has written to one partition of a mirror."""
+    """Records that a link wrote to one partition of a mirror."""
 
     number: int
     offsets: OffsetMap
     commits: int | None
-    """How many transactions have left a marker; `None`: an earlier version copied, and did not count them."""
+    """Number of transactions that left a marker; `None` if an earlier version copied without counting."""
 
     @classmethod
     def of(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
@@ -103,19 +104,20 @@ class _Partition:
 
     @property
     def copied_to(self) -> int:
-        """The offset behind the last record that the link wrote."""
+        """The offset after the last record of the link."""
         return max((piece.target_end for piece in self.offsets), default=0)
 
     def suspects(self, within: OffsetRange) -> list[OffsetRange]:
-        """Return the gaps of the map in which there may be records, in order.
+        """Return the gaps of the map that may contain records, in order.
 
-        A gap of one offset is the marker of a transaction, where there are no more gaps than transactions. A gap at the
-        beginning is none, for a marker comes after what was copied.
+        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not:
+        a marker
+        follows copied records.
         """
         gaps = list(self._gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
         if self.commits is None:
-            before = []  # Another version began it, perhaps over what was there.
+            before = []  # an earlier version began it, perhaps on a topic with records
         are_all_marked = self.commits is None or len(between) <= self.commits
         wanted = [*before, *(gap for gap in between if gap.length > 1 or not are_all_marked)]
         cut = (OffsetRange(max(gap.start, within.start), gap.stop) for gap in wanted)
@@ -131,7 +133,7 @@ class _Partition:
             yield OffsetRange(at, end)
 
     def read(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
-        """Yield what is readable in gaps, as runs of records between which the link wrote nothing."""
+        """Yield the readable records in gaps, as runs without records of the link in between."""
         spans = gaps if len(gaps) <= _READ_APART else [OffsetRange(gaps[0].start, gaps[-1].stop)]
         run: ForeignRecords | None = None
         for span in spans:
@@ -148,6 +150,6 @@ class _Partition:
             yield run
 
     def _is_ours_between(self, start: int, end: int) -> bool:
-        """Tell whether the link wrote anything from one offset up to another."""
+        """Return whether the link wrote records between two offsets."""
         at = self.offsets.source_of(start)
         return self.offsets.source_of(end) != at

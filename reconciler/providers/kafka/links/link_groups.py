@@ -1,7 +1,8 @@
-"""Group offsets and access rules that a link syncs, and rules that keep writers out of its mirrors.
+"""Sync group offsets and access rules of a link, and keep other writers out of its mirrors.
 
-Brokers do not tell who committed an offset. What a link brings is in the ledger before it is committed, with what stood
-there: whatever else a group has here, it committed itself, and that wins.
+Brokers do not report who committed an offset. Synced offsets are recorded in the ledger with the previous one
+before
+they are committed; any other offset is the group's own commit, and wins.
 """
 
 from __future__ import annotations
@@ -55,45 +56,45 @@ if TYPE_CHECKING:
 
 
 BROUGHT: Final = "brought"
-"""Kind of the entries of groups: by topic and partition, what is committed for it, and what was before."""
+"""Kind of entries of groups: the synced and the previous offset by topic and partition."""
 _MEMBERS: Final = frozenset({25, 68, 82})
-"""The group has members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP, and their like."""
+"""Error codes of groups with members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP and similar."""
 
 _Committed = dict[tuple[str, int], GroupPosition]
 
 
 def group_versions(site: Site, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
-    """Return what changes whenever a group commits, by its name, or why it may not be read."""
-    found, refused = _readable(site, [group for group in group_states(site.client) if is_wanted(group)])
-    versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in found.items()}
+    """Return a digest of each group's commits, or why they may not be read."""
+    readable, refused = _readable(site, [group for group in group_states(site.client) if is_wanted(group)])
+    versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in readable.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
 
 def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return where groups go on reading, by full names of topics that are there."""
-    there = site.seen()
+    """Return committed offsets of groups, by full names of existing topics."""
+    existing = site.seen()
     return {
-        group: {(site.naming.full_name(topic), number): at for (topic, number), at in of.items() if topic in there}
+        group: {(site.naming.full_name(topic), number): at for (topic, number), at in of.items() if topic in existing}
         for group, of in _committed(site, groups).items()
     }
 
 
 def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Set where groups go on reading mirrors; what is brought of all is noted at once."""
-    return _Bringing(site, groups).brought() if groups else {}
+    """Commit synced offsets for groups in mirrors; they are recorded in the ledger first."""
+    return _OffsetSync(site, groups).brought() if groups else {}
 
 
 def release(site: Site, link: str, topic: str) -> None:
-    """Note that where groups had got to in a topic is as if brought: from here on its source has the last word."""
-    there, _ = _readable(site, group_states(site.client))  # What may not be read here was not brought either.
-    read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in there.items()}
+    """Record the offsets of groups in a topic as synced, so that its source overrides them from now on."""
+    current, _ = _readable(site, group_states(site.client))  # unreadable groups were not synced either
+    read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
     read = {group: of for group, of in read.items() if of}
 
     def decide(entries: Entries) -> Changes:
         changes: dict[Key, Any] = {}
         for group, of in read.items():
             key = (BROUGHT, link, group)
-            known = _noted(entries.get(key, {}))
+            known = _parse_offsets(entries.get(key, {}))
             own = {place: at for place, at in of.items() if not _is_ours(at, known.get(place, ()))}
             if own:
                 changes[key] = _document({**known, **{place: (at.offset, at.offset) for place, at in own.items()}})
@@ -103,8 +104,8 @@ def release(site: Site, link: str, topic: str) -> None:
 
 
 @dataclass
-class _Bringing:
-    """One look at the ledger and at the groups; each map is read once."""
+class _OffsetSync:
+    """Sync of group offsets over one state of ledger and groups; each offset map is read once."""
 
     site: Site
     groups: Mapping[str, GroupOffsets]
@@ -112,7 +113,6 @@ class _Bringing:
     _news: dict[str, _Committed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Look."""
         names = {name for offsets in self.groups.values() for name, _ in offsets}
         self.topics: dict[str, TopicSeen] = self.site.seen({self.site.naming.physical(name) for name in names})
         self.entries: Entries = self.site.ledger.read(*COPIES)
@@ -123,8 +123,8 @@ class _Bringing:
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
     def brought(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-        """Note what is to be committed, then commit it."""
-        found: dict[str, GroupOffsetsResult | ReconcilerError] = {**self.refused}
+        """Record the offsets, and then commit them."""
+        results: dict[str, GroupOffsetsResult | ReconcilerError] = {**self.refused}
         by_link: dict[str, dict[str, _Committed]] = defaultdict(dict)
         clamped: set[str] = set()
         for group, offsets in self.groups.items():
@@ -134,41 +134,41 @@ class _Bringing:
             if is_clamped:
                 clamped.add(group)
             if group in self.members and wanted:
-                found[group] = GroupOffsetsResult(reading=self._names(wanted))
+                results[group] = GroupOffsetsResult(reading=self._names(wanted))
                 continue
             for place, at in wanted.items():
                 by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
         for link, of in sorted(by_link.items()):
             self._note(link, of)
         for group in self.groups:
-            if group not in found:
-                found[group] = self._settled(group, is_clamped=group in clamped)
-        return found
+            if group not in results:
+                results[group] = self._commit_group(group, is_clamped=group in clamped)
+        return results
 
     def _note(self, link: str, wanted: Mapping[str, _Committed]) -> None:
-        """Write down what is brought over one link, and what stood there; keep what is to be committed."""
+        """Record the offsets synced by one link with the previous ones; collect those to commit."""
 
         def decide(entries: Entries) -> Changes:
             changes: dict[Key, Any] = {}
             for group, of in wanted.items():
-                key, there = (BROUGHT, link, group), self.there.get(group, {})
-                known = _noted(entries.get(key, {}))
-                own = {place for place, at in of.items() if _is_own(there.get(place), at, known.get(place, ()))}
+                key, current = (BROUGHT, link, group), self.there.get(group, {})
+                known = _parse_offsets(entries.get(key, {}))
+                own = {place for place, at in of.items() if _is_own(current.get(place), at, known.get(place, ()))}
                 self.own[group] = (self.own[group] - of.keys()) | own
                 news = {
                     place: at
                     for place, at in of.items()
-                    if there.get(place) != at and _is_ours(there.get(place), known.get(place, ()))
+                    if current.get(place) != at and _is_ours(current.get(place), known.get(place, ()))
                 }
                 self._news[group] = {**self._news.get(group, {}), **news}
-                after = {**known, **{place: (at.offset, _offset(there.get(place))) for place, at in news.items()}}
+                after = {**known, **{place: (at.offset, _offset(current.get(place))) for place, at in news.items()}}
                 if after != known:
                     changes[key] = _document(after)
             return changes
 
         self.site.ledger.change(writer_of(link), decide, BROUGHT)
 
-    def _settled(self, group: str, *, is_clamped: bool) -> GroupOffsetsResult | ReconcilerError:
+    def _commit_group(self, group: str, *, is_clamped: bool) -> GroupOffsetsResult | ReconcilerError:
         news = self._news.get(group, {})
         try:
             if news and not self._commit(group, news):
@@ -180,14 +180,14 @@ class _Bringing:
         )
 
     def _wanted(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
-        """Return where a group goes on in mirrors, and whether some partition has not come that far."""
-        found: _Committed = {}
+        """Return a group's offsets in mirrors, and whether a mirror is behind one of them."""
+        positions: _Committed = {}
         is_clamped = False
         for (name, number), position in offsets.items():
             topic = self.site.naming.physical(name)
-            kept = self.states.mirrors.get(topic)
-            if kept is None or not kept.follows:
-                continue  # It was deleted or stopped meanwhile.
+            mirror = self.states.mirrors.get(topic)
+            if mirror is None or not mirror.follows:
+                continue  # deleted or stopped since
             if number >= len(self.topics[topic].replicas):
                 is_clamped = True
                 continue
@@ -196,8 +196,8 @@ class _Bringing:
             if at is None:
                 at = max((piece.target_end for piece in known), default=0)
                 is_clamped = is_clamped or position.offset > known.through
-            found[topic, number] = GroupPosition(at, position.metadata)
-        return found, is_clamped
+            positions[topic, number] = GroupPosition(at, position.metadata)
+        return positions, is_clamped
 
     def _map(self, topic: str, number: int) -> OffsetMap:
         if (topic, number) not in self._maps:
@@ -205,12 +205,16 @@ class _Bringing:
         return self._maps[topic, number]
 
     def _commit(self, group: str, offsets: _Committed) -> bool:
-        """Commit for a group that has no members; tell whether it was possible."""
-        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - only who drives links pays
+        """Commit for a group without members; return whether that was possible."""
+        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - only syncing needs it
 
-        asked = {TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()}
+        offsets_by_partition = {
+            TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()
+        }
         admin = self.site.client.admin
-        answers = self.site.client.asked_of_group("committing offsets", admin.alter_group_offsets, group, asked)
+        answers = self.site.client.asked_of_group(
+            "committing offsets", admin.alter_group_offsets, group, offsets_by_partition
+        )
         for place, answer in answers.items():
             code = getattr(answer, "errno", 0)
             if code in _MEMBERS:
@@ -223,40 +227,40 @@ class _Bringing:
         return tuple(sorted({self.site.naming.full_name(topic) for topic, _ in places}))
 
 
-def _is_ours(there: GroupPosition | None, brought: tuple[int, ...]) -> bool:
-    """Tell whether what a group has here was brought, or is what was there before that was: then it was not yet."""
-    return there is None or there.offset in brought
+def _is_ours(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
+    """Return whether a group's offset was synced, or is the previous one of a sync that was not committed."""
+    return current is None or current.offset in synced
 
 
-def _is_own(there: GroupPosition | None, wanted: GroupPosition, brought: tuple[int, ...]) -> bool:
-    """Tell whether a group goes on elsewhere here than a link would bring it, because it said so itself."""
-    return not _is_ours(there, brought) and _offset(there) != wanted.offset
+def _is_own(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
+    """Return whether a group has committed an offset itself that differs from the synced one."""
+    return not _is_ours(current, synced) and _offset(current) != wanted.offset
 
 
 def _offset(position: GroupPosition | None) -> int:
     return -1 if position is None else position.offset
 
 
-def _noted(document: Mapping[str, Any]) -> dict[tuple[str, int], tuple[int, ...]]:
+def _parse_offsets(document: Mapping[str, Any]) -> dict[tuple[str, int], tuple[int, ...]]:
     return {(topic, int(number)): tuple(pair) for topic, of in document.items() for number, pair in of.items()}
 
 
-def _document(brought: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, Any]:
-    found: dict[str, dict[str, list[int]]] = defaultdict(dict)
-    for (topic, number), pair in brought.items():
-        found[topic][str(number)] = list(pair)
-    return dict(found)
+def _document(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, Any]:
+    by_topic: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for (topic, number), pair in synced.items():
+        by_topic[topic][str(number)] = list(pair)
+    return dict(by_topic)
 
 
 def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
-    """Return what groups have committed, by the names brokers give topics; those that are gone are absent."""
+    """Return committed offsets by brokers' topic names, without missing groups."""
     return _positions(committed_by(site.client, groups))
 
 
 def _readable(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
-    """Return the same of the groups that may be read, and why others may not."""
-    found, refused = readable_by(site.client, groups)
-    return _positions(found), refused
+    """Return committed offsets of readable groups, and errors of the others."""
+    committed, refused = readable_by(site.client, groups)
+    return _positions(committed), refused
 
 
 def _positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[str, _Committed]:
@@ -266,9 +270,8 @@ def _positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[s
     }
 
 
-# Access rules that a link brings to a Kafka cluster.
-#
-# What is the link's is in the ledger before it is bound, and as long as it may be: no rule is left that nobody knows.
+# Access rules of a link are recorded in the ledger before they are created and until they are deleted, so that none is
+#     left without an owner.
 
 
 _NONE: Final[RuleFields] = {}
@@ -276,20 +279,20 @@ _FEW: Final = 3
 
 
 def rules(site: Site) -> AccessRules:
-    """Return the access rules of topics and of known namespaces, in two requests.
+    """Return the access rules of topics and known namespaces, in two requests.
 
     Raises:
-        NotAuthorizedError: The principal may not see them.
+        NotAuthorizedError: The principal may not read them.
     """
     return _rules(site, site.seen())
 
 
 def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
     bindings, ours = _bindings(site), denials_in(site.ledger.read())
-    found = placed([each for each in bindings if each not in ours], site.naming, topics.keys())
+    by_carrier = placed([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
-        {name: rule_fields(acls) for name, acls in found.topics.items()},
-        {name: rule_fields(acls) for name, acls in found.namespaces.items()},
+        {name: rule_fields(acls) for name, acls in by_carrier.topics.items()},
+        {name: rule_fields(acls) for name, acls in by_carrier.namespaces.items()},
     )
 
 
@@ -302,7 +305,7 @@ def _bindings(site: Site) -> list[Binding]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A mirror, by the name its broker gives it, or a namespace: what changes there, and what is the link's then."""
+    """Rule changes of a mirror, by its broker's name, or of a namespace, and the rules that the link owns then."""
 
     name: str
     is_namespace: bool
@@ -313,71 +316,71 @@ class _Place:
 
 
 def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
-    """Give the mirrors of a link, and namespaces that are known here, the rules of a source; return how many changed.
+    """Sync access rules of a source to the link's mirrors and known namespaces; return the number of changed ones.
 
     Raises:
-        UserError: There is no such link.
+        UserError: The link does not exist.
     """
     topics = site.seen()
     states = site.states().live({name: seen.id for name, seen in topics.items()})
     places = _places(site, states, link, wanted, _rules(site, topics))
-    if not any(each.changes or each.own != each.before for each in places):
+    if not any(place.changes or place.own != place.before for place in places):
         return 0
-    site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=False))
-    binds, unbinds = (_bound(site, places, is_new=is_new) for is_new in (True, False))
+    site.ledger.change(writer_of(link), lambda entries: _rule_entries(entries, link, places, is_done=False))
+    binds, unbinds = (_bindings_of_changes(site, places, is_new=is_new) for is_new in (True, False))
     _check(create_bindings(site.client, sorted(binds - unbinds)) if binds - unbinds else [], site)
     _check(delete_bindings(site.client, sorted(unbinds - binds)) if unbinds - binds else [], site)
-    site.ledger.change(writer_of(link), lambda entries: _kept(entries, link, places, is_done=True))
-    return sum(bool(each.changes) for each in places)
+    site.ledger.change(writer_of(link), lambda entries: _rule_entries(entries, link, places, is_done=True))
+    return sum(bool(place.changes) for place in places)
 
 
-def _as_kept(fields: RuleFields) -> RuleFields:
-    """Return rules as brokers keep them: each about one kind and one name, with what there is to do with that kind."""
-    return rule_fields(namespace_rules_apart((rule_at(*each) for each in fields.items()), OPERATIONS))
+def _split_rules(fields: RuleFields) -> RuleFields:
+    """Return rules as brokers store them: one resource type and name each, with its supported operations."""
+    return rule_fields(namespace_rules_apart((rule_at(*rule) for rule in fields.items()), OPERATIONS))
 
 
-def _places(site: Site, states: States, link: str, wanted: AccessRules, here: AccessRules) -> list[_Place]:
-    found = []
-    for topic, kept in states.of(link):
-        if kept.follows:
-            there, before = here.topics.get(kept.name, _NONE), kept.entry.rules
-            changes, own = brought(there, before, _as_kept(wanted.topics.get(kept.entry.source, _NONE)))
-            found.append(_Place(topic, False, changes, there, before, own))  # noqa: FBT003 - it has a name there
+def _places(site: Site, states: States, link: str, wanted: AccessRules, current: AccessRules) -> list[_Place]:
+    places = []
+    for topic, mirror in states.of(link):
+        if mirror.follows:
+            rules_now, before = current.topics.get(mirror.name, _NONE), mirror.entry.rules
+            changes, own = brought(rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NONE)))
+            places.append(_Place(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
     known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
-        there, before = here.namespaces.get(name, _NONE), of_link.get(name, _NONE)
-        changes, own = brought(there, before, _as_kept(wanted.namespaces.get(name, _NONE)))
-        found.append(_Place(name, True, changes, there, before, own))  # noqa: FBT003 - as above
-    return found
+        rules_now, before = current.namespaces.get(name, _NONE), of_link.get(name, _NONE)
+        changes, own = brought(rules_now, before, _split_rules(wanted.namespaces.get(name, _NONE)))
+        places.append(_Place(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
+    return places
 
 
-def _bound(site: Site, places: list[_Place], *, is_new: bool) -> set[Binding]:
-    """Return the bindings of what changes, as they are to be, or as they are."""
-    found: set[Binding] = set()
-    for each in places:
-        for path, after in each.changes.items():
-            operations = after if is_new else each.there.get(path)
-            if operations and each.is_namespace:
-                found.update(bindings_of_namespace(site.naming.prefix(each.name), [rule_at(path, operations)]))
+def _bindings_of_changes(site: Site, places: list[_Place], *, is_new: bool) -> set[Binding]:
+    """Return the bindings of changed rules, after the change or before it."""
+    bindings: set[Binding] = set()
+    for place in places:
+        for path, after in place.changes.items():
+            operations = after if is_new else place.there.get(path)
+            if operations and place.is_namespace:
+                bindings.update(bindings_of_namespace(site.naming.prefix(place.name), [rule_at(path, operations)]))
             elif operations:
-                found.update(bindings_of_topic(each.name, [rule_at(path, operations)]))
-    return found
+                bindings.update(bindings_of_topic(place.name, [rule_at(path, operations)]))
+    return bindings
 
 
-def _kept(entries: Entries, link: str, places: list[_Place], *, is_done: bool) -> Changes:
-    """Return what is noted of places: what is the link's; until it is bound, what was the link's, too."""
+def _rule_entries(entries: Entries, link: str, places: list[_Place], *, is_done: bool) -> Changes:
+    """Return the ledger changes: the link's rules; until they are bound, its previous ones as well."""
     states = states_of(entries)
     changes: dict[Key, Mapping[str, object] | None] = {}
     of_link = dict(states.link(link).rules)
-    for each in places:
-        own = dict(each.own) if is_done else _both(each.before, each.own)
-        kept = states.mirrors.get(each.name)
-        if each.is_namespace:
-            of_link.pop(each.name, None)
+    for place in places:
+        own = dict(place.own) if is_done else _both(place.before, place.own)
+        mirror = states.mirrors.get(place.name)
+        if place.is_namespace:
+            of_link.pop(place.name, None)
             if own:
-                of_link[each.name] = own
-        elif kept is not None and kept.entry.rules != own:
-            changes |= mirror_changes(each.name, replace(kept, entry=replace(kept.entry, rules=own)))
+                of_link[place.name] = own
+        elif mirror is not None and mirror.entry.rules != own:
+            changes |= mirror_changes(place.name, replace(mirror, entry=replace(mirror.entry, rules=own)))
     if of_link != states.link(link).rules:
         changes |= link_changes(link, replace(states.link(link), rules=of_link))
     return changes
@@ -394,35 +397,37 @@ def _check(answers: list[tuple[int, str]], site: Site) -> None:
             raise of_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
-# Writers kept out of mirrors: WRITE is denied to everyone whom a rule lets write, but to the link itself.
-#
-# Whom a mirror is protected from is in the ledger before it is denied, and until that is taken back. Who ends mirroring
-# takes it back; who denied it meanwhile sees that afterwards, and takes it back again.
+# Protection of mirrors: WRITE is denied to all principals that a rule allows to write, except the link. Denials are
+#     recorded in the ledger before they are created and until they are removed. If mirroring ends in between, the
+#     denials
+#     are removed again.
 
 
 def protect(site: Site, link: str) -> int:
-    """Bring the protection of the mirrors of a link to what access rules are now; return how many mirrors changed.
+    """Update the denials on a link's mirrors to the current access rules; return the number of changed mirrors.
 
     Raises:
-        NotAuthorizedError: The principal may not see or change access rules.
-        UserError: Brokers have no authorizer, a rule lets everyone write, or who copies is not known.
+        NotAuthorizedError: The principal may not read or change access rules.
+        UserError: Brokers have no authorizer, a rule lets everyone write, or the link's principal is unknown.
     """
     states = site.states()
-    kept = dict(states.of(link))
+    mirrors = dict(states.of(link))
     is_on = states.link(link).declared.get("protect") == "acl"
-    if not any(each.denied or (is_on and each.follows) for each in kept.values()):
+    if not any(mirror.denied or (is_on and mirror.follows) for mirror in mirrors.values()):
         return 0
-    topics = site.client.topics(kept)
-    silent = _silent(site, kept, topics)
+    topics = site.client.topics(mirrors)
+    silent = _uncertain_mirrors(site, mirrors, topics)
     bindings = frozenset(_bindings(site))
     wanted: dict[str, tuple[str, ...]] = {}
-    for topic, each in kept.items():
+    for topic, mirror in mirrors.items():
         if topic in silent:
-            continue  # No broker says that the mirror is gone: its rules stay.
-        is_mirror = each.follows and topic in topics and topics[topic].id == each.topic_id
-        wanted[topic] = _writers(site, topic, each.denied, bindings) if is_on and is_mirror else ()
-    open_to_all = sorted(kept[topic].name for topic, found in wanted.items() if EVERYONE in found)
-    changed = deny(site, link, {topic: found for topic, found in wanted.items() if EVERYONE not in found}, bindings)
+            continue  # the mirror may still exist, so its rules stay
+        is_mirror = mirror.follows and topic in topics and topics[topic].id == mirror.topic_id
+        wanted[topic] = _writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
+    open_to_all = sorted(mirrors[topic].name for topic, principals in wanted.items() if EVERYONE in principals)
+    changed = deny(
+        site, link, {topic: principals for topic, principals in wanted.items() if EVERYONE not in principals}, bindings
+    )
     if open_to_all:
         message = f"an access rule lets {EVERYONE} write to {first_few(open_to_all, _FEW, grouping='')}"
         hint = "Name principals in that rule: a rule that denies everyone would keep the link out, too."
@@ -430,11 +435,11 @@ def protect(site: Site, link: str) -> int:
     return changed
 
 
-def _silent(site: Site, kept: Mapping[str, KeptMirror], topics: Mapping[str, TopicSeen]) -> set[str]:
-    """Return protected mirrors of which brokers do not say whether they are there, or that they do not show yet."""
-    asked = {topic: topics[topic].error for topic, each in kept.items() if each.follows and each.denied}
-    absent = [topic for topic, error in asked.items() if error in ABSENT and kept[topic].topic_id is not None]
-    return {topic for topic, error in asked.items() if error and error not in ABSENT} | site.unshown(absent).keys()
+def _uncertain_mirrors(site: Site, mirrors: Mapping[str, KeptMirror], topics: Mapping[str, TopicSeen]) -> set[str]:
+    """Return protected mirrors that may exist although brokers do not show them."""
+    errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.follows and mirror.denied}
+    absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]
+    return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.unshown(absent).keys()
 
 
 def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[Binding]) -> tuple[str, ...]:
@@ -448,52 +453,52 @@ def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozense
 def deny(
     site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[Binding] | None = None
 ) -> int:
-    """Deny writing to mirrors of a link, by their flat names, to exactly these; return how many mirrors changed."""
-    kept = {topic: each for topic, each in site.states().mirrors.items() if topic in wanted}
-    if not any(each.denied or wanted[topic] for topic, each in kept.items()):
+    """Deny writing to mirrors, by flat name, to exactly these principals; return the number of changed mirrors."""
+    mirrors = {topic: mirror for topic, mirror in site.states().mirrors.items() if topic in wanted}
+    if not any(mirror.denied or wanted[topic] for topic, mirror in mirrors.items()):
         return 0
-    there = frozenset(_bindings(site)) if bindings is None else bindings
+    existing = frozenset(_bindings(site)) if bindings is None else bindings
     due = {
-        topic: each
-        for topic, each in kept.items()
-        if set(each.denied) != set(wanted[topic]) or any(denial(topic, who) not in there for who in wanted[topic])
+        topic: mirror
+        for topic, mirror in mirrors.items()
+        if set(mirror.denied) != set(wanted[topic]) or any(denial(topic, who) not in existing for who in wanted[topic])
     }
     if not due:
         return 0
-    site.ledger.change(writer_of(link), lambda entries: _noted_denials(entries, wanted, due, is_done=False))
-    binds = {denial(topic, who) for topic in due for who in wanted[topic]} - there
-    unbinds = {each for topic in due for each in _lifted(topic, kept[topic], wanted[topic])} & there
+    site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=False))
+    binds = {denial(topic, who) for topic in due for who in wanted[topic]} - existing
+    unbinds = {mirror for topic in due for mirror in _removed_denials(topic, mirrors[topic], wanted[topic])} & existing
     _check(create_bindings(site.client, sorted(binds)) if binds else [], site)
     _check(delete_bindings(site.client, sorted(unbinds)) if unbinds else [], site)
-    entries = site.ledger.change(writer_of(link), lambda entries: _noted_denials(entries, wanted, due, is_done=True))
-    over = states_of(entries).mirrors
-    late = [each for each in binds if each.name not in over or not over[each.name].follows]
+    entries = site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=True))
+    current = states_of(entries).mirrors
+    late = [mirror for mirror in binds if mirror.name not in current or not current[mirror.name].follows]
     _check(delete_bindings(site.client, sorted(late)) if late else [], site)
     return len(due)
 
 
 def lift(site: Site, mirrors: Mapping[str, KeptMirror]) -> None:
-    """Take back what keeps writers out of mirrors, by their flat names; the ledger is left to the caller."""
-    gone = sorted(each for topic, kept in mirrors.items() for each in _lifted(topic, kept, ()))
+    """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
+    gone = sorted(binding for topic, mirror in mirrors.items() for binding in _removed_denials(topic, mirror, ()))
     _check(delete_bindings(site.client, gone) if gone else [], site)
 
 
-def _lifted(topic: str, kept: KeptMirror, wanted: tuple[str, ...]) -> Iterator[Binding]:
-    """Yield the rules that go; one that the source of a mirror has, too, stays: the link brought it."""
-    for who in kept.denied:
-        if who not in wanted and "write" not in kept.entry.rules.get(denial_path(who), ()):
+def _removed_denials(topic: str, mirror: KeptMirror, wanted: tuple[str, ...]) -> Iterator[Binding]:
+    """Yield the denials to remove, except those synced from the mirror's source."""
+    for who in mirror.denied:
+        if who not in wanted and "write" not in mirror.entry.rules.get(denial_path(who), ()):
             yield denial(topic, who)
 
 
-def _noted_denials(
+def _denial_entries(
     entries: Entries, wanted: Mapping[str, tuple[str, ...]], due: Collection[str], *, is_done: bool
 ) -> Changes:
     changes: dict[Key, Mapping[str, object] | None] = {}
-    for topic, kept in states_of(entries).mirrors.items():
+    for topic, mirror in states_of(entries).mirrors.items():
         if topic not in due:
             continue
-        after = wanted[topic] if kept.follows else ()
-        denied = after if is_done else tuple(sorted({*kept.denied, *after}))
-        if denied != kept.denied:
-            changes |= mirror_changes(topic, replace(kept, denied=denied))
+        after = wanted[topic] if mirror.follows else ()
+        denied = after if is_done else tuple(sorted({*mirror.denied, *after}))
+        if denied != mirror.denied:
+            changes |= mirror_changes(topic, replace(mirror, denied=denied))
     return changes

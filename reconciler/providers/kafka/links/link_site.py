@@ -1,4 +1,4 @@
-"""What links need of their destination and source."""
+"""Operations that links need on their destination and source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Site:
-    """One destination. Safe to share between threads."""
+    """Destination of links. Thread-safe."""
 
     client: KafkaClient
     naming: Naming
@@ -43,30 +43,30 @@ class Site:
 
     @property
     def cluster(self) -> str:
-        """What manifests call it."""
+        """Name of the cluster in manifests."""
         return self.client.name
 
     def states(self) -> States:
-        """Return its links and mirrors, also those whose topics are gone."""
+        """Return the links and mirrors, including those whose topics are gone."""
         return states_of(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicSeen) -> None:
-        """Refuse what producers want of a mirror: its brokers would let them in, and it would be no copy any more.
+        """Check that a topic is no active mirror; brokers would accept records in it.
 
         Raises:
             UserError: It follows a source.
         """
         states = self.states().live({seen.name: seen.id})
-        kept = states.mirrors.get(seen.name)
-        if kept is None or not kept.follows:
+        mirror = states.mirrors.get(seen.name)
+        if mirror is None or not mirror.follows:
             return
-        link = states.found(kept)
-        of = kept.entry.source if link is None else f"topic/{link[1].source_cluster}/{kept.entry.source}"
+        link = states.found(mirror)
+        of = mirror.entry.source if link is None else f"topic/{link[1].source_cluster}/{mirror.entry.source}"
         message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def topic(self, full_name: str) -> tuple[str, TopicSeen | None]:
-        """Return what its brokers call a topic, and the topic where it is there.
+        """Return the brokers' name of a topic, and the topic if it exists.
 
         Raises:
             NotAuthorizedError: The principal may not describe it.
@@ -75,21 +75,21 @@ class Site:
         return name, self.client.topic(name)
 
     def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
-        """Return topics that are there, by the names their brokers give them."""
-        return {name: each for name, each in self.client.topics(names).items() if not each.error}
+        """Return existing topics by their brokers' names."""
+        return {name: topic for name, topic in self.client.topics(names).items() if not topic.error}
 
     def unshown(self, names: Collection[str]) -> dict[str, RetryableError]:
-        """Return which topics are there of those that a broker did not show, and what to say of each.
+        """Return the topics among `names` that exist but are not visible yet, with their errors.
 
-        Brokers lag behind their controller, which refuses to make what is there.
+        Brokers lag behind their controller, which rejects the creation of existing topics.
         """
-        from reconciler.providers.kafka.admin_requests import EXISTS, creation  # noqa: PLC0415 - who looks needs none
+        from reconciler.providers.kafka.admin_requests import EXISTS, creation  # noqa: PLC0415 - observing needs none
 
         if not names:
             return {}
         request = creation([(name, None, None, {}) for name in sorted(names)], is_trial=True)
         answer = self.client.send(request, doing="looking whether topics are there")
-        return {each.name: self._lagging(each.name) for each in answer.topics if each.error_code == EXISTS}
+        return {result.name: self._lagging(result.name) for result in answer.topics if result.error_code == EXISTS}
 
     def _lagging(self, name: str) -> RetryableError:
         message = f"cluster {self.cluster}: the broker that answered does not show topic {name}, which exists"
@@ -98,9 +98,9 @@ class Site:
     def make(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Make topics, by full name with partitions and configs, and return the id of each, or why there is none.
+        """Create topics from full name to partitions and configs; return the id or error of each.
 
-        One that is there already and is like that is left alone.
+        Existing topics of that shape count as created.
         """
         specs = {
             name: TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
@@ -117,10 +117,10 @@ class Site:
         after: tuple[int, Mapping[str, str | None]],
         may_go_on: Callable[[], None],
     ) -> None:
-        """Change partitions and configs of a topic; `None` resets one.
+        """Change partitions and configs of a topic; `None` resets a config.
 
         Raises:
-            ReconcilerError: The brokers refuse it.
+            ReconcilerError: The brokers reject it.
         """
         keys = [key for key, value in sorted(after[1].items()) if before[1].get(key) != value]
         changes = [Change(f"{CONFIGS}{key}", before[1].get(key), after[1][key]) for key in keys]
@@ -139,14 +139,14 @@ class Site:
             raise outcome
 
     def remove(self, topics: Mapping[str, str], may_go_on: Callable[[], None]) -> dict[str, str | ReconcilerError]:
-        """Delete topics, by full name with their ids, and return why some could not be."""
+        """Delete topics, given by full name and id; return their errors."""
         gone = {name: self._pending(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()}
         return self._done(gone, may_go_on)
 
     def _done(
         self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - who looks needs none of it
+        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - observing needs none
 
         outcomes = Batch(self.client, self.naming, changes.values(), may_go_on).outcomes()
         return {
@@ -154,20 +154,20 @@ class Site:
             for name, outcome in zip(changes, outcomes, strict=True)
         }
 
-    def _pending(self, full_name: str, **asked: Any) -> PendingChange:
+    def _pending(self, full_name: str, **fields: Any) -> PendingChange:
         from reconciler.providers.kafka.admin_requests import PendingChange  # noqa: PLC0415 - as above
 
         address = address_of("mirror", self.cluster, full_name)
-        return PendingChange(full_name, address, self.naming.physical(full_name), **asked)
+        return PendingChange(full_name, address, self.naming.physical(full_name), **fields)
 
 
 def make_ledger(client: KafkaClient) -> None:
-    """Make the topic of the ledger, on as many brokers as hold three replicas; one that is there stays.
+    """Create the ledger's topic with up to three replicas, if it is missing.
 
     Raises:
-        ReconcilerError: The brokers refuse it.
+        ReconcilerError: The brokers reject it.
     """
-    from reconciler.providers.kafka import admin  # noqa: PLC0415 - only who changes links pays
+    from reconciler.providers.kafka import admin  # noqa: PLC0415 - only changes of links need it
 
     seen = client.topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
@@ -175,98 +175,96 @@ def make_ledger(client: KafkaClient) -> None:
         admin.create(client, TOPIC, shape, LEDGER_CONFIGS)
 
 
-# What mirrors of topics of a Kafka cluster follow, and what changes whenever anything of that does.
-
-
 _DEFAULT: Final = 5
-"""Source of a config that nobody has set (6.1)."""
+"""Source of a config with its default value (6.1)."""
 _UNAUTHORIZED: Final = 29
 _MARK_BYTES: Final = 8
 _LEADERLESS: Final = "no leader"
 
 
 def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: Ledger) -> dict[str, SourceTopic]:
-    """Return what mirrors of topics follow, by the names their broker gives them: what they set or their brokers do.
+    """Return the properties that mirrors follow, by brokers' names: configs set on topics or brokers.
 
-    A topic whose configs may not be described is left out.
-
-    What seals a topic while roles are swapped is no wish of anybody, and nothing that a mirror takes over.
+    Topics whose configs may not be described are omitted. The configs of a seal, set while roles are swapped, are
+    replaced
+    by the previous ones.
     """
-    found: dict[str, SourceTopic] = {}
+    sources: dict[str, SourceTopic] = {}
     for name, configs in client.configs(sorted(topics)):
         if not isinstance(configs, int):
-            seen, values = topics[name], _set(configs)
+            seen, values = topics[name], _values_set(configs)
             if is_sealed(values) and (seal := seals_in(ledger.read(SEALED)).get(seen.id)) is not None:
                 values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.said)
-            found[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
-    return found
+            sources[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
+    return sources
 
 
-def _set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+def _values_set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     return {
-        key: each.value
-        for key, each in sorted(configs.items())
-        if each.source != _DEFAULT and each.value is not None and key not in PASSING
+        key: config.value
+        for key, config in sorted(configs.items())
+        if config.source != _DEFAULT and config.value is not None and key not in PASSING
     }
 
 
 def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offered]:
-    """Return topics as a link sees them, by full name: two requests, and the ledger."""
+    """Return topics as a link sees them, by full name, with two requests and the ledger."""
     names = None if only is None else {site.naming.physical(name) for name in only}
     seen = site.client.topics(names)
-    there = {name: each for name, each in seen.items() if not each.error and not is_internal(each)}
-    live = site.states().live({name: each.id for name, each in there.items()})
-    topics = source_topics(site.client, there, site.ledger)
-    found = {
+    visible = {name: entry for name, entry in seen.items() if not entry.error and not is_internal(entry)}
+    live = site.states().live({name: entry.id for name, entry in visible.items()})
+    topics = source_topics(site.client, visible, site.ledger)
+    offers = {
         site.naming.full_name(name): Offered(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
         for name, topic in topics.items()
     }
-    hidden = {name for name, each in seen.items() if each.error == _UNAUTHORIZED} | there.keys() - topics.keys()
+    hidden = {name for name, entry in seen.items() if entry.error == _UNAUTHORIZED} | visible.keys() - topics.keys()
     unreadable = Offered(SourceTopic(partitions=0), is_readable=False)
-    return found | {site.naming.full_name(name): unreadable for name in sorted(hidden)}
+    return offers | {site.naming.full_name(name): unreadable for name in sorted(hidden)}
 
 
 def marks(site: Site) -> dict[str, Marked]:
-    """Return every topic by full name, and what changes whenever one of its partitions does: four requests.
+    """Return all topics by full name with a mark per partition that changes with its records, in four requests.
 
-    Of a partition without a leader nobody tells offsets. Its mark is never that of a copy, so whoever follows it looks,
-    and fails alone.
+    The mark of a leaderless partition differs from that of any copy; a copier of it looks, and fails alone.
 
     Raises:
-        ReconcilerError: The cluster does not answer, or may not be asked for offsets.
+        ReconcilerError: The cluster does not answer, or offsets may not be read.
     """
     try:
-        return _marks(site)
-    except NotFoundError:  # A topic that is deleted meanwhile makes a request about all of them fail.
-        return _marks(site)
+        return _read_marks(site)
+    except NotFoundError:  # a topic deleted in between fails the request for all
+        return _read_marks(site)
 
 
-def _marks(site: Site) -> dict[str, Marked]:
-    there = {name: each for name, each in site.seen().items() if not is_internal(each)}
+def _read_marks(site: Site) -> dict[str, Marked]:
+    visible = {name: entry for name, entry in site.seen().items() if not is_internal(entry)}
     places = [
-        (name, number) for name, each in there.items() for number, leader in enumerate(each.leaders) if leader >= 0
+        (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0
     ]
     starts, ends = (offsets_at(site.client, places, spec) for spec in (EARLIEST, LATEST))
-    found: dict[str, dict[int, str]] = {
-        name: {number: _LEADERLESS for number, leader in enumerate(each.leaders) if leader < 0}
-        for name, each in there.items()
+    by_topic: dict[str, dict[int, str]] = {
+        name: {number: _LEADERLESS for number, leader in enumerate(entry.leaders) if leader < 0}
+        for name, entry in visible.items()
     }
     for name, number in places:
         if ends[name, number]:
-            found[name][number] = f"{starts[name, number]}-{ends[name, number]}"
-    shapes = {name: SourceTopic(partitions=len(each.replicas), incarnation=each.id) for name, each in there.items()}
-    topics = shapes | source_topics(site.client, there, site.ledger)
-    return {site.naming.full_name(name): Marked(topic, found[name]) for name, topic in topics.items()}
+            by_topic[name][number] = f"{starts[name, number]}-{ends[name, number]}"
+    shapes = {
+        name: SourceTopic(partitions=len(entry.replicas), incarnation=entry.id) for name, entry in visible.items()
+    }
+    topics = shapes | source_topics(site.client, visible, site.ledger)
+    return {site.naming.full_name(name): Marked(topic, by_topic[name]) for name, topic in topics.items()}
 
 
 def version(site: Site) -> str:
-    """Return a word that changes whenever topics, their configs, access rules or links do."""
-    from reconciler.providers.kafka.client import read_bindings  # noqa: PLC0415 - only who drives links pays
+    """Return a digest that changes with topics, configs, access rules and links."""
+    from reconciler.providers.kafka.client import read_bindings  # noqa: PLC0415 - only syncing needs it
 
     topics = site.seen()
-    shapes = sorted((name, each.id, len(each.replicas)) for name, each in topics.items())
+    shapes = sorted((name, topic.id, len(topic.replicas)) for name, topic in topics.items())
     configs = sorted(
-        (name, sorted(each.configs.items())) for name, each in source_topics(site.client, topics, site.ledger).items()
+        (name, sorted(topic.configs.items())) for name, topic in source_topics(site.client, topics, site.ledger).items()
     )
     bindings, _ = read_bindings(site.client)
     entries = sorted((str(key), str(value)) for key, value in site.ledger.read().items())

@@ -207,12 +207,12 @@ def test_what_was_noted_and_not_committed_is_brought_by_whoever_comes_next(linke
     _commit(linked, group, linked.topic, 3)
     _bring(linked, group)
     _commit(linked, group, linked.topic, 6)
-    real = link_groups._Bringing._commit
-    link_groups._Bringing._commit = lambda *_given: True  # type: ignore[method-assign,assignment]
+    real = link_groups._OffsetSync._commit
+    link_groups._OffsetSync._commit = lambda *_given: True  # type: ignore[method-assign,assignment]
     try:
         _bring(linked, group)
     finally:
-        link_groups._Bringing._commit = real  # type: ignore[method-assign]
+        link_groups._OffsetSync._commit = real  # type: ignore[method-assign]
     assert _bring(linked.other(), group).is_changed
     there = _there(linked, group)
     assert there is not None
