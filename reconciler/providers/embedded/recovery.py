@@ -100,8 +100,8 @@ def looked_up(
                 return no_storage()
             name = full_name_of(address)
             where = location_named(storage, name) if location is None else TopicLocation.parse(location)
-            lying = recoverable(storage, where, cluster_id)
-            return lying if kind_of(address) == "mounting" else _with_groups(lying, storage)
+            source = recoverable(storage, where, cluster_id)
+            return source if kind_of(address) == "mounting" else _with_groups(source, storage)
         except UserError as error:
             return error
 
@@ -110,12 +110,12 @@ def looked_up(
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes
-        kept, why = groups.get(location.cluster_id, lambda: kept_groups(storage, location.cluster_id))
-        if kept is None:
+        metadata, why = groups.get(location.cluster_id, lambda: kept_groups(storage, location.cluster_id))
+        if metadata is None:
             return replace(outcomes, groups_lost=why)
-        offsets = kept.offsets_of(place_of(location.cluster_id, location.revision))
-        said = {group: {number: entry.offset for number, entry in of.items()} for group, of in offsets.items()}
-        return replace(outcomes, groups=said, groups_lost=why)
+        offsets = metadata.offsets_of(place_of(location.cluster_id, location.revision))
+        by_group = {group: {number: entry.offset for number, entry in of.items()} for group, of in offsets.items()}
+        return replace(outcomes, groups=by_group, groups_lost=why)
 
     groups = Memo()
     outcomes = side_by_side(lambda entry: look(*entry), topics.items(), name="recoverable")

@@ -154,7 +154,7 @@ def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str
         acls=not acl_code,
         access=replace(
             KAFKA.access,
-            write_rules=frozenset(each for each in bindings if is_about_writing(each)),
+            write_rules=frozenset(entry for entry in bindings if is_about_writing(entry)),
             principal=principal,
             is_open=acl_code == SECURITY_DISABLED or _is_open(broker),
         ),
@@ -167,9 +167,9 @@ def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str
             if value is not None
         },
         properties={
-            name: _property(name, each)
-            for name, each in broker.items()
-            if not each.is_read_only and not each.is_sensitive
+            name: _property(name, entry)
+            for name, entry in broker.items()
+            if not entry.is_read_only and not entry.is_sensitive
         },
     )
 
@@ -178,7 +178,7 @@ def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str 
     """Return why topics cannot be tiered or untiered; hidden switches are left to the brokers."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
-    if broker and ((found := broker.get(_SYSTEM_SWITCH)) is None or found.value != "true"):
+    if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
         return dict.fromkeys(("tiering", "untiering"), f"{_SYSTEM_SWITCH} is not true at the brokers")
     if _COPY_SWITCH not in topic:
         return {"untiering": f"this version does not know {_COPY_SWITCH}, which is there from 3.9 on"}

@@ -372,27 +372,31 @@ def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> di
     """Return the topics that groups with members read now, by broker names."""
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
-    members = {name: [each["member_metadata"] for each in group["members"]] for name, group in described.items()}
-    found = {
-        name: {topic for each in of if isinstance(each, Mapping) for topic in each["topics"]}  # Else it is not read.
+    members = {name: [member["member_metadata"] for member in group["members"]] for name, group in described.items()}
+    topics = {
+        name: {
+            topic for member in of if isinstance(member, Mapping) for topic in member["topics"]
+        }  # Else it is not read.
         for name, of in members.items()
     }
     newer, ask = [name for name, seen in busy.items() if seen.type == "consumer"], _message("ConsumerGroupDescribe")
     for name, group in _describe(client, newer, lambda names: ask(names, include_authorized_operations=False)):
-        assigned = {topic.topic_name for each in group.members for topic in each.assignment.topic_partitions}
-        found[name] = assigned.union(*(each.subscribed_topic_names for each in group.members))
-    return found
+        assigned = {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
+        topics[name] = assigned.union(*(member.subscribed_topic_names for member in group.members))
+    return topics
 
 
 def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
     """Return first unread offsets of share groups as committed offsets; -1: nothing read."""
     from kafka.structs import OffsetAndMetadata
 
-    request, found = _message("DescribeShareGroupOffsets"), {}
-    for name, group in _describe(client, groups, lambda names: request([request.Group(each) for each in names])):
-        places = ((topic.topic_name, each) for topic in group.topics for each in topic.partitions)
-        found[name] = {(at, each.partition_index): OffsetAndMetadata(each.start_offset, "", -1) for at, each in places}
-    return found
+    request, offsets = _message("DescribeShareGroupOffsets"), {}
+    for name, group in _describe(client, groups, lambda names: request([request.Group(item) for item in names])):
+        places = ((topic.topic_name, item) for topic in group.topics for item in topic.partitions)
+        offsets[name] = {
+            (at, item.partition_index): OffsetAndMetadata(item.start_offset, "", -1) for at, item in places
+        }
+    return offsets
 
 
 def _describe(
@@ -404,12 +408,12 @@ def _describe(
     def ask() -> dict[str, Any]:
         connections = client.admin._manager  # noqa: SLF001 - the library has no method for it
         nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
-        asked = {
-            node: request([each for each in groups if nodes[each] == node]) for node in sorted(set(nodes.values()))
+        requests = {
+            node: request([item for item in groups if nodes[item] == node]) for node in sorted(set(nodes.values()))
         }
-        answers = [connections.run(connections.send, each, node) for node, each in asked.items()]
-        found = {each.group_id: each for answer in answers for each in answer.groups}
-        return {name: for_code(each.error_code) if each.error_code else each for name, each in found.items()}
+        answers = [connections.run(connections.send, item, node) for node, item in requests.items()]
+        by_name = {item.group_id: item for answer in answers for item in answer.groups}
+        return {name: for_code(item.error_code) if item.error_code else item for name, item in by_name.items()}
 
     for name, answer in client.asked_of_group("describing groups", ask).items() if groups else ():
         if (code := getattr(answer, "errno", 0)) not in {0, _UNSUPPORTED, _GONE}:

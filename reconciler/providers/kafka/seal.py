@@ -64,9 +64,9 @@ class Seals:
             RetryableError: A broker does not answer or lags, or a transaction stays open.
         """
         self._require_same(name, topic_id)
-        seal, (own, said) = self.of(topic_id), self._read_configs(name)
+        seal, (own, effective) = self.of(topic_id), self._read_configs(name)
         if seal is None or not is_sealed(own):
-            opened = {"own": own, "said": said} if seal is None else _without_seal(seal, own, said)
+            opened = {"own": own, "said": effective} if seal is None else _without_seal(seal, own, effective)
             self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): {"topic": name, **opened}}, SEALED)
         may_go_on()
         admin.configure(self.client, name, CONFIGS)
@@ -249,12 +249,12 @@ class Seals:
             looks.wait()
 
 
-def _without_seal(kept: Seal, own: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, Any]:
+def _without_seal(kept: Seal, own: Mapping[str, str | None], effective: Mapping[str, str]) -> dict[str, Any]:
     """Return a topic's configs without its seal, of which a part may have been changed."""
     ours = {key for key, value in CONFIGS.items() if own[key] == value}
     return {
         "own": {key: kept.own[key] if key in ours else value for key, value in own.items()},
-        "said": {key: value for key, value in said.items() if key not in ours}
+        "said": {key: value for key, value in effective.items() if key not in ours}
         | {key: value for key, value in kept.said.items() if key in ours},
     }
 
