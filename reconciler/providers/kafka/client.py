@@ -18,7 +18,7 @@ from reconciler.resources.acls import Binding
 from reconciler.runtime.retry import Backoff, pause
 
 if TYPE_CHECKING:
-    from reconciler.providers.kafka.connection import Described
+    from reconciler.providers.kafka.connection import ConfigDescription
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import Cluster
 
@@ -348,12 +348,12 @@ class KafkaClient:
         *,
         doing: str,
         is_only_once: bool,
-    ) -> Sequence[Described]:
+    ) -> Sequence[ConfigDescription]:
         from reconciler.providers.kafka.connection import DescribeAllConfigsRequest
 
         request = DescribeAllConfigsRequest(wanted)
         answer = self.send(request, doing=doing, node=node, is_only_once=is_only_once)
-        results: Sequence[Described] = answer.results
+        results: Sequence[ConfigDescription] = answer.results
         return results
 
 

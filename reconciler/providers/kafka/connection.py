@@ -226,7 +226,7 @@ _MORE: Final = 0x80
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ConfigDescription:
     """Configs of one topic or broker; immutable, as equal ones are shared."""
 
     resource_name: str
@@ -245,7 +245,7 @@ class _Entry:
 
 
 class _Answer:
-    """Response class for the library, with `Described` results."""
+    """Response class for the library, with `ConfigDescription` results."""
 
     parse_header = DescribeConfigsResponse[VERSION].parse_header
 
@@ -282,12 +282,12 @@ class _ResponseParser:
         """Entries of the previous topic, and then its whole list."""
         self._same: tuple[bytes, Mapping[str, ConfigSeen]] = (b"", {})
 
-    def results(self) -> Iterator[Described]:
+    def results(self) -> Iterator[ConfigDescription]:
         for _ in range(self._length()):
             code, message = self.number(2), self._text()
             self.number(1)
             name = self._text() or ""
-            yield Described(name, code, message, self._configs())
+            yield ConfigDescription(name, code, message, self._configs())
             self._skip_tags()
 
     def number(self, width: int) -> int:

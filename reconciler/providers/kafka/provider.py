@@ -21,7 +21,7 @@ from reconciler.providers.kafka.translate import (
     ConfigSeen,
     Models,
     Naming,
-    Placed,
+    PlacedRules,
     TopicSeen,
     is_internal,
     naming_of,
@@ -76,7 +76,7 @@ _IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class ClusterObserver:
     """One observation of a cluster."""
 
     client: KafkaClient
@@ -154,7 +154,7 @@ class Looking:
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
 
-    def _namespaces(self, topics: Mapping[str, TopicSeen], rules: Placed) -> Iterator[str]:
+    def _namespaces(self, topics: Mapping[str, TopicSeen], rules: PlacedRules) -> Iterator[str]:
         """Yield existing known namespaces: recorded ones, and those of a topic or rule."""
         existing = {
             tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.placed(name)[0])
@@ -304,7 +304,7 @@ class KafkaProvider:
         look, self._look = self._look, ClusterLook(self._client)
         self.learn((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, wanted_in(scope)
-        looking = Looking(self._client, cluster, self._naming, scope, self._known, wanted)
+        looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
         ledger = self._kept(topics, configs) if LEDGER in topics else _LedgerContents()
         links, sealed, filled = ledger.links, ledger.sealed, ledger.filled

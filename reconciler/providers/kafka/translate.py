@@ -174,7 +174,7 @@ _Rule: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedRules:
     """Rules by their namespace or topic; `rest` belongs to neither, or cannot be declared."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
@@ -191,7 +191,7 @@ def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Bind
         yield from (Binding(*place, operation, rule.permission) for operation in rule.operations)
 
 
-def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:
+def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> PlacedRules:
     """Assign bindings to existing topics, or to the longest known namespace of their prefix."""
     known: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     others: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -204,7 +204,7 @@ def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str])
             (known if is_declarable else others)[carrier][rule].add(binding.operation)
         if carrier is None or not is_declarable:
             rest.append(binding)
-    return Placed(
+    return PlacedRules(
         {name: _namespace_rules(operations) for (kind, name), operations in known.items() if kind == "namespace"},
         {name: _topic_rules(operations) for (kind, name), operations in known.items() if kind == "topic"},
         {carrier: _namespace_rules(operations) for carrier, operations in others.items()},
