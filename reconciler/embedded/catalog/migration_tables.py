@@ -60,14 +60,14 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
     Raises:
         UserError: There is none; one that came to its end removed itself.
     """
-    found = catalog.migrations.get(str(migration))
-    if found is None:
+    migration_entry = catalog.migrations.get(str(migration))
+    if migration_entry is None:
         message = f"migration {migration}: Data migration does not exist"
         raise NotFoundError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
-    return found
+    return migration_entry
 
 
-def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: MigrationRequest, *, cluster_id: str) -> int:
+def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: MigrationRequest, *, cluster_id: str) -> int:
     """Plan to unmount topics, by full name with the Mounting that asks for it; return the migration's id.
 
     Raises:
@@ -76,10 +76,10 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], asked: Migrati
     if not topics:
         raise _nothing()
     migrants = [leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
-    return _begin(draft, OUTBOUND, migrants, asked)
+    return _begin(draft, OUTBOUND, migrants, request)
 
 
-def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: MigrationRequest, *, cluster_id: str) -> int:
+def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
     """Plan to mount topics under names that are free, each under an id of its own; return the migration's id.
 
     Raises:
@@ -110,11 +110,14 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Migration
             message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
             raise UserError(message, hint="See how far it is: reconciler mount status")
     _check_nowhere_here(draft, wanted, cluster_id)
-    for word, given in (("name", [each.name for each in migrants]), ("location", [each.location for each in migrants])):
-        twice = next((each for each, times in Counter(given).items() if times > 1), None)
+    for word, values in (
+        ("name", [item.name for item in migrants]),
+        ("location", [item.location for item in migrants]),
+    ):
+        twice = next((item for item, times in Counter(values).items() if times > 1), None)
         if twice is not None:
             raise UserError(f"{word} {twice} comes twice in one migration", hint="Mount each topic once.")
-    return _begin(draft, INBOUND, migrants, asked)
+    return _begin(draft, INBOUND, migrants, request)
 
 
 def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
@@ -148,9 +151,9 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
     Raises:
         UserError: There is no such migration, or the verb is not legal now; says what is.
     """
-    found = migration_with(draft, migration)
-    table = lifecycle_of(found)
-    state = MigrationState(found.state)
+    current = migration_with(draft, migration)
+    table = lifecycle_of(current)
+    state = MigrationState(current.state)
     try:
         after = table.step(state, verb)
     except UserError as error:
@@ -159,22 +162,22 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         )
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
-        if found.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _hold(draft, found, None)  # It never began: nobody else lets go of its topics.
+        if current.direction == OUTBOUND and state is MigrationState.PLANNED:
+            _hold(draft, current, None)  # It never began: nobody else lets go of its topics.
         draft.put_migration(migration, None)
-        return replace(found, state=str(after))
-    return _entered(draft, migration, found, after)
+        return replace(current, state=str(after))
+    return _entered(draft, migration, current, after)
 
 
 def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
     """Say that the work of a state is done; `False`, and nothing: the migration has left it, by whoever was faster."""
-    found = draft.migrations.get(str(migration))
-    if found is None or (found.state, found.claim) != (begun.state, begun.claim):
+    current = draft.migrations.get(str(migration))
+    if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
-    after = lifecycle_of(found).follow(MigrationState(found.state), end)
+    after = lifecycle_of(current).follow(MigrationState(current.state), end)
     if after in _ENDED:
-        found = replace(found, completed_ms=now_ms)
-    _entered(draft, migration, found, after)
+        current = replace(current, completed_ms=now_ms)
+    _entered(draft, migration, current, after)
     return True
 
 
@@ -243,15 +246,15 @@ def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluste
     return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
 
 
-def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], asked: MigrationRequest) -> int:
+def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], request: MigrationRequest) -> int:
     number = draft.next_revision()
     entry = MigrationEntry(
         direction,
         str(MOUNT.initial),
         tuple(migrants),
-        asked.claim,
-        asked.now_ms,
-        is_automatic=asked.is_automatic,
+        request.claim,
+        request.now_ms,
+        is_automatic=request.is_automatic,
     )
     draft.put_migration(number, entry)
     if direction == OUTBOUND:

@@ -27,17 +27,17 @@ class ClusterEntry:
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        kept: Json = {}
+        document: Json = {}
         if self.properties:
-            kept["properties"] = dict(self.properties)
+            document["properties"] = dict(self.properties)
         if self.storage_id is not None:
-            kept["storage_id"] = self.storage_id
-        return kept
+            document["storage_id"] = self.storage_id
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> ClusterEntry:
+    def from_json(cls, document: Json) -> ClusterEntry:
         """Read it back."""
-        return cls(kept.get("properties", {}), kept.get("storage_id"))
+        return cls(document.get("properties", {}), document.get("storage_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class AclEntry:
         }
 
     @classmethod
-    def from_json(cls, kept: Json) -> AclEntry:
+    def from_json(cls, document: Json) -> AclEntry:
         """Read it back."""
         return cls(
-            kept["principal"],
-            kept["permission"],
-            tuple(kept["operations"]),
-            kept["host"],
-            tuple(kept["resources"]),
-            tuple(kept["names"]),
+            document["principal"],
+            document["permission"],
+            tuple(document["operations"]),
+            document["host"],
+            tuple(document["resources"]),
+            tuple(document["names"]),
         )
 
 
@@ -92,9 +92,9 @@ class QuotaEntry:
         return {"topics": self.topics, "partitions": self.partitions, "bytes": self.bytes}
 
     @classmethod
-    def from_json(cls, kept: Json) -> QuotaEntry:
+    def from_json(cls, document: Json) -> QuotaEntry:
         """Read it back."""
-        return cls(kept["topics"], kept["partitions"], kept["bytes"])
+        return cls(document["topics"], document["partitions"], document["bytes"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +109,26 @@ class NamespaceEntry:
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        kept: Json = {}
+        document: Json = {}
         if self.configs:
-            kept["configs"] = dict(self.configs)
+            document["configs"] = dict(self.configs)
         if self.acls:
-            kept["acls"] = [acl.to_json() for acl in self.acls]
+            document["acls"] = [acl.to_json() for acl in self.acls]
         if self.quotas is not None:
-            kept["quotas"] = self.quotas.to_json()
+            document["quotas"] = self.quotas.to_json()
         if self.kms_key_id is not None:
-            kept["kms_key_id"] = self.kms_key_id
-        return kept
+            document["kms_key_id"] = self.kms_key_id
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> NamespaceEntry:
+    def from_json(cls, document: Json) -> NamespaceEntry:
         """Read it back."""
-        quotas = kept.get("quotas")
+        quotas = document.get("quotas")
         return cls(
-            kept.get("configs", {}),
-            tuple(map(AclEntry.from_json, kept.get("acls", ()))),
+            document.get("configs", {}),
+            tuple(map(AclEntry.from_json, document.get("acls", ()))),
             None if quotas is None else QuotaEntry.from_json(quotas),
-            kept.get("kms_key_id"),
+            document.get("kms_key_id"),
         )
 
 
@@ -148,9 +148,9 @@ class TieringEntry:
         return {"state": self.state, "epoch": self.epoch, "policy": self.policy}
 
     @classmethod
-    def from_json(cls, kept: Json) -> TieringEntry:
+    def from_json(cls, document: Json) -> TieringEntry:
         """Read it back."""
-        return cls(kept["state"], kept["epoch"], kept["policy"])
+        return cls(document["state"], document["epoch"], document["policy"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ class HoldEntry:
         return {"migration": self.migration, "is_closed": self.is_closed}
 
     @classmethod
-    def from_json(cls, kept: Json) -> HoldEntry:
+    def from_json(cls, document: Json) -> HoldEntry:
         """Read it back."""
-        return cls(kept["migration"], kept["is_closed"])
+        return cls(document["migration"], document["is_closed"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +179,14 @@ class ReplicaEntry:
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        kept: Json = {"location": self.location}
-        return kept if self.trouble is None else {**kept, "trouble": self.trouble.to_json()}
+        document: Json = {"location": self.location}
+        return document if self.trouble is None else {**document, "trouble": self.trouble.to_json()}
 
     @classmethod
-    def from_json(cls, kept: Json) -> ReplicaEntry:
+    def from_json(cls, document: Json) -> ReplicaEntry:
         """Read it back."""
-        trouble = kept.get("trouble")
-        return cls(kept["location"], None if trouble is None else Trouble.from_json(trouble))
+        trouble = document.get("trouble")
+        return cls(document["location"], None if trouble is None else Trouble.from_json(trouble))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,46 +221,46 @@ class TopicEntry:
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        kept: Json = {"id": self.id, "partitions": self.partitions, "revision": self.revision}
+        document: Json = {"id": self.id, "partitions": self.partitions, "revision": self.revision}
         if self.replication_factor != 1:
-            kept["replication_factor"] = self.replication_factor
+            document["replication_factor"] = self.replication_factor
         if self.configs:
-            kept["configs"] = dict(self.configs)
+            document["configs"] = dict(self.configs)
         if self.mirror is not None:
-            kept["mirror"] = self.mirror.to_json()
+            document["mirror"] = self.mirror.to_json()
         if self.origin is not None:
-            kept["origin"] = list(self.origin)
+            document["origin"] = list(self.origin)
         if self.acls:
-            kept["acls"] = [acl.to_json() for acl in self.acls]
+            document["acls"] = [acl.to_json() for acl in self.acls]
         if self.initial:
-            kept["initial"] = dict(self.initial)
+            document["initial"] = dict(self.initial)
         if self.tiering is not None:
-            kept["tiering"] = self.tiering.to_json()
+            document["tiering"] = self.tiering.to_json()
         if self.recovering is not None:
-            kept["recovering"] = self.recovering
+            document["recovering"] = self.recovering
         if self.hold is not None:
-            kept["hold"] = self.hold.to_json()
+            document["hold"] = self.hold.to_json()
         if self.replica is not None:
-            kept["replica"] = self.replica.to_json()
-        return kept
+            document["replica"] = self.replica.to_json()
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> TopicEntry:
+    def from_json(cls, document: Json) -> TopicEntry:
         """Read it back."""
-        mirror, origin, tiering, hold = (kept.get(key) for key in ("mirror", "origin", "tiering", "hold"))
-        replica = kept.get("replica")
+        mirror, origin, tiering, hold = (document.get(key) for key in ("mirror", "origin", "tiering", "hold"))
+        replica = document.get("replica")
         return cls(
-            kept["id"],
-            kept["partitions"],
-            kept["revision"],
-            kept.get("replication_factor", 1),
-            kept.get("configs", {}),
+            document["id"],
+            document["partitions"],
+            document["revision"],
+            document.get("replication_factor", 1),
+            document.get("configs", {}),
             None if mirror is None else MirrorEntry.from_json(mirror),
             None if origin is None else (origin[0], origin[1]),
-            tuple(map(AclEntry.from_json, kept.get("acls", ()))),
-            kept.get("initial", {}),
+            tuple(map(AclEntry.from_json, document.get("acls", ()))),
+            document.get("initial", {}),
             None if tiering is None else TieringEntry.from_json(tiering),
-            kept.get("recovering"),
+            document.get("recovering"),
             None if hold is None else HoldEntry.from_json(hold),
             None if replica is None else ReplicaEntry.from_json(replica),
         )
@@ -281,9 +281,9 @@ class DeletionEntry:
         return {"name": self.name} if self.location is None else {"name": self.name, "location": self.location}
 
     @classmethod
-    def from_json(cls, kept: Json) -> DeletionEntry:
+    def from_json(cls, document: Json) -> DeletionEntry:
         """Read it back."""
-        return cls(kept["name"], kept.get("location"))
+        return cls(document["name"], document.get("location"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +297,9 @@ class RewriteEntry:
         return {"name": self.name}
 
     @classmethod
-    def from_json(cls, kept: Json) -> RewriteEntry:
+    def from_json(cls, document: Json) -> RewriteEntry:
         """Read it back."""
-        return cls(kept["name"])
+        return cls(document["name"])
 
 
 # What the catalog holds of a migration: topics that are being mounted or unmounted.
@@ -319,13 +319,13 @@ class MigrantEntry:
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        kept: Json = {"name": self.name, "topic_id": self.topic_id, "location": self.location}
-        return kept if self.mounting is None else {**kept, "mounting": self.mounting}
+        document: Json = {"name": self.name, "topic_id": self.topic_id, "location": self.location}
+        return document if self.mounting is None else {**document, "mounting": self.mounting}
 
     @classmethod
-    def from_json(cls, kept: Json) -> MigrantEntry:
+    def from_json(cls, document: Json) -> MigrantEntry:
         """Read it back."""
-        return cls(kept["name"], kept["topic_id"], kept["location"], kept.get("mounting"))
+        return cls(document["name"], document["topic_id"], document["location"], document.get("mounting"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,16 +357,16 @@ class MigrationEntry:
         }
 
     @classmethod
-    def from_json(cls, kept: Json) -> MigrationEntry:
+    def from_json(cls, document: Json) -> MigrationEntry:
         """Read it back."""
         return cls(
-            kept["direction"],
-            kept["state"],
-            tuple(map(MigrantEntry.from_json, kept["topics"])),
-            kept["claim"],
-            kept["created_ms"],
-            kept["completed_ms"],
-            kept["is_automatic"],
+            document["direction"],
+            document["state"],
+            tuple(map(MigrantEntry.from_json, document["topics"])),
+            document["claim"],
+            document["created_ms"],
+            document["completed_ms"],
+            document["is_automatic"],
         )
 
 

@@ -284,7 +284,7 @@ def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Troubl
 # Namespaces (KIP-37): hierarchical homes of topics, made with all their tiers, never implicitly.
 
 
-def create_namespace(draft: Draft, name: str, asked: NamespaceEntry) -> None:
+def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
     """Make a namespace and every tier above it. One that is there and asks for the same is left alone.
 
     Raises:
@@ -296,7 +296,7 @@ def create_namespace(draft: Draft, name: str, asked: NamespaceEntry) -> None:
         raise UserError(f"{name!r} is {error}", hint="Example: shop:eu.") from error
     if not tiers:
         raise UserError("the default namespace '' always exists", hint="Name a namespace, such as shop:eu.")
-    entry = replace(asked, configs=checked_configs(f"namespace {name}", asked.configs), quotas=_limits(asked.quotas))
+    entry = replace(wanted, configs=checked_configs(f"namespace {name}", wanted.configs), quotas=_limits(wanted.quotas))
     existing = draft.namespaces.get(name)
     if existing is not None and existing != entry:
         raise _differs(name, existing, entry)

@@ -63,9 +63,9 @@ def migration_of(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry 
     """Return the migration that holds a topic; `None`: none does, or the one that did is over."""
     if topic.hold is None:
         return None
-    found = catalog.migrations.get(str(topic.hold.migration))
-    is_its = found is not None and any(each.topic_id == topic.id for each in found.topics)
-    return found if found is not None and is_its and state_of(found) not in _ENDED else None
+    migration = catalog.migrations.get(str(topic.hold.migration))
+    is_its = migration is not None and any(migrant.topic_id == topic.id for migrant in migration.topics)
+    return migration if migration is not None and is_its and state_of(migration) not in _ENDED else None
 
 
 def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
@@ -78,8 +78,8 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
             yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, place)
         elif state is not _S.CANCELLED:
             more = f" and {len(names) - 1} more" if names[1:] else ""
-            told = "" if migration.is_automatic else ", and moves on only when it is told to"
-            what = f"migration {number}, {migration.direction}, is {state}{told}: {', '.join(names[:1])}{more}"
+            waiting = "" if migration.is_automatic else ", and moves on only when it is told to"
+            what = f"migration {number}, {migration.direction}, is {state}{waiting}: {', '.join(names[:1])}{more}"
             is_waiting = not migration.is_automatic and state in _TOLD
             kind = Kind.MIGRATION_WAITS if is_waiting else Kind.MIGRATION_UNDER_WAY
             yield CheckFinding(kind, what, place, objects=len(names))
@@ -95,11 +95,11 @@ def _of_topics(
     catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
 ) -> Iterator[CheckFinding]:
     """Yield which topics are not as the state of their migration says."""
-    there = {topic.id: topic for topic in catalog.topics.values()}
+    topics_by_id = {topic.id: topic for topic in catalog.topics.values()}
     closed = _MADE if migration.direction == INBOUND else _CLOSED
     is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN)
     for migrant in migration.topics if is_expected else ():
-        topic, wrong = there.get(migrant.topic_id), None
+        topic, wrong = topics_by_id.get(migrant.topic_id), None
         if topic is None:
             wrong = "is not there"
         elif topic.hold is None or str(topic.hold.migration) != number:
@@ -153,14 +153,14 @@ def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], 
 
     `catalog` reads the catalog of the cluster `cluster_id`; `None`: it cannot be read, and registers alone are judged.
     """
-    found = _once(storage, cluster_id, catalog)
+    result = _once(storage, cluster_id, catalog)
     for _ in range(_LOOKS - 1):
-        if not found.findings:
+        if not result.findings:
             break
-        before, found = found, _once(storage, cluster_id, catalog)
-        if found == before:
+        before, result = result, _once(storage, cluster_id, catalog)
+        if result == before:
             break
-    return found
+    return result
 
 
 def _once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> Owned:
@@ -201,14 +201,16 @@ def lost_topics(
             yield name, CheckFinding(Kind.OWNERSHIP_LOST, _whose(found, cluster_id), Place(key, name))
 
 
-def _is_ours(found: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
+def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
     """Tell whether a register says of a topic of this cluster what it should."""
-    has_it = found.state is Owning.MOUNTED and found.owner == cluster_id
+    has_it = ownership.state is Owning.MOUNTED and ownership.owner == cluster_id
     if migration is None:
         return has_it
     if migration.direction == "outbound":
-        return has_it or found.claim == migration.claim
-    is_claimed = found.owner == cluster_id and found.claim == migration.claim and found.state is not Owning.DETACHED
+        return has_it or ownership.claim == migration.claim
+    is_claimed = (
+        ownership.owner == cluster_id and ownership.claim == migration.claim and ownership.state is not Owning.DETACHED
+    )
     return is_claimed or state_of(migration) not in _CLAIMED
 
 

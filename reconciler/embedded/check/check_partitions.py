@@ -59,9 +59,9 @@ class PartReader:
             yield CheckFinding(self.differs, "; ".join(differences), place, (offsets,))
 
     def _differences(self, entry: Entry, offsets: OffsetRange) -> Iterator[str]:
-        found, last, times = Digest(), entry.base - 1, [entry.min_ts, entry.max_ts]
+        digest, last, times = Digest(), entry.base - 1, [entry.min_ts, entry.max_ts]
         for batch in read_part(self.store, entry, 0, offsets):
-            found += digest_of(batch, base=entry.base)
+            digest += digest_of(batch, base=entry.base)
             column = batch.column("offset").to_numpy()
             if column[0] <= last or (np.diff(column) <= 0).any():
                 yield "its offsets do not rise"
@@ -73,8 +73,8 @@ class PartReader:
             yield f"it goes on to offset {last}"
         if times != [entry.min_ts, entry.max_ts]:
             yield f"its times reach from {times[0]} to {times[1]}, not {entry.min_ts} to {entry.max_ts}"
-        if found != entry.digest:
-            yield f"its digest is not the one kept when it was written ({found.records:,} records)"
+        if digest != entry.digest:
+            yield f"its digest is not the one kept when it was written ({digest.records:,} records)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +270,11 @@ class _Look:
             yield CheckFinding(kind, what, place, (offsets,))
             return
         yield from judge_page(page, below, place, epoch=self.epoch)
-        for each in below:
-            if isinstance(each, PageRef):
-                yield from self._of_page(each)
+        for item in below:
+            if isinstance(item, PageRef):
+                yield from self._of_page(item)
         # Retention has deleted what a page still names below the start of the log.
-        live = [each for each in below if isinstance(each, Entry) and each.last >= self.head.start]
+        live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._of_parts(live, self.place)
 
     def _of_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
@@ -283,11 +283,11 @@ class _Look:
         self.looked.records += sum(entry.digest.records for entry in entries)
         keys = [entry.key for entry in entries]
         self.looked.named += keys
-        found = self.check.stored.sizes(keys)
-        doubtful = {entry.key for entry, size in zip(entries, found, strict=True) if size != entry.bytes}
+        listed_sizes = self.check.stored.sizes(keys)
+        doubtful = {entry.key for entry, size in zip(entries, listed_sizes, strict=True) if size != entry.bytes}
         sizes = self._sizes_now(doubtful) if doubtful else {}
         gone: list[Entry] = []
-        for entry, listed in zip(entries, found, strict=True):
+        for entry, listed in zip(entries, listed_sizes, strict=True):
             size = sizes.get(entry.key) if entry.key in doubtful else listed
             if size is None:
                 gone.append(entry)
@@ -361,10 +361,10 @@ def unnamed_findings(store: ObjectStore, stored: Stored, heads: Heads | None) ->
             if heads is None or not heads.take(listed):
                 _count(folders, listed)
     yield from () if heads is None else heads.findings(now_ms)
-    for folder, found in sorted(folders.items()):
-        age_ms = max(0, now_ms - found.oldest_ms)
-        what = f"{found.objects:,} in {folder} that nothing refers to, the oldest {age_text(age_ms)} old"
-        yield CheckFinding(Kind.UNNAMED, what, Place(found.first), (), found.objects, found.bytes, age_ms)
+    for folder, contents in sorted(folders.items()):
+        age_ms = max(0, now_ms - contents.oldest_ms)
+        what = f"{contents.objects:,} in {folder} that nothing refers to, the oldest {age_text(age_ms)} old"
+        yield CheckFinding(Kind.UNNAMED, what, Place(contents.first), (), contents.objects, contents.bytes, age_ms)
 
 
 def age_text(age_ms: int) -> str:
@@ -374,7 +374,7 @@ def age_text(age_ms: int) -> str:
 
 def _count(folders: dict[str, _Folder], listed: Listed) -> None:
     folder = listed.key.rpartition("/")[0] + "/"
-    found = folders.setdefault(folder, _Folder(listed.key, 0, 0, listed.modified_ms))
-    found.objects += 1
-    found.bytes += listed.size
-    found.oldest_ms = min(found.oldest_ms, listed.modified_ms)
+    counts = folders.setdefault(folder, _Folder(listed.key, 0, 0, listed.modified_ms))
+    counts.objects += 1
+    counts.bytes += listed.size
+    counts.oldest_ms = min(counts.oldest_ms, listed.modified_ms)

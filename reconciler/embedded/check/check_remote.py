@@ -43,13 +43,15 @@ def judge_page(
     if not below:
         yield CheckFinding(Kind.PAGE_DAMAGED, "it names nothing", place)
         return
-    entries = [each for each in below if isinstance(each, Entry)]
-    pages = [each for each in below if isinstance(each, PageRef)]
-    found = PageRef.over(page.key, pages) if pages else PageRef.of(page.key, entries)
-    for each in fields(PageRef):
-        said, is_so = getattr(page, each.name), getattr(found, each.name)
-        if said != is_so:
-            yield CheckFinding(Kind.PAGE_DAMAGED, f"its {each.name} is {is_so}, not {said} as where it is named", place)
+    entries = [item for item in below if isinstance(item, Entry)]
+    pages = [item for item in below if isinstance(item, PageRef)]
+    computed = PageRef.over(page.key, pages) if pages else PageRef.of(page.key, entries)
+    for item in fields(PageRef):
+        stored_value, is_so = getattr(page, item.name), getattr(computed, item.name)
+        if stored_value != is_so:
+            yield CheckFinding(
+                Kind.PAGE_DAMAGED, f"its {item.name} is {is_so}, not {stored_value} as where it is named", place
+            )
     for what in [*_of_order([*below], page.last + 1), *_of_entries(entries, epoch)]:
         yield CheckFinding(Kind.PAGE_DAMAGED, what, place)
 
@@ -66,12 +68,12 @@ def is_whole(head: Head) -> bool:
 
 def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
     """Tell the same of what a head or a page names."""
-    texts: list[Any] = [each.key for each in named]
+    texts: list[Any] = [item.key for item in named]
     numbers: list[Any] = [
-        number for each in named for number in (each.base, each.last, each.min_ts, each.max_ts, each.bytes)
+        number for item in named for number in (item.base, item.last, item.min_ts, item.max_ts, item.bytes)
     ]
-    for each in named:
-        own = (each.epoch, each.digest.records) if isinstance(each, Entry) else (each.records, each.entries, each.level)
+    for item in named:
+        own = (item.epoch, item.digest.records) if isinstance(item, Entry) else (item.records, item.entries, item.level)
         numbers += own
     return all(type(text) is str for text in texts) and all(type(number) is int for number in numbers)
 
@@ -201,11 +203,11 @@ class SegmentCheck:
     def runs(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
         """Yield findings, one for each run of neighbours that are gone."""
         run: list[Suspect] = []
-        for each in suspects:
-            if run and not _goes_on(run[-1], each):
+        for suspect in suspects:
+            if run and not _goes_on(run[-1], suspect):
                 yield self._run(run)
                 run = []
-            run.append(each)
+            run.append(suspect)
         if run:
             yield self._run(run)
 
@@ -219,7 +221,7 @@ class SegmentCheck:
         if is_lost and not first.gone:
             what += self._here(_PUT_AGAIN)
         gone = (OffsetRange(first.gone[0].start, run[-1].finding.gone[0].stop),) if first.gone else ()
-        stored = sum(each.entry.bytes for each in run) if is_lost else 0
+        stored = sum(suspect.entry.bytes for suspect in run) if is_lost else 0
         return replace(first, what=what, gone=gone, objects=len(run), bytes=stored)
 
     def _read(self, entry: Entry, finding: CheckFinding) -> Suspect:
@@ -277,29 +279,29 @@ class RemoteCheck:
         if tiering is None:
             return
         partition = remote_partition(tiering.location, place.partition)
-        there = replace(place, key=partition.key)
+        manifest_place = replace(place, key=partition.key)
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError as error:
-            yield CheckFinding(Kind.MANIFEST_DAMAGED, error.message, there, _alone(head, head.start))
+            yield CheckFinding(Kind.MANIFEST_DAMAGED, error.message, manifest_place, _alone(head, head.start))
             return
         if manifest is None:
             if head.uploaded_to > head.start:
                 what = f"it is not there, and the head says that offsets below {head.uploaded_to} are in it"
-                yield CheckFinding(Kind.MANIFEST_MISSING, what, there, _alone(head, head.start))
+                yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _alone(head, head.start))
             return
         is_nobodys = manifest.owner == NOBODY
         if manifest.owner != self.cluster_id and not (is_nobodys and is_closed(catalog.topics[place.topic])):
             whose = "no cluster" if is_nobodys else f"cluster {manifest.owner}"
             what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
-            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, there, _alone(head, head.start))
+            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, manifest_place, _alone(head, head.start))
             return
         count(manifest)
-        yield from judge_manifest(manifest, head, there)
+        yield from judge_manifest(manifest, head, manifest_place)
         if manifest.segments:
             listed = list_below(self.storage, f"{partition.place}/")
             segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
-            yield from self._of_segments(partition, manifest, segments, there, epoch)
+            yield from self._of_segments(partition, manifest, segments, manifest_place, epoch)
 
     def _of_segments(
         self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, there: Place, epoch: int
