@@ -361,9 +361,8 @@ class Compaction:
 
     Mirrors are compacted here, not by their sources: a mirror is a prefix of its source's log, so superseded
     records
-    are superseded in both, and comparisons report them so. A restore that cuts a log's end cuts all remembered
-    state
-    (`restore_cut.py`); rewrites read before the cut are not published.
+    are superseded in both, and comparisons report them so. A restore whose cut
+    removes superseding records cuts the whole log (`restore_cut.py`); rewrites read before the cut are not published.
     """
 
     def __init__(
