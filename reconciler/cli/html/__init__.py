@@ -1,1 +1,1 @@
-"""Results as pages: one file that needs nothing else."""
+"""Results as HTML pages: self-contained files."""

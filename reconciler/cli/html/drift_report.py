@@ -1,4 +1,4 @@
-"""Drift as a page."""
+"""Drift as an HTML page."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _TITLES: Final = {
 
 
 def drift_report(drifted: Drifted) -> Report:
-    """Return what moved away from the files as a page: first what makes the command fail."""
+    """Return the findings as a page: first those that make the command fail."""
     plan = drifted.planned.plan
     actions = {action.address: action for action in plan.actions}
     counts = [(kind, sum(item.kind == kind for item in drifted.findings)) for kind in CLASSES]
-    said = [f"{count_text(count)} {kind}" for kind, count in counts if count]
+    texts = [f"{count_text(count)} {kind}" for kind, count in counts if count]
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return Report(
         title="Drift of {}",
         subject=named(plan.workspace, plan.environment),
-        lead=" · ".join([", ".join(said) or "nothing found", *errors]),
+        lead=" · ".join([", ".join(texts) or "nothing found", *errors]),
         facts=tuple(
             Fact(label, value)
             for label, value in (

@@ -1,4 +1,4 @@
-"""Plans as pages."""
+"""Plans as HTML pages."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 MOST_DRAWN: Final = 300
 """Actions in one picture; Mermaid draws at most 500 arrows."""
 _MOST_NAMED: Final = 50
-"""Consumer groups that one row names."""
+"""Consumer groups named in one row."""
 _SHORT: Final = 12
 
 
 def plan_report(plan: Plan) -> Report:
-    """Return a plan as a page, in the words in which a terminal shows it."""
-    found = sections(plan)
-    danger = [_of_row(row) for row in found.danger]
-    stuck = [each for each in danger if "blocked" in each.flags]
+    """Return a plan as a page, with the texts of the terminal output."""
+    plan_sections = sections(plan)
+    danger = [_of_row(row) for row in plan_sections.danger]
+    stuck = [entry for entry in danger if "blocked" in entry.flags]
     return Report(
         title="Plan for {}",
         subject=named(plan.workspace, plan.environment),
@@ -43,17 +43,17 @@ def plan_report(plan: Plan) -> Report:
             *section(
                 "Blocked", Tone.DANGER, stuck, is_open=True, hint="Nothing is applied while anything here is blocked."
             ),
-            *section("Danger", Tone.DANGER, (each for each in danger if "blocked" not in each.flags), is_open=True),
+            *section("Danger", Tone.DANGER, (entry for entry in danger if "blocked" not in entry.flags), is_open=True),
             *section("Warnings", Tone.CHANGE, map(_warning, plan.warnings)),
-            *section("Drift", Tone.CHANGE, _drifted(found, plan)),
-            *section("Waiting", Tone.QUIET, map(_plain, found.waiting)),
-            *section("Changes", Tone.STRONG, (_of_row(row) for row in found.changes), grouped=True),
-            *section("Jobs", Tone.STRONG, (_of_row(row) for row in found.jobs)),
+            *section("Drift", Tone.CHANGE, _drifted(plan_sections, plan)),
+            *section("Waiting", Tone.QUIET, map(_plain, plan_sections.waiting)),
+            *section("Changes", Tone.STRONG, (_of_row(row) for row in plan_sections.changes), grouped=True),
+            *section("Jobs", Tone.STRONG, (_of_row(row) for row in plan_sections.jobs)),
             *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged, plan.unmanaged), grouped=True),
         ),
         nothing="Nothing to do: clusters are as the files say.",
         tool=plan.tool,
-        remarks=tuple(text_of([each]).strip() for each in back_lines(plan)),
+        remarks=tuple(text_of([entry]).strip() for entry in back_lines(plan)),
         **_order(plan),
     )
 
@@ -69,7 +69,7 @@ def _facts(plan: Plan) -> Iterator[Fact]:
 
 
 def _order(plan: Plan) -> dict[str, Any]:
-    """Return the order of the actions that wait for others as Mermaid; only counts if it is too long to draw."""
+    """Return the order of dependent actions as Mermaid; only counts if it is too long to draw."""
     picture = draw_plan(plan)
     tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
     if not tied:
@@ -77,7 +77,7 @@ def _order(plan: Plan) -> dict[str, Any]:
     picture = replace(picture, nodes=tuple(node for node in picture.nodes if node.name in tied))
     title: dict[str, Any] = {"picture_title": "What waits for what"}
     if len(tied) > MOST_DRAWN:
-        waves = counted(len({each.wave for each in plan.actions}), "wave")
+        waves = counted(len({action.wave for action in plan.actions}), "wave")
         much = f"{counted(len(tied), 'action')} in {waves}, with {counted(len(picture.arrows), 'arrow')}"
         hint = "Print all with: reconciler graph PLANFILE --format mermaid"
         return {**title, "picture_note": f"This is too much for a picture: {much}. {hint}"}
@@ -123,7 +123,7 @@ def owner_by_labels(action: Action) -> str:
 
 
 def _stop(row: Row, action: Action) -> str:
-    """Return why it is blocked, in full; or what lifted that."""
+    """Return why the action is blocked, or what lifted the block."""
     block = action.blocked
     return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
 
@@ -136,7 +136,7 @@ def _size(action: Action) -> str:
 
 
 def _fields(action: Action) -> Iterator[Cells]:
-    """Yield each field that moves; of what is created each field that it has."""
+    """Yield each changed field; for a new resource each of its fields."""
     for change in changes_of(action):
         yield from _moved(change)
     if isinstance(action, Create) and not changes_of(action):
@@ -191,7 +191,7 @@ def _copies(action: Action) -> Iterator[tuple[str, str]]:
 
 
 def error_entry(finding: Finding) -> Entry:
-    """Return what cannot be at all."""
+    """Return an error of a plan as a row."""
     return _finding(finding, "✗", Tone.DANGER, "error")
 
 
@@ -214,28 +214,28 @@ def _finding(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
 
 
 def _drifted(parts: Sections, plan: Plan) -> Iterator[Entry]:
-    """Yield what drifted; an action that only sets it back has no row of its own, and is found by this one."""
+    """Yield drifted fields. An update that only reverts drift has no row; its key goes to the drift row."""
     rows = (*parts.danger, *parts.changes, *parts.jobs)
-    told = {row.action.id for row in rows if row.action is not None}
-    actions = {each.address: each.id for each in plan.actions if each.id not in told}
-    for row, found in zip(parts.drift, plan.drift, strict=True):
-        address = Address(found.address)
+    shown = {row.action.id for row in rows if row.action is not None}
+    actions = {action.address: action.id for action in plan.actions if action.id not in shown}
+    for row, finding in zip(parts.drift, plan.drift, strict=True):
+        address = Address(finding.address)
         yield Entry(
             row.sign,
             row.tone,
             "drift",
             row.name,
             (row.what, *row.more),
-            key=actions.pop(found.address, ""),
+            key=actions.pop(finding.address, ""),
             kind=_kind(address),
             cluster=cluster_of(address) or "",
-            flags=("ignored",) if found.ignored else (),
+            flags=("ignored",) if finding.ignored else (),
             facts=(
-                ("last applied", value_text(found.path, found.recorded)),
-                ("on the cluster", value_text(found.path, found.observed)),
-                *((("comes from", found.origin),) if found.origin else ()),
+                ("last applied", value_text(finding.path, finding.recorded)),
+                ("on the cluster", value_text(finding.path, finding.observed)),
+                *((("comes from", finding.origin),) if finding.origin else ()),
             )
-            if found.path
+            if finding.path
             else (),
         )
 

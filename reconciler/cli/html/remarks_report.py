@@ -1,4 +1,4 @@
-"""Problems of files, or the error that a command ended with, as a page."""
+"""Problems of files, or the error of a command, as an HTML page."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _LEVELS: Final[Mapping[Level, tuple[str, Tone]]] = {
 }
 
 
-def remarks_report(found: Remarks, title: str) -> Report:
-    """Return problems of files, or the error that a command ended with."""
-    errors = sum(each.level == "error" for each in found.rows)
+def remarks_report(remarks: Remarks, title: str) -> Report:
+    """Return problems of files, or the error of a command, as a page."""
+    errors = sum(remark.level == "error" for remark in remarks.rows)
     return Report(
         title=title,
-        subject=named(found.workspace, found.environment),
-        lead=counted(len(found.rows), "problem"),
+        subject=named(remarks.workspace, remarks.environment),
+        lead=counted(len(remarks.rows), "problem"),
         facts=(
-            Fact("workspace", found.workspace),
-            *((Fact("environment", found.environment),) if found.environment else ()),
+            Fact("workspace", remarks.workspace),
+            *((Fact("environment", remarks.environment),) if remarks.environment else ()),
         ),
         sections=tuple(
-            section("Problems", Tone.DANGER if errors else Tone.CHANGE, map(_of_remark, found.rows), is_open=True)
+            section("Problems", Tone.DANGER if errors else Tone.CHANGE, map(_of_remark, remarks.rows), is_open=True)
         ),
         nothing="The files are valid.",
-        tool=found.tool,
+        tool=remarks.tool,
     )
 
 

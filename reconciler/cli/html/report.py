@@ -1,8 +1,7 @@
-"""A result as a page: what it holds, and how it becomes one file that loads nothing else.
+"""A result as an HTML page: the model of its content, and its rendering as one file that loads nothing else.
 
-The page is a view of the JSON document: Python decides what is said and in which order, the browser only filters,
-unfolds and prints. Whatever others named stands in it as text alone: made visible here, escaped in markup, and put into
-the page by `textContent`. A policy in the page lets nothing run or load but its own script and style.
+Python decides texts and order; the script of the page only filters, unfolds and prints. Names of users are escaped
+in markup and set with `textContent`. A content security policy permits only the page's own script and style.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]
-"""One field: its path, then its value on each side; `None` where that side has none."""
+"""One field: its path, then its value on each side; `None` if a side has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of a page. `name` is an address wherever there is one."""
+    """One row of a page. `name` is an address if there is one."""
 
     sign: str
     tone: Tone
@@ -38,19 +37,19 @@ class Entry:
     name: str
     what: tuple[str, ...] = ()
     key: str = ""
-    """By which `after` of others names it."""
+    """The id by which `after` of other rows refers to this one."""
     kind: str = ""
     cluster: str = ""
     owner: str = ""
     flags: tuple[str, ...] = ()
-    """What else it can be found by: `blocked`, `danger`."""
+    """Filters that find the row: `blocked`, `danger`."""
     notes: tuple[str, ...] = ()
     """What a reader has to know: the cost, the reason."""
     size: str = ""
     fields: tuple[Cells, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
-    """What a reader may want to paste, each with what it is for."""
+    """Texts to copy, each with its purpose."""
     commit: str = ""
     after: tuple[str, ...] = ()
     source: str | None = None
@@ -59,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows under one heading. Without a title they stand under that of their section."""
+    """Rows under one heading; without a title they belong to their section."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -67,38 +66,38 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a page, the gravest first."""
+    """One part of a page."""
 
     title: str
     tone: Tone
     groups: tuple[Group, ...]
     hint: str = ""
     is_open: bool = False
-    """Its rows are unfolded: a reviewer has to read them before approving."""
+    """Whether its rows are unfolded: a reviewer has to read them before approving."""
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return sum(len(group.entries) for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact about the whole."""
+    """A fact about the whole result."""
 
     label: str
     value: str
     whole: str = ""
-    """What is copied where `value` shows only its beginning."""
+    """The text to copy if `value` is shortened."""
     is_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole page."""
+    """The content of a page."""
 
     title: str
-    """With `{}` where the subject belongs."""
+    """`{}` stands for the subject."""
     subject: str
     lead: str
     facts: tuple[Fact, ...]
@@ -107,7 +106,7 @@ class Report:
     nothing: str = "There is nothing to show."
     tool: str = ""
     remarks: tuple[str, ...] = ()
-    """Sentences about the whole, above all rows."""
+    """Sentences about the whole result, above all rows."""
     picture: str = ""
     """Mermaid text, or empty."""
     picture_title: str = ""
@@ -117,7 +116,7 @@ class Report:
 def section(
     title: str, tone: Tone, entries: Iterable[Entry], *, hint: str = "", is_open: bool = False, grouped: bool = False
 ) -> Iterator[Section]:
-    """Yield a section unless it is empty; `grouped`: with a group for each cluster and kind, as they come."""
+    """Yield a section unless it is empty; `grouped` adds a group for each cluster and kind, in row order."""
     rows = tuple(entries)
     if not rows:
         return
@@ -127,14 +126,11 @@ def section(
     groups: dict[str, list[Entry]] = {}
     for row in rows:
         groups.setdefault(" · ".join(filter(None, (row.cluster, row.kind))) or "workspace", []).append(row)
-    yield Section(title, tone, tuple(Group(name, tuple(each)) for name, each in groups.items()), hint, is_open)
-
-
-# The page: a head and tables that are read without a script, and the rows as data for the script.
+    yield Section(title, tone, tuple(Group(name, tuple(members)) for name, members in groups.items()), hint, is_open)
 
 
 MOST_STATIC: Final = 200
-"""Rows of danger that a reader without scripts sees; the head has the counts of all."""
+"""Rows of danger shown without scripts; the head has the counts of all."""
 _HEAVY: Final = (Tone.DANGER, Tone.REMOVE)
 _DATA: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "#": "\\u0023"}
 
@@ -149,9 +145,9 @@ def _hash(text: str) -> str:
 
 
 def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
-    """Return the page. The same report gives the same bytes: it holds no time and no host.
+    """Return the page. It has no time and no host: equal reports give equal bytes.
 
-    `forge`: where the files and commits that it names can be seen.
+    `forge`: URLs of the files and commits in the report.
     """
     style, script = _asset("page.css"), _asset("page.js")
     policy = (
@@ -173,7 +169,7 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
         "<body>",
         *_head(report, forge),
         '<main id="main" tabindex="-1">',
-        *(f'<p class="remark">{text(each)}</p>' for each in report.remarks),
+        *(f'<p class="remark">{text(remark)}</p>' for remark in report.remarks),
         *_static(report),
         *_picture(report),
         "</main>",
@@ -187,8 +183,8 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
 
 
 def text(words: str) -> str:
-    """Return words of others as markup that is only ever text, and no command to who reads the log of a pipeline."""
-    # Only before what a pipeline takes for a command: an apostrophe of others is an entity with a # by now.
+    """Escape text for markup, and so that a pipeline's log does not read it as a command."""
+    # Escaped after `escape`: entities such as `&#x27;` have a # themselves.
     return escape(visible(words)).replace("##", "&#35;&#35;")
 
 
@@ -204,7 +200,7 @@ def _head(report: Report, forge: Forge | None) -> Iterator[str]:
         if fact.is_commit and forge:
             shown = f'<a href="{text(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
-            # The script makes a button of it: without one there is nothing to press.
+            # The script makes it a button.
             shown = f'<code data-copy="{text(fact.whole)}">{shown}</code>'
         yield f"<div><dt>{text(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
@@ -212,18 +208,18 @@ def _head(report: Report, forge: Forge | None) -> Iterator[str]:
 
 
 def _static(report: Report) -> Iterator[str]:
-    """Yield what is read where no script runs: danger by name, the rest in numbers."""
+    """Yield the content shown without scripts: rows of danger, counts of the rest."""
     yield '<div id="rows">'
     if not report.sections:
         yield f"<p>{text(report.nothing)}</p>"
-    for each in report.sections:
-        yield f"<section><h2>{text(each.title)} ({count_text(each.count)})</h2>"
-        if each.hint:
-            yield f"<p>{text(each.hint)}</p>"
-        if each.tone in _HEAVY or not any(group.title for group in each.groups):
-            yield from _static_rows(each)
+    for part in report.sections:
+        yield f"<section><h2>{text(part.title)} ({count_text(part.count)})</h2>"
+        if part.hint:
+            yield f"<p>{text(part.hint)}</p>"
+        if part.tone in _HEAVY or not any(group.title for group in part.groups):
+            yield from _static_rows(part)
         else:
-            counts = (f"{group.title}: {count_text(len(group.entries))}" for group in each.groups[:MOST_STATIC])
+            counts = (f"{group.title}: {count_text(len(group.entries))}" for group in part.groups[:MOST_STATIC])
             yield f"<ul>{''.join(f'<li>{text(count)}</li>' for count in counts)}</ul>"
         yield "</section>"
     if report.sections:
@@ -231,8 +227,8 @@ def _static(report: Report) -> Iterator[str]:
     yield "</div>"
 
 
-def _static_rows(each: Section) -> Iterator[str]:
-    rows = [entry for group in each.groups for entry in group.entries]
+def _static_rows(part: Section) -> Iterator[str]:
+    rows = [entry for group in part.groups for entry in group.entries]
     yield '<table><thead><tr><th scope="col">what</th><th scope="col">change</th><th scope="col">why</th></tr></thead>'
     yield "<tbody>"
     for entry in rows[:MOST_STATIC]:
@@ -255,7 +251,7 @@ def _picture(report: Report) -> Iterator[str]:
 
 
 def _data(report: Report, forge: Forge | None) -> str:
-    """Return the rows as JSON that no markup can begin or end in."""
+    """Return the rows as JSON in which no markup can begin or end."""
     data = {
         "columns": report.columns,
         "nothing": report.nothing,
@@ -263,16 +259,16 @@ def _data(report: Report, forge: Forge | None) -> str:
         "commits": forge.commits if forge else None,
         "sections": [
             {
-                "title": visible(each.title),
-                "tone": each.tone.value,
-                "hint": visible(each.hint),
-                "open": each.is_open,
+                "title": visible(part.title),
+                "tone": part.tone.value,
+                "hint": visible(part.hint),
+                "open": part.is_open,
                 "groups": [
                     {"title": visible(group.title), "rows": [dict(_shown(entry)) for entry in group.entries]}
-                    for group in each.groups
+                    for group in part.groups
                 ],
             }
-            for each in report.sections
+            for part in report.sections
         ],
     }
     body = orjson.dumps(data).decode()
@@ -286,7 +282,7 @@ _LISTS: Final = ("what", "flags", "notes", "fields", "facts", "copies", "after")
 
 
 def _shown(entry: Entry) -> Iterator[tuple[str, Any]]:
-    """Yield what a row says; what it does not say is left out."""
+    """Yield the non-empty fields of a row."""
     yield "tone", entry.tone.value
     for name in (*_TEXTS, *_LISTS):
         value = getattr(entry, name)
@@ -297,21 +293,21 @@ def _shown(entry: Entry) -> Iterator[tuple[str, Any]]:
 def _visible(value: object) -> object:
     if isinstance(value, str):
         return visible(value)
-    return [_visible(each) for each in value] if isinstance(value, Iterable) else value
+    return [_visible(item) for item in value] if isinstance(value, Iterable) else value
 
 
 def named(workspace: str, environment: str | None) -> str:
-    """Return a workspace as people name it: with its environment."""
+    """Return the display name of a workspace, with its environment."""
     return f"{workspace} ({environment})" if environment else workspace
 
 
 def owner_of(labels: Mapping[str, Any] | None) -> str:
-    """Return who a resource belongs to, as its labels say: `owner`, else `team`."""
-    found = labels or {}
-    return str(found.get("owner") or found.get("team") or "")
+    """Return the owner in labels: `owner`, else `team`; empty if neither is set."""
+    values = labels or {}
+    return str(values.get("owner") or values.get("team") or "")
 
 
 def cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
-    """Return one field for a page, behind the sign of what happens to it."""
+    """Return one field for a page, after the sign of its change."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

@@ -155,13 +155,13 @@ class SarifDocument(_Part):
 
     @classmethod
     def of(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
-        """Say the remarks that ask for a look; `prefix` leads from the repository's root to the workspace: `topics/`.
+        """Return errors and warnings as SARIF.
 
-        Code scanning makes an alert of every result, of a note as well: one for each topic that is created. So notes
-        are left out; the comment and the page have them.
+        Notes are left out: code scanning makes an alert of every result, so each new topic would raise one. The comment
+        and the page have them. `prefix` is the path from the repository's root to the workspace: `topics/`.
         """
         rows = [row for row in remarks.rows if row.level != "note"]
-        kept = rows[:MOST_RESULTS]
+        reported = rows[:MOST_RESULTS]
         rules = sorted({row.rule for row in rows})
         index = {rule: position for position, rule in enumerate(rules)}
         whose = "/".join(_plain(part) for part in (remarks.workspace, remarks.environment) if part)
@@ -176,10 +176,10 @@ class SarifDocument(_Part):
             invocations=(
                 Invocation(
                     execution_successful=remarks.is_whole,
-                    tool_execution_notifications=_left_out(len(rows) - len(kept)),
+                    tool_execution_notifications=_left_out(len(rows) - len(reported)),
                 ),
             ),
-            results=tuple(_result(row, index[row.rule], prefix) for row in kept),
+            results=tuple(_result(row, index[row.rule], prefix) for row in reported),
         )
         return cls(runs=(run,))
 
@@ -205,8 +205,8 @@ def _result(row: Remark, index: int, prefix: str) -> Result:
 
 def _place(source: str | None, prefix: str) -> PhysicalLocation:
     """Return the file and line of `manifests/topics.yaml:88`, or of `manifests/topics.yaml:88:3`."""
-    found = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
-    file, line = (found["file"], max(1, int(found["line"]))) if found else (_WITHOUT_PLACE, 1)
+    position = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
+    file, line = (position["file"], max(1, int(position["line"]))) if position else (_WITHOUT_PLACE, 1)
     uri = quote(f"{prefix}{file}", safe="/", errors="surrogatepass")
     return PhysicalLocation(artifact_location=ArtifactLocation(uri=uri), region=Region(start_line=line))
 

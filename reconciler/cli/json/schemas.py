@@ -181,14 +181,14 @@ def _attribute_of(record: type, key: Key) -> _Attribute:
     if key.compute is not None:
         return _returned(key.compute)
     is_optional = False
-    found = _Attribute(record, None, None)
+    attribute = _Attribute(record, None, None)
     for name in key.path:
         steps = get_args(record) if get_origin(record) in {Union, UnionType} else (record,)
         is_optional |= NoneType in steps
         (owner,) = (step for step in steps if step is not NoneType)
-        found = _attribute(owner, name)
-        record = found.hint
-    return found._replace(hint=found.hint | None) if is_optional else found
+        attribute = _attribute(owner, name)
+        record = attribute.hint
+    return attribute._replace(hint=attribute.hint | None) if is_optional else attribute
 
 
 def _attribute(owner: type, name: str) -> _Attribute:
@@ -202,7 +202,7 @@ def _attribute(owner: type, name: str) -> _Attribute:
         defaults = {item.name: item.default for item in fields(owner) if item.default is not MISSING}
     else:
         defaults = getattr(owner, "_field_defaults", {})
-    texts = (_texts(each.__module__).get(f"{each.__qualname__}.{name}") for each in owner.__mro__)
+    texts = (_texts(base.__module__).get(f"{base.__qualname__}.{name}") for base in owner.__mro__)
     hint = _hints(owner)[name]
     return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, _absent(hint)))
 
@@ -237,7 +237,7 @@ def _printed(hint: Any, form: Form | None) -> Any:
 
 
 def _hints(owned: Any) -> dict[str, Any]:
-    modules = [each.__module__ for each in getattr(owned, "__mro__", (owned,))]
+    modules = [owner.__module__ for owner in getattr(owned, "__mro__", (owned,))]
     names = {name: value for module in modules for name, value in _names(module).items()}
     return get_type_hints(owned, localns=names, include_extras=True)
 

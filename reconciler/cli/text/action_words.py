@@ -1,4 +1,4 @@
-"""Actions and their reasons, in words."""
+"""Texts for actions and their reasons."""
 
 from __future__ import annotations
 
@@ -48,21 +48,19 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import about, bytes_text, count_text, counted, rough_count
 
-# Why an action is planned, in words.
-
 
 def _recovered(action: Action) -> str:
     if not isinstance(action, Create):
         return ""
-    given, found = action.parameters, action.estimate
-    partitions = given.get("partitions")
+    parameters, estimate = action.parameters, action.estimate
+    partitions = parameters.get("partitions")
     parts = [
         counted(partitions, "partition") if isinstance(partitions, int) else "",
-        counted(found.records, "record"),
-        bytes_text(found.bytes),
+        counted(estimate.records, "record"),
+        bytes_text(estimate.bytes),
     ]
     named = isinstance(action.after, Topic) and action.after.spec.recover_from is not None
-    where = "" if named else f" from {given.get('recoverFrom')}"
+    where = "" if named else f" from {parameters.get('recoverFrom')}"
     return f"to be copied{where}: {', '.join(filter(None, parts))}"
 
 
@@ -79,9 +77,9 @@ def _unmeasured(action: Action) -> str:
 
 
 def _replicas(action: Action) -> str:
-    found = action.estimate
-    partitions = counted(found.partitions, "partition")
-    copied = f", about {bytes_text(found.replicated)} between brokers" if found.replicated else ""
+    estimate = action.estimate
+    partitions = counted(estimate.partitions, "partition")
+    copied = f", about {bytes_text(estimate.replicated)} between brokers" if estimate.replicated else ""
     return f"replicas of {partitions} move{copied}"
 
 
@@ -95,21 +93,21 @@ def _replaced(action: Action) -> str:
 
 
 def _unreadable(estimate: Estimate) -> str:
-    """Return what is lost in offsets and bytes, in all; by partition it stands in the JSON."""
+    """Return the total of lost offsets and bytes; the JSON has them by partition."""
     lost = estimate.unreadable
     if not lost:
         return ""
-    offsets = counted(sum(each.stop - each.start for each in lost), "offset")
+    offsets = counted(sum(loss.stop - loss.start for loss in lost), "offset")
     places = counted(len(lost), "partition")
-    return f"{offsets} of {places} become unreadable, about {bytes_text(sum(each.bytes for each in lost))}"
+    return f"{offsets} of {places} become unreadable, about {bytes_text(sum(loss.bytes for loss in lost))}"
 
 
 def _expiring(action: Action) -> int:
-    return action.estimate.bytes - sum(each.bytes for each in action.estimate.unreadable)
+    return action.estimate.bytes - sum(loss.bytes for loss in action.estimate.unreadable)
 
 
 def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
-    """Return a reason in words; nothing where the line itself says it."""
+    """Return the text of a reason; empty if the line of the action already shows it."""
     match reason:
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
@@ -160,8 +158,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.ONLY_A_PREFIX:
             return "only its prefix is there; destroy deletes it with its rules"
         case Reason.RECREATED:
-            said = _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
-            return f"{said}; the new one stays" if isinstance(action, Forget) else said
+            text = _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
+            return f"{text}; the new one stays" if isinstance(action, Forget) else text
         case (
             Reason.DECLARED
             | Reason.CHANGED
@@ -179,16 +177,13 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             assert_never(reason)
 
 
-# What another role of a mirror costs, in words: the same in a plan and where a command asks before it acts.
-
-
 _FEW_TOPICS: Final = 8
 _RECREATED: Final = "deleted and created again outside the plans of this workspace"
 _RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
 
 def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
-    """Yield what a verb asked of a mirror costs, worst first; nothing for a verb that loses and copies nothing."""
+    """Yield the costs of a verb on a mirror, worst first; nothing for a verb that neither loses nor copies records."""
     cost = estimate.role
     if cost is None:
         return
@@ -206,7 +201,7 @@ def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[t
 
 
 def lag_text(estimate: Estimate) -> str:
-    """Return what a mirror is behind, and about how long it takes to copy that."""
+    """Return how many offsets a mirror lags behind, and the estimated time to copy them."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
         return "cannot tell what lags behind" + (f": {cost.unknown}" if cost is not None else "")
@@ -222,7 +217,7 @@ def _first(estimate: Estimate) -> str:
 
 
 def patience_text(cost: RoleCost | None) -> str:
-    """Return for how long a promotion waits."""
+    """Return how long a promotion waits without progress before it gives up; empty if unlimited."""
     if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
     return f"given up where it does not shrink for {format_duration(cost.timeout_ms)}"
@@ -265,13 +260,15 @@ def _failback(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if not cost.records:
         yield "nothing diverged as of now: only what is new is copied back", Tone.QUIET
         return
-    parts = _few(f"partition {each.partition} from offset {each.start} on" for each in (*cost.lost, *cost.kept))
+    parts = _few(
+        f"partition {stretch.partition} from offset {stretch.start} on" for stretch in (*cost.lost, *cost.kept)
+    )
     since = "" if cost.since_ms is None else f" since {time_text(cost.since_ms)}"
-    found = f"{counted(cost.records, 'record')}{since} ({parts}) never reached its mirror"
+    diverged = f"{counted(cost.records, 'record')}{since} ({parts}) never reached its mirror"
     if cost.kept_in is not None:
-        yield f"{found}: kept in {cost.kept_in}", Tone.CHANGE
+        yield f"{diverged}: kept in {cost.kept_in}", Tone.CHANGE
     else:
-        yield f"{found}: given up for good", Tone.DANGER
+        yield f"{diverged}: given up for good", Tone.DANGER
     afresh = counted(len(cost.copied_afresh), "partition")
     yield (
         f"emptied and copied afresh, as no broker cuts a log: {afresh} ({_few(map(str, cost.copied_afresh))})",
@@ -290,28 +287,25 @@ def _set_back(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
 
 
 def _listed(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
-    """Return a sum of offsets, and what it is made of."""
-    said = [
-        f"{count_text(each.length)} of partition {each.partition}{f' from {each.start} on' if has_starts else ''}"
-        for each in stretches
+    """Return the total of offsets, with the count of each partition."""
+    parts = [
+        f"{count_text(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
+        for part in stretches
     ]
-    return f"{counted(length_of(stretches), 'offset')} ({_few(said)})"
+    return f"{counted(length_of(stretches), 'offset')} ({_few(parts)})"
 
 
-def _few(said: Iterable[str]) -> str:
-    all_of_it = list(said)
+def _few(texts: Iterable[str]) -> str:
+    all_of_it = list(texts)
     more = f", and {counted(len(all_of_it) - _FEW_TOPICS, 'more', 'more')}" if len(all_of_it) > _FEW_TOPICS else ""
     return ", ".join(all_of_it[:_FEW_TOPICS]) + more
-
-
-# Mounts and unmounts in words: what one would do, and what came of it.
 
 
 _NAMED = 3
 
 
 def mount_headline(action: Transition, mounting: Mounting) -> str:
-    """Return what is mounted from where, or what is unmounted, and where it will lie."""
+    """Return the source and name of a mount, or the destination of an unmount."""
     if _is_unmount(action):
         to = action.estimate.location
         return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
@@ -325,7 +319,7 @@ def _engine_words(estimate: Estimate) -> Iterator[str]:
 
 
 def _migration_lines(action: RunJob) -> list[str]:
-    """Return where topics that a command mounts or unmounts are stored: one line for each if they are several."""
+    """Return the locations that a mount or unmount command uses; one line a topic if there are several."""
     topics = action.parameters["topics"]
     places = {str(name): str(place) for name, place in topics.items()} if isinstance(topics, Mapping) else {}
     way = "to" if _is_unmount(action) else "from"
@@ -338,33 +332,34 @@ def _migration_lines(action: RunJob) -> list[str]:
 
 
 def mount_notes(action: Transition | RunJob) -> Iterator[str]:
-    """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while.
+    """Yield the costs of a mount or unmount: bytes to flush, seconds without writes, readers.
 
-    Jobs copy and compare all of it, and shut producers out before the last of it.
+    Without jobs nothing is copied. Jobs copy and compare all records, and stop producers before the last of them.
     """
-    found, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
+    estimate, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
-        if found.partitions:
-            yield f"{_size_words(found)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
-            yield from _engine_words(found)
+        if estimate.partitions:
+            yield f"{_size_words(estimate)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
+            yield from _engine_words(estimate)
         return
     if is_copied:
-        yield "archived, compared, then deleted" if is_unmeasured(action) else f"{bytes_text(found.bytes)} to archive"
-        yield from _engine_words(found)
+        yield (
+            "archived, compared, then deleted" if is_unmeasured(action) else f"{bytes_text(estimate.bytes)} to archive"
+        )
+        yield from _engine_words(estimate)
     elif not is_unmeasured(action):
-        yield f"{bytes_text(found.uploads)} to flush"
-        if found.no_writes_seconds:
-            yield f"{about(found.no_writes_seconds)} without writes"
-    yield _readers_words(found)
+        yield f"{bytes_text(estimate.uploads)} to flush"
+        if estimate.no_writes_seconds:
+            yield f"{about(estimate.no_writes_seconds)} without writes"
+    yield _readers_words(estimate)
 
 
 def is_unmeasured(action: Action) -> bool:
-    """Tell whether nobody knows what a topic holds."""
+    """Return whether the size of a topic is unknown."""
     return Reason.UNMEASURED in action.reasons
 
 
 def _readers_words(estimate: Estimate) -> str:
-    """Return who is reading a topic; a few by name."""
     groups = estimate.groups
     if groups is None:
         return "who is reading it cannot be told"
@@ -375,7 +370,7 @@ def _readers_words(estimate: Estimate) -> str:
 
 
 def mounted_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
-    """Yield where each topic lies that was unmounted, and what each that was mounted is called: `most` of them."""
+    """Yield the location of each unmounted topic and the name of each mounted one, at most `most` of them."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
         yield line(Span("✓ ", Tone.ADD), f"{action.address}: {_outcome(action)}")
@@ -393,15 +388,15 @@ def _outcome(action: Transition) -> str:
 
 
 def _place(action: Transition, mounting: Mounting) -> str:
-    """Return the location where it is known, else what the files call it."""
+    """Return the location if it is known, else the source that the files declare."""
     return (
         action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
     )
 
 
-def _size_words(found: Estimate) -> str:
-    records = f"{rough_count(found.records)} record{'' if found.records == 1 else 's'}"
-    return f"{counted(found.partitions, 'partition')}, {records}, {bytes_text(found.bytes)}"
+def _size_words(estimate: Estimate) -> str:
+    records = f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"
+    return f"{counted(estimate.partitions, 'partition')}, {records}, {bytes_text(estimate.bytes)}"
 
 
 def _is_unmount(action: Transition | RunJob) -> bool:
@@ -433,7 +428,7 @@ def mark(action: Action) -> tuple[str, Tone]:
 
 
 def title(action: Action) -> str:
-    """Return the name of an action's line: its address, for a job also which job."""
+    """Return the name on an action's line: its address, for a job also the job's name."""
     match action:
         case RunJob():
             return f"{action.job} {action.address}"
@@ -444,7 +439,7 @@ def title(action: Action) -> str:
 
 
 def headline(action: Action) -> str:
-    """Return what an action does, in a few words."""
+    """Return a short text of what an action does."""
     match action:
         case Create():
             return summary(action.after)
@@ -471,7 +466,7 @@ def headline(action: Action) -> str:
 
 
 def headlines(action: Action) -> list[str]:
-    """Return what an action does for people, with a line for each value of a list that moves or is new."""
+    """Return what an action does, with a line for each value that changes inside a list."""
     if isinstance(action, Create):
         return [summary(action.after), *details(action.after)]
     if isinstance(action, Update):
@@ -491,7 +486,7 @@ def _moves(changes: Sequence[Change]) -> list[str]:
 
 
 def summary(resource: Resource) -> str:
-    """Return what is particular about a resource."""
+    """Return the main properties of a resource."""
     match resource:
         case Topic():
             return _topic(resource)
@@ -519,7 +514,7 @@ def summary(resource: Resource) -> str:
 
 
 def details(resource: Resource) -> list[str]:
-    """Return the fields of a new resource that `summary` only counts or leaves out: a text for each value."""
+    """Return the fields of a new resource that `summary` only counts or leaves out, one text a value."""
     fields = fields_of(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
@@ -540,14 +535,14 @@ def _values(path: str, value: Value) -> Iterator[str]:
 
 
 def note(action: Action) -> str:
-    """Return what an action costs, or why it is planned where that is not plain from the line."""
+    """Return the cost of an action, or the reason for it if its line does not show it."""
     says = [text for reason in action.reasons if (text := reason_text(reason, action))]
     if (isinstance(action, RunJob) and action.is_migration) or (
         isinstance(action, Transition) and isinstance(action.after, Mounting)
     ):
         says += mount_notes(action)
     if isinstance(action, Transition) and isinstance(action.after, MirrorTopic):
-        says += [said for said, _ in role_notes(action.verb, action.after, action.estimate)]
+        says += [role_note for role_note, _ in role_notes(action.verb, action.after, action.estimate)]
     if isinstance(action, RunJob) and action.estimate.role is not None:
         says.append(lag_text(action.estimate))
     if isinstance(action, Forget) and action.estimate.location:
@@ -606,7 +601,7 @@ def _joined(*parts: str) -> str:
 
 
 def acls_text(acls: Sequence[TopicAcl]) -> str:
-    """Return access rules where they are few, else their number."""
+    """Return access rules; only their number if there are many."""
     rules = rule_fields(acls)
     if len(rules) > _FEW:
         return counted(len(rules), "access rule")
@@ -632,7 +627,6 @@ def _move(action: Transition) -> str:
 
 
 def _switched(action: Transition) -> str:
-    """Return what becomes of the tiering of a topic, and of its data in object storage."""
     if action.verb == "enable-tiering":
         return "tiering on again"
     is_deleted = action.parameters.get("policy") == "delete"

@@ -1,4 +1,4 @@
-"""Field values and how they change, for people."""
+"""Texts for field values and their changes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change, Value
 
 
-# What moved inside a nested value, value by value: `filters[3].name: d → dd`.
-
-
 _UNSET: Final = "unset"
 
 
 class Leaf(NamedTuple):
-    """One value that moved: where it is, what it was and what it is now. A whole item has one side only."""
+    """One changed value: its path and both sides. An item that was added or removed has one side only."""
 
     place: str
     before: str | None
@@ -36,40 +33,40 @@ class Leaf(NamedTuple):
 
     @property
     def move(self) -> str:
-        """What happens to it, without its place."""
+        """The change, without its path."""
         if self.before is None or self.after is None:
             return f"-{self.before}" if self.after is None else f"+{self.after}"
         return f"{self.before} → {self.after}"
 
     @property
     def text(self) -> str:
-        """Its place, and what happens to it."""
+        """The path and the change."""
         is_item = self.before is None or self.after is None
         return f"{self.place} {self.move}" if is_item else f"{self.place}: {self.move}"
 
 
 def is_nested(before: object, after: object) -> bool:
-    """Tell whether both sides are mappings, or lists that hold more than plain values."""
+    """Return whether both sides are mappings, or lists that hold more than plain values."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return True
     return _is_list(before) and _is_list(after) and any(_is_inside(item) for item in (*before, *after))
 
 
 def leaves(name: str, before: object, after: object) -> list[Leaf]:
-    """Return what moved between two nested values; nothing where a list only has another order.
+    """Return the changes between two nested values, such as `filters[3].name: d → dd`.
 
-    The order of a list means nothing here: items that are the same leave it, and those most alike are compared. An
-    index counts from 0 and is that of the new list; of an item that is gone there is none.
+    The order of lists is ignored: equal items are dropped, and the most similar of the others are paired. An index
+    counts from 0 in the new list; a removed item has none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return _moved(name, plain(before), plain(after))
     old, new = ([plain(item) for item in cast("Sequence[object]", side)] for side in (before, after))
     gone, came = _without(old, new), _without(new, old)
     pairs = _pairs(gone, came)
-    found = _moved(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
+    changed = _moved(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
     compared_before, compared_after = {old for old, _ in pairs}, {new for _, new in pairs}
-    found += [Leaf(name, json_text(item), None) for index, item in gone.items() if index not in compared_before]
-    return found + [Leaf(name, None, json_text(item)) for index, item in came.items() if index not in compared_after]
+    changed += [Leaf(name, json_text(item), None) for index, item in gone.items() if index not in compared_before]
+    return changed + [Leaf(name, None, json_text(item)) for index, item in came.items() if index not in compared_after]
 
 
 def json_text(value: object) -> str:
@@ -86,37 +83,36 @@ def _is_inside(item: object) -> bool:
 
 
 def _without(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
-    """Return the items that the other side does not have, or has less often, by index."""
+    """Return the items that the other side lacks or has less often, by index."""
     spare = Counter(map(json_text, others))
-    kept: dict[int, object] = {}
+    unmatched: dict[int, object] = {}
     for index, item in enumerate(items):
         text = json_text(item)
         if spare[text]:
             spare[text] -= 1
         else:
-            kept[index] = item
-    return kept
+            unmatched[index] = item
+    return unmatched
 
 
 def _pairs(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Return which items to compare: those that have most in common, and of these the nearest."""
+    """Pair the items that have most in common; of equal pairs the nearest."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
         for new, after in came.items()
         if (alike := _alike(before, after))
     )
-    found: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     taken: set[int] = set()
     for _, _, old, new in ranked:
-        if old not in found and new not in taken:
-            found[old] = new
+        if old not in pairs and new not in taken:
+            pairs[old] = new
             taken.add(new)
-    return list(found.items())
+    return list(pairs.items())
 
 
 def _alike(before: object, after: object) -> int:
-    """Return how many entries two items have in common."""
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
         return 0
     return sum(key in after and after[key] == value for key, value in before.items())
@@ -125,17 +121,17 @@ def _alike(before: object, after: object) -> int:
 def _moved(name: str, before: object, after: object) -> list[Leaf]:
     if before == after:
         return []
-    from deepdiff.diff import DeepDiff  # half a second that only who changes nested values pays
+    from deepdiff.diff import DeepDiff  # Imported here: half a second, only for plans that change nested values.
     from deepdiff.helper import notpresent
 
     def text(value: object) -> str:
         return _UNSET if value is notpresent else _leaf_text(value)
 
-    # Never by its own search for what is alike (`ignore_order`): that depends on the seed of hashes.
-    found: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
+    # `ignore_order` of DeepDiff is not used: its result depends on the hash seed.
+    differences: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
     levels = [
         (level.path(use_t2=True, output_format="list"), level.t1, level.t2)
-        for reported in found.values()
+        for reported in differences.values()
         for level in reported
     ]
     levels.sort(key=lambda level: [(isinstance(part, str), part) for part in level[0]])
@@ -152,26 +148,23 @@ def _leaf_text(value: object) -> str:
     return _UNSET if value is None else json_text(value)
 
 
-# Values of fields as people read them, exactly: what is printed here reads back as the same value.
-
-
 _CONFIGS: Final = "configs."
 _PROPERTIES: Final = "properties."
 _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
 _REORDERED: Final = "in another order"
 _LONG: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
-"""A quantity that its own unit makes long: the other one beside it is shown in that unit too."""
+"""A long quantity with a unit; the other side is shown in the same unit."""
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
 
 def field_name(path: str) -> str:
-    """Return a path as people say it: configs go by their own name, access rules by who and where."""
+    """Return the display name of a field: configs by their key, access rules as `acl PRINCIPAL …`."""
     return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
 def value_text(path: str, value: Value | list[object]) -> str:
-    """Return one value of a field, as an action or as JSON holds it, with its unit where the field has one."""
+    """Return the text of a field's value, with its unit. It reads back as the same value."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return show_value(field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):
@@ -194,35 +187,35 @@ def value_text(path: str, value: Value | list[object]) -> str:
 
 
 def moved_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
-    """Return two values of a field in one text: `7d → 36h`."""
+    """Return both values of a field in one text: `7d → 36h`."""
     return " → ".join(moved_values(path, before, after))
 
 
 def moved_values(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
-    """Return two values of a field, `7d` and `36h`, both in the unit of the one that is long in its own."""
+    """Return both values of a field, `7d` and `36h`; a long one sets the unit of both."""
     texts = [value_text(path, before), value_text(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
-            found = _LONG.fullmatch(texts[long])
-            if found is None or not int(found[1]) or not _WHOLE.fullmatch(raw) or not _WHOLE.fullmatch(other):
+            quantity = _LONG.fullmatch(texts[long])
+            if quantity is None or not int(quantity[1]) or not _WHOLE.fullmatch(raw) or not _WHOLE.fullmatch(other):
                 continue
-            one, rest = divmod(int(raw), int(found[1]))
+            one, rest = divmod(int(raw), int(quantity[1]))
             if not rest and int(other) > 0 and int(other) % one == 0:
-                texts[1 - long] = f"{int(other) // one}{found[2]}"
+                texts[1 - long] = f"{int(other) // one}{quantity[2]}"
                 break
     return texts[0], texts[1]
 
 
 def change_texts(change: Change) -> list[str]:
-    """Return a field that moves for people, with a text for each value that moves inside it."""
+    """Return the texts of a changed field, one for each value that changes inside it."""
     if not is_nested(change.before, change.after):
         return [change_text(change)]
     name = field_name(change.path)
-    return [each.text for each in leaves(name, change.before, change.after)] or [f"{name} {_REORDERED}"]
+    return [leaf.text for leaf in leaves(name, change.before, change.after)] or [f"{name} {_REORDERED}"]
 
 
 def change_text(change: Change) -> str:
-    """Return a field that moves in one text: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
+    """Return a changed field in one text: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
     if change.path.startswith(ACLS):
         return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
@@ -231,7 +224,7 @@ def change_text(change: Change) -> str:
 
 
 def inherits_text(changes: Sequence[Change]) -> str:
-    """Return what a topic that moves inherits otherwise where it goes, for the end of its line."""
+    """Return the configs that a moved topic inherits instead, as the end of its line."""
     return f", inherits {', '.join(map(change_text, changes))}" if changes else ""
 
 
@@ -242,7 +235,7 @@ def _rule_text(change: Change) -> str:
 
 
 def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
-    """Return configs, or properties of a cluster, where they are few, else their number."""
+    """Return configs, or properties of a cluster; only their number if there are many."""
     if len(configs) > _FEW:
         return f"{len(configs)} {prefix.rstrip('.')}"
     return ", ".join(f"{key} {value_text(prefix + key, configs[key])}" for key in sorted(configs))
@@ -251,14 +244,13 @@ def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
 def usage_text(usage: Iterable[QuotaUsage]) -> str:
     """Return how much of each quota is used: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
-        f"{each.quota} {'?' if each.used is None else bytes_text(each.used) if each.quota == 'bytes' else each.used}"
-        f" of {value_text(f'quotas.{each.quota}', each.limit)}"
-        for each in usage
+        f"{row.quota} {'?' if row.used is None else bytes_text(row.used) if row.quota == 'bytes' else row.used}"
+        f" of {value_text(f'quotas.{row.quota}', row.limit)}"
+        for row in usage
     )
 
 
 def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
-    """Return what left a list and what came, in place of the whole list twice."""
     old, new = ([json_text(item) for item in side] for side in (before, after))
     moved = [f"-{item}" for item in old if item not in new] + [f"+{item}" for item in new if item not in old]
     return " ".join(moved) or _REORDERED

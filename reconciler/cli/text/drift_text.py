@@ -1,4 +1,4 @@
-"""Drift as text, markdown and remarks."""
+"""Drift as text, Markdown, an issue, a chat message and JUnit."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "unmanaged": ("?", Tone.QUIET),
 }
 _FEW: Final = 3
-"""So many resources that no file declares are named; of more only their number is told, as a plan does."""
+"""Unmanaged resources above this number are only counted, as in a plan."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
 def drift_lines(drifted: Drifted) -> list[Line]:
-    """Return what kept us from looking, then every finding under its class, what fails first."""
+    """Return errors first, then the findings by class, those that fail the command first."""
     findings, errors = drifted.findings, drifted.errors
     lines = [finding_line(error) for error in errors]
     if not findings:
         return [*lines, line(_nothing(drifted))]
     for kind in CLASSES:
-        rows = [found for found in findings if found.kind == kind]
+        rows = [finding for finding in findings if finding.kind == kind]
         if rows:
             sign, tone = SIGNS[kind]
             named, unnamed = _named(rows, drifted)
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(
-                [[Span(f"{sign} {found.address}", tone), Span(what_of(found))] for found in named],
+                [[Span(f"{sign} {finding.address}", tone), Span(what_of(finding))] for finding in named],
                 limits=(72,),
                 indent="  ",
             )
@@ -66,25 +66,27 @@ def drift_lines(drifted: Drifted) -> list[Line]:
                 left = f"{sign} {counted(unnamed, 'resource')} not in the files, left alone"
                 lines.append(line("  ", Span(left, tone), Span("  named with --format json", Tone.QUIET)))
     counts = [
-        counted(sum(found.kind == kind for found in findings), kind, kind)
+        counted(sum(finding.kind == kind for finding in findings), kind, kind)
         for kind in CLASSES
-        if any(found.kind == kind for found in findings)
+        if any(finding.kind == kind for finding in findings)
     ]
     return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
 
 
 def _named(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], int]:
-    """Return what is told one by one, and how many more there are that no file declares.
+    """Split findings into those that are listed and the number of unmanaged resources that are only counted.
 
-    A topic that is one of many another's is told by itself only where that fails, or is news.
+    Many unmanaged topics are only counted, except new ones and those that fail the command.
     """
     if drifted.known is not None:
         return rows, 0
     fails = set(map(id, drifted.failing))
-    others = {id(found) for found in rows if found.kind == "unmanaged" and not found.path and id(found) not in fails}
+    others = {
+        id(finding) for finding in rows if finding.kind == "unmanaged" and not finding.path and id(finding) not in fails
+    }
     if len(others) <= _FEW:
         return rows, 0
-    return [found for found in rows if id(found) not in others], len(others)
+    return [finding for finding in rows if id(finding) not in others], len(others)
 
 
 def _nothing(drifted: Drifted) -> str:
@@ -95,27 +97,24 @@ def _nothing(drifted: Drifted) -> str:
     return "No drift: clusters are as they were last applied."
 
 
-def what_of(found: DriftItem) -> str:
-    """Return what a finding says of its resource."""
-    match found.kind:
-        case "drift" if found.path == FOREIGN:
-            return found.message
+def what_of(finding: DriftItem) -> str:
+    """Return the text of a finding, without its address."""
+    match finding.kind:
+        case "drift" if finding.path == FOREIGN:
+            return finding.message
         case "drift":
-            moved = moved_text(found.path, found.recorded, found.observed)
-            left = f"  (left as it is: {found.ignored})" if found.ignored else ""
-            origin = f" (from {found.origin})" if found.origin else ""
-            return f"{field_name(found.path)}{origin} {moved} on the cluster{left}"
+            moved = moved_text(finding.path, finding.recorded, finding.observed)
+            left = f"  (left as it is: {finding.ignored})" if finding.ignored else ""
+            origin = f" (from {finding.origin})" if finding.origin else ""
+            return f"{field_name(finding.path)}{origin} {moved} on the cluster{left}"
         case "missing" | "in doubt" | "unmanaged" | "pending" | "blocked":
-            return found.message
+            return finding.message
         case _:
-            assert_never(found.kind)
-
-
-# Drift as one comment: what fails is never folded away, never longer than a comment may be.
+            assert_never(finding.kind)
 
 
 def drift_markdown(drifted: Drifted) -> str:
-    """Return the comment. What fails nobody shrinks to counts before anything that fails loses a word."""
+    """Return the comment, within `LIMIT` bytes. Failing findings are shortened last."""
     text = ""
     for parts in _from_full_to_bare(drifted):
         text = "\n".join(parts) + "\n"
@@ -125,7 +124,7 @@ def drift_markdown(drifted: Drifted) -> str:
 
 
 def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
-    """Yield the comment in ever shorter forms; the last one fits whatever was found."""
+    """Yield the comment in ever shorter forms; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
@@ -134,7 +133,7 @@ def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
     yield [*head, *errors, *_table(fails)]
     named = [NamedLine(line, int(line.startswith("- "))) for line in errors]
     for kind in CLASSES:
-        named += named_lines(kind, [found.address for found in fails if found.kind == kind])
+        named += named_lines(kind, [finding.address for finding in fails if finding.kind == kind])
     room = LIMIT - len("\n".join(head).encode()) - 2
     yield [*head, *as_many_as_fit(named, room)]
 
@@ -142,51 +141,48 @@ def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
 def _head(drifted: Drifted) -> list[str]:
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
-    counts = Counter(found.kind for found in drifted.findings)
-    said = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
+    counts = Counter(finding.kind for finding in drifted.findings)
+    texts = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return [
         Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
         f"### Drift of {code(name)}",
         "",
-        f"**{' · '.join([said or 'nothing found', *errors])}**",
+        f"**{' · '.join([texts or 'nothing found', *errors])}**",
         "",
     ]
 
 
 def _errors(drifted: Drifted) -> list[str]:
     lines = [
-        f"- {code(found.source or found.address or 'workspace')} {code(f'{found.message}. {found.hint}')}"
-        for found in drifted.errors
+        f"- {code(error.source or error.address or 'workspace')} {code(f'{error.message}. {error.hint}')}"
+        for error in drifted.errors
     ]
     return ["#### Not compared", "", *lines, ""] if lines else []
 
 
 def _table(fails: Sequence[DriftItem]) -> list[str]:
-    lines = [row((found.kind, cell(found.address), cell(what_of(found)))) for found in fails]
+    lines = [row((finding.kind, cell(finding.address), cell(what_of(finding)))) for finding in fails]
     return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
 
 
 def _folded(rest: Sequence[DriftItem]) -> list[str]:
     if not rest:
         return []
-    lines = [f"{found.kind}  {found.address}  {what_of(found)}" for found in rest]
+    lines = [f"{finding.kind}  {finding.address}  {what_of(finding)}" for finding in rest]
     title = counted(len(rest), "finding that fails nothing", "findings that fail nothing")
     return [*folded(title, block("", lines)), ""]
 
 
-# Drift as an issue, which says what to do as well; and as a message, which says where to look.
-
-
 _PATCH_ROOM: Final = 12_000
-"""Bytes of a patch: with the findings it fits into an issue of every forge. One that is cut cannot be applied."""
+"""Bytes of a patch that fit, with the findings, into an issue of every forge. A truncated patch cannot be applied."""
 _MOST_NAMED: Final = 10
 _ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-"""What Slack reads as a link or a mention."""
+"""Characters with which Slack begins a link or a mention."""
 
 
 def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
-    """Return what an issue says: the findings, who owns the files, and the patch that takes them into the files."""
+    """Return the body of an issue: findings, owners of the files, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
@@ -197,7 +193,7 @@ def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
         parts += ["", "This patch takes it into the files:"]
         lines = accepted.patch.removesuffix("\n").split("\n")
         is_short = len(accepted.patch.encode()) <= _PATCH_ROOM
-        if is_short and all(visible(each) == each for each in lines):
+        if is_short and all(visible(text) == text for text in lines):
             parts += ["", *folded("The patch, for git apply", block("diff", lines))]
         else:
             command = code(typed_again("reconciler drift --accept '*' > accept.patch"))
@@ -209,19 +205,16 @@ def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
 
 
 def drift_message(drifted: Drifted, link: str) -> str:
-    """Return a message of a few lines: the counts, the first findings, and where the rest is."""
+    """Return a chat message of a few lines: counts, the first findings, and the link to the rest."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
     lines = [f"Drift of {name}: {counted(len(fails), 'finding')}"]
-    lines += [f"• {found.address}: {what_of(found)}" for found in fails[:_MOST_NAMED]]
+    lines += [f"• {finding.address}: {what_of(finding)}" for finding in fails[:_MOST_NAMED]]
     if len(fails) > _MOST_NAMED:
         lines.append(f"… and {count_text(len(fails) - _MOST_NAMED)} more")
-    text = "\n".join(visible(each) for each in [*lines, *([link] if link else [])])
-    return "".join(_ESCAPED.get(each, each) for each in text)
-
-
-# `drift` for tools that collect results: what fails is an error, what is left as it is is skipped, the rest a note.
+    text = "\n".join(visible(part) for part in [*lines, *([link] if link else [])])
+    return "".join(_ESCAPED.get(part, part) for part in text)
 
 
 def drift_junit(drifted: Drifted) -> bytes:
@@ -230,7 +223,7 @@ def drift_junit(drifted: Drifted) -> bytes:
 
 
 def drift_remarks(drifted: Drifted) -> Remarks:
-    """Return every finding, at the place that declares what it is about where something is planned for it."""
+    """Return every finding as a remark, at the declaration of its resource if the plan has an action for it."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks
@@ -238,15 +231,15 @@ def drift_remarks(drifted: Drifted) -> Remarks:
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
 
 
-def _of(found: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
-    kind = found.kind.replace(" ", "-")
+def _of(finding: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
+    kind = finding.kind.replace(" ", "-")
     return Remark(
         rule="drift" if kind == "drift" else f"drift-{kind}",
-        level="error" if found.fingerprint in failing else "note",
-        name=f"{kind}:{found.address} {found.path}".rstrip(),
-        about=found.address,
-        message=f"{found.address}: {what_of(found)}",
-        source=sources.get(found.address),
-        fingerprint=found.fingerprint,
-        is_skipped=found.ignored is not None,
+        level="error" if finding.fingerprint in failing else "note",
+        name=f"{kind}:{finding.address} {finding.path}".rstrip(),
+        about=finding.address,
+        message=f"{finding.address}: {what_of(finding)}",
+        source=sources.get(finding.address),
+        fingerprint=finding.fingerprint,
+        is_skipped=finding.ignored is not None,
     )

@@ -1,4 +1,4 @@
-"""What `export` and `import` wrote, as text."""
+"""Results of `export` and `import` as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_KEPT: Final = (
 
 
 def export_text(exported: Exported) -> list[Line]:
-    """Return what was written, what each topic is recovered from, what was left out."""
+    """Return the manifests written, the source of each topic's recovery, and what was left out."""
     lines = [shown for address in exported.addresses[:_SHOWN] for shown in _one(exported, address)]
     more = len(exported.addresses) - _SHOWN
     if more > 0:
@@ -47,27 +47,28 @@ def export_text(exported: Exported) -> list[Line]:
 
 
 def _beside_segments(exported: Exported) -> Iterator[Line]:
-    """Say what was kept beside segments, how old each part is, and what is lost all the same."""
-    archives, kept = exported.archives, exported.archives.metadata
-    if kept is None:
+    """Yield the age of each stored part of the cluster's metadata, and what is lost."""
+    archives, metadata = exported.archives, exported.archives.metadata
+    if metadata is None:
         if exported.addresses:
             yield line("")
             yield line(_NOT_KEPT)
         return
     yield line("")
-    if kept.parts:
-        yield line(f"Kept of cluster {kept.cluster_id} beside segments:")
-    for part in kept.parts:
+    if metadata.parts:
+        yield line(f"Kept of cluster {metadata.cluster_id} beside segments:")
+    for part in metadata.parts:
         named = f"  {part.name:<10}  {counted(part.entries, 'entry', 'entries')}, written "
-        said = "" if part.error is None else " (no use: see above)"
-        yield line(f"{named}{_aged(part.written_ms, exported.now_ms)}{said}")
+        note = "" if part.error is None else " (no use: see above)"
+        yield line(f"{named}{_aged(part.written_ms, exported.now_ms)}{note}")
     if archives.groups:
         yield line(_groups(archives.groups))
-    clamped = [(group.group, address, each) for group in archives.groups for address, each in group.clamped]
-    for group, address, each in clamped[:_SHOWN]:
-        where = f"{address}, partition {each.partition}"
+    clamped = [(group.group, address, partition) for group in archives.groups for address, partition in group.clamped]
+    for group, address, partition in clamped[:_SHOWN]:
+        where = f"{address}, partition {partition.partition}"
         yield line(
-            Span("! ", Tone.CHANGE), f"{group}: {where}: {each.committed} is beyond the end: set to {each.offset}"
+            Span("! ", Tone.CHANGE),
+            f"{group}: {where}: {partition.committed} is beyond the end: set to {partition.offset}",
         )
     lost = [(group.group, address) for group in archives.groups for address in group.lost]
     for name, address in lost[:_SHOWN]:
@@ -75,15 +76,14 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
     waiting = [(group.group, address) for group in archives.groups for address in group.waiting]
     for name, address in waiting[:_SHOWN]:
         yield line(f"  {name}: its offsets of {address} travel on with the topic, once it is released")
-    more = sum(max(0, len(each) - _SHOWN) for each in (clamped, lost, waiting))
+    more = sum(max(0, len(partition) - _SHOWN) for partition in (clamped, lost, waiting))
     if more:
         yield line(f"and {more:,} more (--format json has all)")
     yield line("Never kept, and lost:")
-    yield from (line(f"  {said}") for said in NEVER_KEPT)
+    yield from (line(f"  {note}") for note in NEVER_KEPT)
 
 
 def _groups(groups: Sequence[GroupReturn]) -> str:
-    """Say how many groups miss no record and read none twice, and what becomes of the others."""
     back = sum(bool(group.clamped) for group in groups)
     waiting = sum(not group.offsets and bool(group.waiting) for group in groups)
     empty = sum(not group.offsets for group in groups) - waiting
@@ -101,7 +101,7 @@ def _aged(at_ms: int, now_ms: int) -> str:
 
 
 def _unsaid(exported: Exported) -> Iterator[Line]:
-    """Say what manifests have no words for, each reason with what it is about."""
+    """Yield what manifests cannot express, with each hint once."""
     for left in exported.unsaid[:_SHOWN]:
         yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not said: {left.error.message}")
     more = len(exported.unsaid) - _SHOWN
@@ -124,29 +124,24 @@ def _named(files: Sequence[Path]) -> str:
 
 def _one(exported: Exported, address: Address) -> Iterator[Line]:
     yield line(Span("+ ", Tone.ADD), address)
-    found = exported.archives.found.get(address)
-    if found is not None:
-        size = (
-            f"{counted(found.partitions, 'partition')}, {counted(found.records, 'record')}, {bytes_text(found.bytes)}"
-        )
-        yield line(f"    from {found.location}: {size}")
-        yield line(f"    next offset: {ends_text(found)}; what came from there on is lost")
-        if found.uploaded_ms is not None:
-            yield line(f"    last upload {_aged(found.uploaded_ms, exported.now_ms)}")
+    archive = exported.archives.found.get(address)
+    if archive is not None:
+        counts = f"{counted(archive.partitions, 'partition')}, {counted(archive.records, 'record')}"
+        yield line(f"    from {archive.location}: {counts}, {bytes_text(archive.bytes)}")
+        yield line(f"    next offset: {ends_text(archive)}; what came from there on is lost")
+        if archive.uploaded_ms is not None:
+            yield line(f"    last upload {_aged(archive.uploaded_ms, exported.now_ms)}")
     if address in exported.archives.empty:
         yield line("    comes back empty: none of its records were in object storage")
     for location in exported.archives.older.get(address, ()):
         yield line(f"    an older topic of this name is left there: {location}")
 
 
-# What `import` wrote, as text: what is missing first told one by one, what repeats itself once.
-
-
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
 def import_text(imported: Imported) -> list[Line]:
-    """Return what was written, what was left out, what has no words here, and what is to be done next."""
+    """Return the manifests written, what was left out, what manifests cannot express, and the next steps."""
     return [*_written(imported), *_left_out(imported.left_out), *_unsaid_imports(imported.unsaid), *_ending(imported)]
 
 
@@ -159,10 +154,10 @@ def _written(imported: Imported) -> Iterator[Line]:
 
 
 def _left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
-    for each in lost[:_SHOWN]:
-        field = f" {each.field}" if each.field else ""
-        about = Span(f"{each.subject}{field}", Tone.STRONG)
-        yield line(Span("! ", Tone.DANGER), f"{each.place}: ", about, f" left out: {each.why}")
+    for item in lost[:_SHOWN]:
+        field = f" {item.field}" if item.field else ""
+        about = Span(f"{item.subject}{field}", Tone.STRONG)
+        yield line(Span("! ", Tone.DANGER), f"{item.place}: ", about, f" left out: {item.why}")
     more = len(lost) - _SHOWN
     if more > 0:
         yield line(f"and {more:,} more left out (--format json has all)")
@@ -170,10 +165,10 @@ def _left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 
 def _unsaid_imports(lost: Sequence[NotImported]) -> Iterator[Line]:
-    """Say each reason once, with the first place it holds for: a thousand topics have a description each."""
+    """Yield each reason once, with its first place: it may hold for thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
-    for each in lost:
-        alike.setdefault((_INDEX.sub("", each.field) or each.subject, each.why), []).append(each)
+    for item in lost:
+        alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)
     for (about, why), several in list(alike.items())[:_SHOWN]:
         more = f", and {counted(len(several) - 1, 'time')} more" if len(several) > 1 else ""
         where = f"{several[0].place}{more}: "
@@ -185,8 +180,7 @@ def _unsaid_imports(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 
 def _hints(lost: Sequence[NotImported]) -> Iterator[Line]:
-    """Say each piece of advice once, after all that it is for."""
-    for hint in dict.fromkeys(each.hint for each in lost if each.hint):
+    for hint in dict.fromkeys(item.hint for item in lost if item.hint):
         yield line(f"    {hint}")
 
 
@@ -208,4 +202,4 @@ def _undeclared(name: str, manifest: str | None) -> Iterator[Line]:
         yield line(f"No Cluster {name} is declared here: declare it, or give --cluster the name of one that is.")
         return
     yield line(f"No Cluster {name} is declared here; the files say of it:")
-    yield from (line(f"    {each}") for each in manifest.splitlines())
+    yield from (line(f"    {text}") for text in manifest.splitlines())

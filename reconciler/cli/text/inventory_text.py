@@ -28,12 +28,12 @@ _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Only files have them in a link: each has an address of its own."""
+"""Only manifests list the mirrors of a link: in the state each has its own address."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
-    """Return one resource field by field, or a list of many."""
+    """Return one resource field by field, or a table of several."""
     if one:
         return [part for row in rows for part in shown_lines(row)]
     if not rows:
@@ -48,7 +48,7 @@ def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
 
 
 def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[Line]:
-    """Return one resource; `origins` add where each value comes from."""
+    """Return one resource; `origins` adds the source of each value."""
     sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
     paths = sorted({path for side in sides for path in side if side[path] != []})
@@ -62,7 +62,7 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
 
 
 def explain_text(explained: Explained) -> list[Line]:
-    """Return where each value comes from, how configs act, and what is planned and why."""
+    """Return the source of each value, the effective configs, and what is planned and why."""
     lines = shown_lines(explained.shown, explained.origins)
     if explained.effective:
         places = explained.effective_origins
@@ -74,8 +74,8 @@ def explain_text(explained: Explained) -> list[Line]:
         lines += [EMPTY, *action_lines(action)]
     lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
     lines += [line("  held  ", f"{held.message}. {held.hint}") for held in explained.held]
-    lines += [line("  waiting  ", waiting_text(each)) for each in explained.waiting]
-    lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
+    lines += [line("  waiting  ", waiting_text(item)) for item in explained.waiting]
+    lines += [line(Span("  error  ", Tone.DANGER), f"{item.message}. {item.hint}") for item in explained.errors]
     if not (explained.actions or explained.drift or explained.held or explained.waiting or explained.errors):
         agree = "files, state and cluster agree" if explained.shown.unmounted is None else _UNMOUNTED
         lines += [EMPTY, line(f"Nothing is planned: {agree}.")]
@@ -83,7 +83,7 @@ def explain_text(explained: Explained) -> list[Line]:
 
 
 def _tiering_lines(explained: Explained) -> list[Line]:
-    """Return what tiering makes of a topic now and, marked, what it will be; each with the rule behind it."""
+    """Return the effective tiering of a topic now and, marked, after the plan is applied, with the deciding rules."""
     rows: list[tuple[str | Span, ...]] = [_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
     rows += [_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
     return [EMPTY, *table(("tiering", "acts as", "by which rule"), rows)] if rows else []
@@ -94,7 +94,7 @@ def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
 
 
 def action_lines(action: Action) -> list[Line]:
-    """Return one action with everything that is known of why."""
+    """Return one action with its reasons, risk, dependencies and block."""
     sign, tone = mark(action)
     lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
     facts = {
@@ -107,7 +107,7 @@ def action_lines(action: Action) -> list[Line]:
         "allow with": f"--allow {action.blocked.allow}" if action.blocked and action.blocked.allow else "",
         "instead": (action.blocked.instead or "") if action.blocked else "",
     }
-    return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), said) for word, said in facts.items() if said)]
+    return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), text) for word, text in facts.items() if text)]
 
 
 def _because(reason: Reason, action: Action) -> str:
@@ -136,9 +136,9 @@ def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _differs(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether the cluster has another value than files and state want, or lacks a config or access rule.
+    """Return whether the cluster differs from files and state, or lacks a config or access rule.
 
-    `sides`: files, state, cluster. Of other fields the cluster need not tell all.
+    `sides`: files, state, cluster. A cluster need not report other fields.
     """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
     if wanted is None or shown.observed is None or path == _MIRRORS:
@@ -203,9 +203,6 @@ def _tick(value: object) -> str:
     return _ABSENT if value is None else "✓"
 
 
-# A picture as text: each node, and where it leads.
-
-
 _ITSELF: Final = "by itself"
 _EMPTY: Final = {
     "lifecycle": "It has no states.",
@@ -215,43 +212,40 @@ _EMPTY: Final = {
 
 
 def graph_text(picture: Picture) -> list[Line]:
-    """Return a block for each node: what leads away from it, and what is often asked of it in vain."""
+    """Return a block for each node: its arrows, and common requests that it refuses."""
     if not picture.nodes:
         return [line(_EMPTY[picture.of])]
     blocks = [list(_block(picture, node.name)) for node in picture.nodes]
     if picture.of == "lifecycle":
         first = [line(Span(picture.name, Tone.STRONG), f": begins {picture.initial}")]
-        return [*first, *[each for block in blocks for each in (EMPTY, *block)]]
-    return [each for block in blocks for each in block]
+        return [*first, *[row for block in blocks for row in (EMPTY, *block)]]
+    return [row for block in blocks for row in block]
 
 
 def _block(picture: Picture, name: str) -> Iterator[Line]:
     yield line(Span(name, Tone.STRONG))
     rows = [_row(picture, arrow) for arrow in picture.arrows if arrow.start == name]
     rows += [
-        (Span(each.verb), Span("✗", Tone.DANGER), Span(each.reason, Tone.QUIET))
-        for each in picture.refusals
-        if each.state == name
+        (Span(refusal.verb), Span("✗", Tone.DANGER), Span(refusal.reason, Tone.QUIET))
+        for refusal in picture.refusals
+        if refusal.state == name
     ]
     yield from aligned(rows, indent="  ")
 
 
 def _row(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
     condition = f"where {arrow.condition}" if arrow.condition else ""
-    said = said_of(arrow)
+    verb = said_of(arrow)
     if picture.of == "plan":
         return Span("then", Tone.QUIET), Span("→", Tone.MOVE), Span(arrow.end)
-    return Span(said), Span("→", Tone.MOVE), Span(arrow.end), Span(condition, Tone.QUIET)
+    return Span(verb), Span("→", Tone.MOVE), Span(arrow.end), Span(condition, Tone.QUIET)
 
 
 def said_of(arrow: Arrow) -> str:
-    """Return what stands beside an arrow: the verb, or that nobody asks for it."""
+    """Return the label of an arrow: its verb, or that it happens by itself."""
     if not arrow.by_itself:
         return arrow.label
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
-
-
-# A picture in the languages that draw: mermaid, as pages show it, and dot, of which Graphviz makes any other form.
 
 
 _MERMAID: Final = {"state": ("(", ")"), "cluster": ("[", "]"), "storage": ("[(", ")]"), "action": ("[", "]")}
@@ -259,43 +253,43 @@ _DOT: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cy
 
 
 def mermaid_text(picture: Picture) -> str:
-    """Return a picture as mermaid, without the fence that a page puts around it."""
+    """Return a picture as Mermaid, without a code fence."""
     lines = _states(picture) if picture.of == "lifecycle" else _flow(picture)
-    return "".join(f"{each}\n" for each in lines)
+    return "".join(f"{text}\n" for text in lines)
 
 
 def dot_text(picture: Picture) -> str:
-    """Return a picture as dot."""
+    """Return a picture as dot, for Graphviz."""
     names = _names(picture)
     lines = [
         f"digraph {_quoted(picture.name)} {{",
         f"  rankdir={'TB' if picture.of == 'lifecycle' else 'LR'};",
         *(f"  {names[node.name]} [label={_quoted(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
         *(
-            f"  {names[start]} -> {names[end]} [label={_quoted(said)}{', style=dashed' if by_itself else ''}];"
-            for (start, end, by_itself), said in _merged(picture).items()
+            f"  {names[start]} -> {names[end]} [label={_quoted(verb)}{', style=dashed' if by_itself else ''}];"
+            for (start, end, by_itself), verb in _merged(picture).items()
         ),
         "}",
     ]
-    return "".join(f"{each}\n" for each in lines)
+    return "".join(f"{text}\n" for text in lines)
 
 
 def _states(picture: Picture) -> Iterator[str]:
-    """Yield a state machine. Its names are ours, plain words: they stand as they are."""
+    """Yield a state machine. State names are plain words of this package and are not escaped."""
     yield "stateDiagram-v2"
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:
         yield f"  [*] --> {picture.initial}"
-    for (start, end, _), said in _merged(picture).items():
-        yield f"  {start} --> {end} : {said}"
+    for (start, end, _), verb in _merged(picture).items():
+        yield f"  {start} --> {end} : {verb}"
 
 
 def _flow(picture: Picture) -> Iterator[str]:
     names = _names(picture)
     yield "graph LR"
     yield from (f"  {_shaped(node, names[node.name])}" for node in picture.nodes)
-    for (start, end, _), said in _merged(picture).items():
-        beside = f'|"{label(said)}"|' if said else ""
+    for (start, end, _), verb in _merged(picture).items():
+        beside = f'|"{label(verb)}"|' if verb else ""
         yield f"  {names[start]} -->{beside} {names[end]}"
 
 
@@ -305,11 +299,11 @@ def _shaped(node: Node, name: str) -> str:
 
 
 def _merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
-    """Return one arrow for all that leads the same way: many verbs make one line, not many."""
-    found: dict[tuple[str, str, bool], list[str]] = {}
+    """Return the labels of parallel arrows, joined: many verbs make one line."""
+    labels: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:
-        found.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_said(arrow))
-    return {way: " or ".join(dict.fromkeys(said)) for way, said in found.items()}
+        labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_said(arrow))
+    return {way: " or ".join(dict.fromkeys(texts)) for way, texts in labels.items()}
 
 
 def _said(arrow: Arrow) -> str:
@@ -317,7 +311,7 @@ def _said(arrow: Arrow) -> str:
 
 
 def _names(picture: Picture) -> dict[str, str]:
-    """Return what nodes are called in the text: what a user named is only ever a label."""
+    """Return the ids of nodes. Names of users are only used as labels."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

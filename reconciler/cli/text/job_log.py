@@ -1,4 +1,4 @@
-"""Commands in the log of a pipeline: folds on GitHub and GitLab, and on GitHub errors at their file and line."""
+"""Commands in pipeline logs: folds on GitHub and GitLab, and error annotations on GitHub."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
 
 _ERASE: Final = "\r\x1b[0K"
 _MOST: Final = 10
-"""So many of each level GitHub shows of one step; the log has all."""
+"""GitHub shows at most this many annotations of each level and step; the log has all."""
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A fold in a log; both of its ends are empty where a log has none. Times are seconds since 1970.
+    """A fold in a log; both ends are empty if the pipeline has no folds. Times are seconds since 1970.
 
     Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
     """
@@ -34,7 +34,7 @@ class Fold:
 
     @property
     def begin(self) -> str:
-        """What begins it."""
+        """The text that opens the fold."""
         match self.pipeline:
             case "github":
                 return f"::group::{_data(self.title)}\n"
@@ -47,7 +47,7 @@ class Fold:
                 assert_never(self.pipeline)
 
     def end(self, ended: float) -> str:
-        """Return what ends it; GitLab shows how long that took."""
+        """Return the text that closes the fold; GitLab shows the time between both."""
         match self.pipeline:
             case "github":
                 return "::endgroup::\n"
@@ -60,29 +60,29 @@ class Fold:
 
     @property
     def _name(self) -> str:
-        """GitLab tells sections of a job apart by their names: two commands may have one of the same title."""
+        """GitLab tells sections of a job apart by name; the time separates those with equal titles."""
         return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.began * 1000:.0f}")
 
 
 def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
-    """Yield commands that let GitHub show what is wrong, and what is dangerous, at its line of a pull request.
+    """Yield commands that annotate errors and warnings at their lines in a pull request on GitHub.
 
-    `prefix`: the way from the root of the repository to the workspace.
+    `prefix`: path from the root of the repository to the workspace.
     """
     for level in ("error", "warning"):
-        placed = (each for each in remarks.rows if each.level == level and not each.is_skipped)
-        found = [(at, each) for each in placed if (at := _PLACE.fullmatch(each.source or "")) is not None]
-        for at, each in found[:_MOST]:
-            title = f",title={_property(each.about)}" if each.about != at["file"] else ""
-            said = f"{ended_sentence(each.message)} {each.hint}".rstrip()
-            yield f"::{level} file={_property(prefix + at['file'])},line={at['line']}{title}::{_data(said)}\n"
+        placed = (remark for remark in remarks.rows if remark.level == level and not remark.is_skipped)
+        placed_rows = [(at, remark) for remark in placed if (at := _PLACE.fullmatch(remark.source or "")) is not None]
+        for at, remark in placed_rows[:_MOST]:
+            title = f",title={_property(remark.about)}" if remark.about != at["file"] else ""
+            text = f"{ended_sentence(remark.message)} {remark.hint}".rstrip()
+            yield f"::{level} file={_property(prefix + at['file'])},line={at['line']}{title}::{_data(text)}\n"
 
 
 def _data(text: str) -> str:
-    """Escape what ends a command; what cannot be seen is written out first."""
+    """Escape the characters that end a command. Invisible characters are written out first."""
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """Escape also what ends a property."""
+    """Escape also the characters that end a property."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,4 +1,4 @@
-"""Lines and tables of text, with tones in place of colours."""
+"""Lines and tables of text, with tones instead of colours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.runtime.text import visible
 
 
 class Tone(StrEnum):
-    """What a piece of text means; a terminal may show it as a colour."""
+    """Meaning of a piece of text; a terminal may show it as a colour."""
 
     PLAIN = "plain"
     STRONG = "strong"
@@ -26,13 +26,13 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line. Its text is made safe here, so no renderer can forget it."""
+    """A piece of a line. Its text is made safe here, so that no renderer can forget it."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
     def __post_init__(self) -> None:
-        """Write out what cannot be seen."""
+        """Escape invisible characters."""
         object.__setattr__(self, "text", visible(self.text))
 
 
@@ -43,26 +43,26 @@ _GAP: Final = "  "
 """Between two columns."""
 
 _NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓▁-█]*")
-"""Letters and signs that take one cell each, our own among them."""
+"""Characters that take one terminal cell each."""
 
 
 def line(*pieces: str | Span) -> Line:
-    """Return a line of plain texts and spans."""
+    """Return a line of texts and spans."""
     return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
 
 
 def joined(spans: Sequence[Span]) -> Line:
-    """Return spans one behind the other with a gap between."""
+    """Return spans as one line, with a gap between them."""
     return tuple(piece for position, span in enumerate(spans) for piece in ([Span(_GAP)] if position else []) + [span])
 
 
 def text_of(lines: Iterable[Line]) -> str:
-    """Return lines as plain text, each ended."""
-    return "".join(f"{''.join(span.text for span in each).rstrip()}\n" for each in lines)
+    """Return lines as plain text, each with a newline."""
+    return "".join(f"{''.join(span.text for span in spans).rstrip()}\n" for spans in lines)
 
 
 def width_of(text: str) -> int:
-    """Return how many cells of a terminal a text takes."""
+    """Return the number of terminal cells that a text takes."""
     if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
@@ -71,7 +71,7 @@ def width_of(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return as much of a text as takes at most `width` cells, with a sign where some of it is missing."""
+    """Return a text cut to at most `width` cells; an ellipsis marks a cut."""
     if width_of(text) <= width:
         return text
     while text and width_of(text) >= width:
@@ -80,9 +80,9 @@ def cut(text: str, width: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
-    """Return rows as lines with their columns one under the other.
+    """Return rows as lines with aligned columns.
 
-    `limits`: beyond so many cells a cell no longer widens its column for the others; it is never cut.
+    `limits`: maximum width that a cell may give its column. Wider cells are not cut.
     """
     widths: list[int] = []
     for row in rows:
@@ -104,11 +104,8 @@ def _padded(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
     return tuple(spans)
 
 
-# Tables without lines: a quiet heading, columns one under the other, numbers to the right.
-
-
 def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()) -> list[Line]:
-    """Return rows under headings; `numbers` are the columns that stand to the right."""
+    """Return rows below quiet headings; the columns in `numbers` are aligned right."""
     cells = [[Span(heading, Tone.QUIET) for heading in headings]]
     cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     for column in numbers:
@@ -121,9 +118,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numb
 def plain_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
 ) -> list[Line]:
-    """Return the same of text without tones: one piece a line where every letter takes one cell; quick.
+    """Return a table of plain text: fast for ASCII, else as `table`.
 
-    A cell longer than `widest` makes its own row longer, and no other.
+    A cell longer than `widest` widens its own row only.
     """
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):

@@ -1,4 +1,4 @@
-"""A plan as one comment on a pull request."""
+"""A plan as a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def code(text: str) -> str:
-    """Return `text` as a code span. In code no HTML, mention, link or emoji is read."""
+    """Return `text` as a code span, in which forges read no HTML, mention, link or emoji."""
     safe = visible(text)
     if safe and "`" not in safe:
         return f"`{safe}`"
@@ -33,24 +33,24 @@ def code(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Return `text` as a code span inside a table, where a pipe would end the cell even in code."""
+    """Return `text` as a code span for a table, with pipes escaped."""
     return code(text).replace("|", "\\|") if text else ""
 
 
 def row(cells: Iterable[str]) -> str:
-    """Return one row of a table; the cells are markdown already."""
+    """Return a table row of cells that are already Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
 def block(language: str, lines: Sequence[str]) -> list[str]:
-    """Return a fenced block that nothing inside it can end."""
+    """Return a fenced block that none of its lines can close."""
     safe = [visible(line) for line in lines]
     fence = "`" * max(3, 1 + max((_longest_run(line) for line in safe), default=0))
     return [f"{fence}{language}", *safe, fence]
 
 
 def folded(summary: str, lines: Sequence[str]) -> list[str]:
-    """Return a part that is shut until someone opens it. `summary` is ours."""
+    """Return lines as a closed fold. `summary` is not escaped."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
@@ -58,28 +58,25 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-# What fits into one comment: names as densely as they can still be read, and how many of them do not fit.
-
-
 LIMIT: Final = 50_000
-"""Bytes of UTF-8 a comment may have; the page itself takes 65,536 characters."""
+"""Bytes of UTF-8 in a comment; GitHub accepts 65,536 characters."""
 
 _A_LINE: Final = 20
-"""Names in one line: what does not fit is left out by the line."""
+"""Names in one line; lines are omitted as a whole."""
 _ROOM: Final = 200
-"""Bytes for the line that says what is missing."""
+"""Bytes reserved for the line that counts what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedLine:
-    """A line of markdown, and how many names are in it."""
+    """A line of Markdown, and the number of names in it."""
 
     text: str
     names: int
 
 
 def named_lines(head: str, addresses: Iterable[str]) -> list[NamedLine]:
-    """Return addresses in as few bytes as they can be read in: those that begin alike behind one beginning."""
+    """Return addresses in short form: those with a common prefix share a line."""
     by_start: dict[str, list[str]] = {}
     for address in addresses:
         cut = max(address.rfind(":"), address.rfind("/")) + 1
@@ -94,32 +91,29 @@ def named_lines(head: str, addresses: Iterable[str]) -> list[NamedLine]:
 
 
 def as_many_as_fit(lines: Sequence[NamedLine], room: int) -> list[str]:
-    """Return lines up to `room` bytes, and where some do not fit one that says how many names are in those."""
+    """Return lines up to `room` bytes, and one line with the number of names that do not fit."""
     if sum(len(line.text.encode()) + 1 for line in lines) <= room:
         return [line.text for line in lines]
-    kept: list[str] = []
+    texts: list[str] = []
     used = _ROOM
     for position, line in enumerate(lines):
         used += len(line.text.encode()) + 1
         if used > room:
-            missing = counted(sum(each.names for each in lines[position:]), "more row", "more rows")
-            return [*kept, "", f"**{missing} of danger do not fit here: read the whole of it first.**"]
-        kept.append(line.text)
-    return kept
-
-
-# A small plan as a picture: what waits for what.
+            missing = counted(sum(omitted.names for omitted in lines[position:]), "more row", "more rows")
+            return [*texts, "", f"**{missing} of danger do not fit here: read the whole of it first.**"]
+        texts.append(line.text)
+    return texts
 
 
 MOST: Final = 25
-"""Actions a picture can hold and still be read."""
+"""Largest number of actions in a readable picture."""
 
 
 def picture(plan: Plan) -> list[str]:
-    """Return the plan's order as a mermaid block; nothing where nothing waits or too much happens."""
+    """Return the dependencies of a plan's actions as a Mermaid block; empty if there are none or too many actions."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
-    # What waits for nothing and is not waited for says nothing here.
+    # Actions without dependencies are left out.
     shown = [name for name in by_id if any(name in pair for pair in pairs)]
     if not shown or len(by_id) > MOST:
         return []
@@ -130,64 +124,64 @@ def picture(plan: Plan) -> list[str]:
 
 
 def label(text: str) -> str:
-    """Return a label in which every sign that mermaid or the page could read is an entity."""
-    return "".join(each if each.isalnum() or each in " /:.-_+~±✗»▶=…" else f"#{ord(each)};" for each in visible(text))
-
-
-# What of a plan needs no decision, in a comment: all of it, as much as fits, or only its counts.
+    """Return a label in which every character that Mermaid or HTML could interpret is an entity."""
+    return "".join(
+        character if character.isalnum() or character in " /:.-_+~±✗»▶=…" else f"#{ord(character)};"
+        for character in visible(text)
+    )
 
 
 MOST_ROWS: Final = LIMIT // 20
-"""A row takes 20 bytes at least: with more of them there is no need to try."""
+"""A row takes at least 20 bytes: more rows cannot fit."""
 
 _FRAME: Final = 200
-"""Bytes of what stands around the rows of one part: its fold, its title, its fence."""
+"""Bytes of the fold, title and fence around the rows of one part."""
 
 _DIFF_SIGNS: Final = {"+": "+", "✗": "-", "=": "+", "-": "-"}
-"""How a line of a diff begins so that the page colours it; anything else is a change."""
+"""The sign of a diff line, which colours it; other lines are changes."""
 
 
-def ordinary_rows(found: Sections) -> list[str]:
-    """Return every row."""
-    return _rows(_ordinary(found), found.drift, found.waiting)
+def ordinary_rows(parts: Sections) -> list[str]:
+    """Return all rows."""
+    return _rows(_ordinary(parts), parts.drift, parts.waiting)
 
 
-def as_many_rows_as_fit(found: Sections, room: int) -> list[str]:
-    """Return rows up to `room` bytes, what drifted and what is half-way first, and counts of the others by kind."""
-    room -= len("\n".join(ordinary_counts(found)).encode()) + _FRAME
-    kept: list[Sequence[Row]] = []
-    for rows in (found.drift, found.waiting, _ordinary(found)):
+def as_many_rows_as_fit(parts: Sections, room: int) -> list[str]:
+    """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest by kind."""
+    room -= len("\n".join(ordinary_counts(parts)).encode()) + _FRAME
+    chosen: list[Sequence[Row]] = []
+    for rows in (parts.drift, parts.waiting, _ordinary(parts)):
         count, used = _fitting(rows, room - _FRAME)
-        kept.append(rows[:count])
+        chosen.append(rows[:count])
         room -= used + _FRAME if count else 0
-    drift, waiting, ordinary = kept
-    if not any(kept):
-        return ordinary_counts(found)
-    rest = _counts(_ordinary(found)[len(ordinary) :], found.drift[len(drift) :], found.waiting[len(waiting) :])
+    drift, waiting, ordinary = chosen
+    if not any(chosen):
+        return ordinary_counts(parts)
+    rest = _counts(_ordinary(parts)[len(ordinary) :], parts.drift[len(drift) :], parts.waiting[len(waiting) :])
     return [*_rows(ordinary, drift, waiting), *(["And these, which do not fit here:", "", *rest] if rest else [])]
 
 
-def ordinary_counts(found: Sections) -> list[str]:
+def ordinary_counts(parts: Sections) -> list[str]:
     """Return counts by sign, kind and cluster."""
-    return _counts(_ordinary(found), found.drift, found.waiting)
+    return _counts(_ordinary(parts), parts.drift, parts.waiting)
 
 
-def few_counts(found: Sections) -> list[str]:
-    """Return ordinary rows as one number: where there are so many clusters that a table of them is too long."""
-    rows = (len(_ordinary(found)), "ordinary change", None), (len(found.drift), "drifted field", None)
+def few_counts(parts: Sections) -> list[str]:
+    """Return ordinary rows as one number, for plans on too many clusters for a table."""
+    rows = (len(_ordinary(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [counted(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
 
 
-def _ordinary(found: Sections) -> Sequence[Row]:
-    return (*found.changes, *found.jobs)
+def _ordinary(parts: Sections) -> Sequence[Row]:
+    return (*parts.changes, *parts.jobs)
 
 
 def _fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
-    """Return how many rows fit, and how many bytes those take."""
+    """Return how many rows fit, and the bytes that they take."""
     used = 0
-    for count, each in enumerate(rows[:MOST_ROWS]):
-        length = sum(len(visible(text).encode()) + len("\n") for text in _diff_lines(each))
+    for count, entry in enumerate(rows[:MOST_ROWS]):
+        length = sum(len(visible(text).encode()) + len("\n") for text in _diff_lines(entry))
         if used + length > room:
             return count, used
         used += length
@@ -204,22 +198,22 @@ def _rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row])
         line
         for rows, title in named
         if rows
-        for line in folded(title, block("diff", [text for each in rows for text in _diff_lines(each)]))
+        for line in folded(title, block("diff", [text for entry in rows for text in _diff_lines(entry)]))
     ]
     return [*parts, ""] if parts else []
 
 
-def _diff_lines(each: Row) -> list[str]:
-    sign = _DIFF_SIGNS.get(each.sign, "!")
-    own = "" if sign == each.sign else f"{each.sign} "
-    more = each.more if isinstance(each.action, Create) else ()
-    cells = (f"{sign} {own}{each.name}", each.what if more else each.whole, each.note, each.blocked, each.after)
+def _diff_lines(entry: Row) -> list[str]:
+    sign = _DIFF_SIGNS.get(entry.sign, "!")
+    own = "" if sign == entry.sign else f"{entry.sign} "
+    more = entry.more if isinstance(entry.action, Create) else ()
+    cells = (f"{sign} {own}{entry.name}", entry.what if more else entry.whole, entry.note, entry.blocked, entry.after)
     return ["  ".join(filter(None, cells)), *(f"{sign}       {text}" for text in more)]
 
 
 def _counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
     groups = Counter(
-        (each.sign, kind_of(each.action.address), each.action.cluster or "") for each in ordinary if each.action
+        (entry.sign, kind_of(entry.action.address), entry.action.cluster or "") for entry in ordinary if entry.action
     )
     lines = [
         row((sign, kind, cell(cluster), count_text(count))) for (sign, kind, cluster), count in sorted(groups.items())
@@ -230,56 +224,55 @@ def _counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row
     return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
 
 
-# A plan as one comment on a pull request: danger first and never folded away, never longer than a comment may be.
-
-
 def plan_markdown(plan: Plan) -> str:
-    """Return the comment. What is ordinary shrinks to counts before anything dangerous loses a word."""
-    found = sections(plan)
+    """Return the comment, within `LIMIT` bytes. Ordinary changes shrink to counts before dangers are shortened."""
+    plan_sections = sections(plan)
     text = ""
-    for parts in _from_full_to_bare(plan, found):
+    for parts in _from_full_to_bare(plan, plan_sections):
         text = "\n".join(parts) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
     return text
 
 
-def _from_full_to_bare(plan: Plan, found: Sections) -> Iterator[list[str]]:
-    """Yield the comment in ever shorter forms; the last one fits whatever the plan."""
-    head, errors = _head(plan), _errors(found.errors)
-    if len(found.danger) < MOST_ROWS:
-        danger, tail = _danger(found.danger, with_words=True), _tail(plan)
-        if len(found.changes) + len(found.jobs) < MOST_ROWS:
-            rest = ordinary_rows(found)
+def _from_full_to_bare(plan: Plan, plan_sections: Sections) -> Iterator[list[str]]:
+    """Yield the comment in ever shorter forms; the last one always fits."""
+    head, errors = _head(plan), _errors(plan_sections.errors)
+    if len(plan_sections.danger) < MOST_ROWS:
+        danger, tail = _danger(plan_sections.danger, with_words=True), _tail(plan)
+        if len(plan_sections.changes) + len(plan_sections.jobs) < MOST_ROWS:
+            rest = ordinary_rows(plan_sections)
             yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
             yield [*head, *errors, *danger, *rest, *tail]
         room = LIMIT - len("\n".join([*head, *errors, *danger, *tail]).encode())
-        yield [*head, *errors, *danger, *as_many_rows_as_fit(found, room), *tail]
-    for rest in (ordinary_counts(found), few_counts(found)):
+        yield [*head, *errors, *danger, *as_many_rows_as_fit(plan_sections, room), *tail]
+    for rest in (ordinary_counts(plan_sections), few_counts(plan_sections)):
         room = LIMIT - len("\n".join([*head, *rest, *_end(plan)]).encode())
-        if len(found.danger) < MOST_ROWS:
-            yield [*head, *errors, *_danger(found.danger, with_words=False), *rest, *_end(plan)]
-        # Every address is named for as long as it fits; a line says how many do not.
-        yield [*head, *_named(found, room), *rest, *_end(plan)]
+        if len(plan_sections.danger) < MOST_ROWS:
+            yield [*head, *errors, *_danger(plan_sections.danger, with_words=False), *rest, *_end(plan)]
+        # Names as many addresses as fit; a line counts the others.
+        yield [*head, *_named(plan_sections, room), *rest, *_end(plan)]
 
 
-def _named(found: Sections, room: int) -> list[str]:
-    """Return errors and dangers as nothing but where and who: addresses that begin alike share a line."""
-    lines = [NamedLine(line, 0) for line in _heading(len(found.errors), "Errors") if found.errors]
-    lines += [NamedLine(f"- {code(each.name)}", 1) for each in found.errors]
-    lines += [NamedLine(line, 0) for line in ("", *_heading(len(found.danger), "⚠ Danger")) if found.danger]
+def _named(plan_sections: Sections, room: int) -> list[str]:
+    """Return errors and dangers as addresses only; those with a common prefix share a line."""
+    lines = [NamedLine(line, 0) for line in _heading(len(plan_sections.errors), "Errors") if plan_sections.errors]
+    lines += [NamedLine(f"- {code(entry.name)}", 1) for entry in plan_sections.errors]
+    lines += [
+        NamedLine(line, 0) for line in ("", *_heading(len(plan_sections.danger), "⚠ Danger")) if plan_sections.danger
+    ]
     by_head: dict[str, list[str]] = {}
-    for each in sorted(found.danger, key=_gravest_first):
-        verb = name_of(each.action) if each.action else ""
-        by_head.setdefault(f"{each.sign} {verb}{' **blocked**' if _is_blocked(each) else ''}", []).append(each.name)
+    for entry in sorted(plan_sections.danger, key=_gravest_first):
+        verb = name_of(entry.action) if entry.action else ""
+        by_head.setdefault(f"{entry.sign} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(entry.name)
     for head, names in by_head.items():
         lines += named_lines(head, names)
     return [*as_many_as_fit(lines, room), ""]
 
 
-def _gravest_first(each: Row) -> tuple[bool, int]:
-    risk = each.action.risk if each.action else Risk.NONE
-    return not _is_blocked(each), -list(Risk).index(risk)
+def _gravest_first(entry: Row) -> tuple[bool, int]:
+    risk = entry.action.risk if entry.action else Risk.NONE
+    return not _is_blocked(entry), -list(Risk).index(risk)
 
 
 def _heading(count: int, title: str) -> list[str]:
@@ -300,9 +293,9 @@ def _head(plan: Plan) -> list[str]:
 
 
 def _approvals(plan: Plan) -> list[str]:
-    """Return that an apply will ask for approvers: who reads the comment is who approves."""
-    asked = [each.message for each in plan.warnings if each.is_of_approval]
-    return [line for message in asked for line in (f"**{cell(message)}**", "")]
+    """Return the approvals that apply will require."""
+    messages = [warning.message for warning in plan.warnings if warning.is_of_approval]
+    return [line for message in messages for line in (f"**{cell(message)}**", "")]
 
 
 def _items(plan: Plan) -> int:
@@ -312,7 +305,7 @@ def _items(plan: Plan) -> int:
 def _errors(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    lines = [row((cell(each.name), cell(each.whole))) for each in rows]
+    lines = [row((cell(entry.name), cell(entry.whole))) for entry in rows]
     return [f"#### Errors ({len(rows)})", "", "| where | what |", "| --- | --- |", *lines, ""]
 
 
@@ -321,21 +314,21 @@ def _danger(rows: Sequence[Row], *, with_words: bool) -> list[str]:
         return []
     head = [f"#### ⚠ Danger ({count_text(len(rows))})", ""]
     if not with_words:
-        return [*head, *(_brief(each) for each in rows), ""]
+        return [*head, *(_brief(entry) for entry in rows), ""]
     return [*head, "| | address | change | why | |", "| --- | --- | --- | --- | --- |", *map(_whole, rows), ""]
 
 
-def _whole(each: Row) -> str:
-    last = f"**{cell(each.blocked)}**" if _is_blocked(each) else cell(each.blocked)
-    return row((each.sign, cell(each.name), cell(each.whole), cell(each.note), last))
+def _whole(entry: Row) -> str:
+    last = f"**{cell(entry.blocked)}**" if _is_blocked(entry) else cell(entry.blocked)
+    return row((entry.sign, cell(entry.name), cell(entry.whole), cell(entry.note), last))
 
 
-def _brief(each: Row) -> str:
-    return f"- {each.sign} {code(each.name)}{' **blocked**' if _is_blocked(each) else ''}"
+def _brief(entry: Row) -> str:
+    return f"- {entry.sign} {code(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
 
 
-def _is_blocked(each: Row) -> bool:
-    return each.action is not None and each.action.blocked is not None
+def _is_blocked(entry: Row) -> bool:
+    return entry.action is not None and entry.action.blocked is not None
 
 
 def _tail(plan: Plan) -> list[str]:

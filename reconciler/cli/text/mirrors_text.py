@@ -1,4 +1,4 @@
-"""Mirrors as text."""
+"""Mirrors and links as text."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ GOES_ON: Final = "`reconciler run --once --only mirror`"
 _QUIET: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
 
 
-def mirrors_text(found: MirrorList) -> list[Line]:
-    """Return a row for each mirror, and how many are in which state."""
-    if not found.rows:
-        return [] if found.lost else [line(f"There are no mirrors on {_clusters(found.clusters)}.")]
-    rows = [_listed(row) for row in found.rows]
-    states = Counter(row.seen.status for row in found.rows)
-    said = ", ".join(f"{count_text(states[state])} {state}" for state in MirrorStatus if states[state])
-    unmeasured = any(row.seen.partitions and not row.partitions for row in found.rows)
+def mirrors_text(mirrors: MirrorList) -> list[Line]:
+    """Return a row for each mirror, and the number of mirrors in each state."""
+    if not mirrors.rows:
+        return [] if mirrors.lost else [line(f"There are no mirrors on {_clusters(mirrors.clusters)}.")]
+    rows = [_listed(row) for row in mirrors.rows]
+    states = Counter(row.seen.status for row in mirrors.rows)
+    texts = ", ".join(f"{count_text(states[state])} {state}" for state in MirrorStatus if states[state])
+    unmeasured = any(row.seen.partitions and not row.partitions for row in mirrors.rows)
     return [
         *plain_table(_LISTED, rows, numbers=(5, 6, 7), widest=_WIDEST),
         EMPTY,
-        line(f"{counted(len(found.rows), 'mirror')}: {said}"),
+        line(f"{counted(len(mirrors.rows), 'mirror')}: {texts}"),
         *(
             [line(Span("Not all lags were measured: describe a mirror to see its own.", Tone.QUIET))]
             if unmeasured
@@ -100,9 +100,9 @@ def _lag(row: MirrorRow, lag: int | None) -> str:
 
 
 def described_text(rows: Sequence[MirrorRow]) -> list[Line]:
-    """Return mirrors, each with its partitions, what is wrong with it and what may be asked for."""
+    """Return mirrors with their partitions, errors and permitted verbs."""
     blocks = [list(_described(row)) for row in rows]
-    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+    return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
 
 def _described(row: MirrorRow) -> Iterator[Line]:
@@ -114,10 +114,10 @@ def _described(row: MirrorRow) -> Iterator[Line]:
         Span(_status(row), tone),
         f" since {time_text(seen.since_ms)}" if seen.since_ms else "",
     )
-    for word, said in _facts(row):
-        yield line("  ", Span(f"{word}: ", Tone.QUIET), said)
+    for word, text in _facts(row):
+        yield line("  ", Span(f"{word}: ", Tone.QUIET), text)
     yield EMPTY
-    yield from table(_DESCRIBED, [_partition(row, each) for each in row.partitions], numbers=(4, 5, 6, 7))
+    yield from table(_DESCRIBED, [_partition(row, lag) for lag in row.partitions], numbers=(4, 5, 6, 7))
 
 
 def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
@@ -145,20 +145,20 @@ def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
     )
 
 
-def errors_text(found: MirrorErrors) -> list[Line]:
-    """Return what is wrong, a row each."""
-    if not found.errors:
-        return [] if found.lost else [line("Nothing is wrong.")]
+def errors_text(errors: MirrorErrors) -> list[Line]:
+    """Return a row for each error of a mirror or link."""
+    if not errors.errors:
+        return [] if errors.lost else [line("Nothing is wrong.")]
     rows = [
         (
-            each.cluster,
-            each.link,
-            _where(each),
-            each.trouble.code,
-            each.trouble.message,
-            time_text(each.trouble.since_ms) or _NONE,
+            error.cluster,
+            error.link,
+            _where(error),
+            error.trouble.code,
+            error.trouble.message,
+            time_text(error.trouble.since_ms) or _NONE,
         )
-        for each in found.errors
+        for error in errors.errors
     ]
     return plain_table(("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_WIDEST)
 
@@ -169,16 +169,13 @@ def _where(error: MirrorError) -> str:
     return f"mirror {error.mirror}" if error.mirror is not None else "the link"
 
 
-# Links as text.
-
-
 _LINKED: Final = ("Cluster", "Link Name", "Source Cluster", "Mode", "Prefix", "Link State", "Mirrors")
 
 
-def links_text(found: LinkList) -> list[Line]:
+def links_text(links: LinkList) -> list[Line]:
     """Return a row for each link."""
-    if not found.rows:
-        return [] if found.lost else [line("There are no links. Make one: reconciler link create, or a MirrorLink.")]
+    if not links.rows:
+        return [] if links.lost else [line("There are no links. Make one: reconciler link create, or a MirrorLink.")]
     rows = [
         (
             row.cluster,
@@ -189,9 +186,9 @@ def links_text(found: LinkList) -> list[Line]:
             row.seen.status,
             _mirror_states(row),
         )
-        for row in found.rows
+        for row in links.rows
     ]
-    return [*plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, line(counted(len(found.rows), "link"))]
+    return [*plain_table(_LINKED, rows, widest=_WIDEST), EMPTY, line(counted(len(links.rows), "link"))]
 
 
 def _mirror_states(row: LinkRow) -> str:
@@ -200,9 +197,9 @@ def _mirror_states(row: LinkRow) -> str:
 
 
 def described_links_text(rows: Sequence[LinkRow]) -> list[Line]:
-    """Return links, each with its fields, tasks, mirrors, what is wrong and what may be asked for."""
+    """Return links with their fields, tasks, mirrors, errors and permitted verbs."""
     blocks = [list(_described_link(row)) for row in rows]
-    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+    return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
 
 def _described_link(row: LinkRow) -> Iterator[Line]:

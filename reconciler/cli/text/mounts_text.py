@@ -25,24 +25,24 @@ _SIZES: Final = "What is mounted is shown as large as it was when it was detache
 GOES_ON: Final = "`reconciler run --once --only migrations`"
 
 
-def mountables_text(found: MountList, *, width: int | None = None) -> list[Line]:
-    """Return a row for each location and the counts; in two lines each where a row does not fit into `width`."""
-    return [*_rows(found, width), *_damaged(found)]
+def mountables_text(mounts: MountList, *, width: int | None = None) -> list[Line]:
+    """Return a row for each location and the counts; two lines a location if a row is wider than `width`."""
+    return [*_rows(mounts, width), *_damaged(mounts)]
 
 
-def _rows(found: MountList, width: int | None) -> list[Line]:
-    if not found.rows:
-        return [] if found.damaged or found.lost else [line(_nothing(found))]
-    table = plain_table(_HEADINGS, [_cells(row) for row in found.rows], numbers=_NUMBERS, widest=_WIDEST)
-    if width is not None and any(width_of(text_of([each])) > width + 1 for each in table):
-        table = [each for row in found.rows for each in _narrow(row)]
-    states = Counter[str](row.state for row in found.rows)
-    said = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
+def _rows(mounts: MountList, width: int | None) -> list[Line]:
+    if not mounts.rows:
+        return [] if mounts.damaged or mounts.lost else [line(_nothing(mounts))]
+    table = plain_table(_HEADINGS, [_cells(row) for row in mounts.rows], numbers=_NUMBERS, widest=_WIDEST)
+    if width is not None and any(width_of(text_of([table_line])) > width + 1 for table_line in table):
+        table = [table_line for row in mounts.rows for table_line in _narrow(row)]
+    states = Counter[str](row.state for row in mounts.rows)
+    texts = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
     return [
         *table,
         EMPTY,
-        line(f"{counted(len(found.rows), 'topic')}: {said}"),
-        *([line(Span(_SIZES, Tone.QUIET))] if any(_is_older(row) for row in found.rows) else []),
+        line(f"{counted(len(mounts.rows), 'topic')}: {texts}"),
+        *([line(Span(_SIZES, Tone.QUIET))] if any(_is_older(row) for row in mounts.rows) else []),
     ]
 
 
@@ -50,12 +50,12 @@ def _is_older(row: MountRow) -> bool:
     return row.state in {"mounted", "unmounting"} and row.bytes is not None
 
 
-def _nothing(found: MountList) -> str:
-    if found.states:
-        return f"No topic is {' or '.join(found.states)}."
-    if not found.storages:
+def _nothing(mounts: MountList) -> str:
+    if mounts.states:
+        return f"No topic is {' or '.join(mounts.states)}."
+    if not mounts.storages:
         return "No cluster of this workspace has object storage: nothing can be mounted."
-    return f"Nothing was ever detached in {', '.join(found.storages)}."
+    return f"Nothing was ever detached in {', '.join(mounts.storages)}."
 
 
 def _cells(row: MountRow) -> tuple[str, ...]:
@@ -85,7 +85,10 @@ def _narrow(row: MountRow) -> Iterator[Line]:
 
 
 def _state(row: MountRow) -> str:
-    moving = ", ".join(f"{each.cluster} {each.migration.id}: {each.state}" for each in row.migrations)
+    moving = ", ".join(
+        f"{topic_migration.cluster} {topic_migration.migration.id}: {topic_migration.state}"
+        for topic_migration in row.migrations
+    )
     return f"{row.state} ({moving})" if moving else row.state
 
 
@@ -93,24 +96,24 @@ def _owner(row: MountRow) -> str:
     return row.owner_name or row.owner or "-"
 
 
-def _damaged(found: MountList) -> Iterator[Line]:
-    for each in found.damaged:
-        yield line(Span("✗ ", Tone.DANGER), each.error.message)
+def _damaged(mounts: MountList) -> Iterator[Line]:
+    for damage in mounts.damaged:
+        yield line(Span("✗ ", Tone.DANGER), damage.error.message)
 
 
 def status_text(migrations: Sequence[Underway], *, is_whole: bool) -> list[Line]:
-    """Return migrations, each with its topics, what it waits for and what may be asked for."""
+    """Return migrations with their topics, what they wait for and the permitted commands."""
     if not migrations:
         return [line("No migration is under way.")] if is_whole else []
-    blocks = [migration_text(each) for each in migrations]
-    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+    blocks = [migration_text(migration) for migration in migrations]
+    return [migration for place, block in enumerate(blocks) for migration in ([EMPTY] if place else []) + block]
 
 
 def migration_text(underway: Underway) -> list[Line]:
     """Return one migration."""
-    found = underway.migration
-    since = time_text(found.completed_ms or found.created_ms)
-    left = "" if found.bytes_left is None else f", {bytes_text(found.bytes_left)} left to upload"
+    migration = underway.migration
+    since = time_text(migration.completed_ms or migration.created_ms)
+    left = "" if migration.bytes_left is None else f", {bytes_text(migration.bytes_left)} left to upload"
     rows = [
         (
             "",
@@ -119,17 +122,17 @@ def migration_text(underway: Underway) -> list[Line]:
             topic.mounting or "by hand",
             "" if topic.partitions is None else counted(topic.partitions, "partition"),
         )
-        for topic in found.topics
+        for topic in migration.topics
     ]
     return [
         line(
-            Span(f"migration {found.id}", Tone.STRONG),
-            f" of {underway.cluster}: {_WORDS[found.direction]}, ",
+            Span(f"migration {migration.id}", Tone.STRONG),
+            f" of {underway.cluster}: {_WORDS[migration.direction]}, ",
             Span(underway.state, Tone.MOVE),
-            f" since {since}{left}" if found.completed_ms else f", begun {since}{left}",
+            f" since {since}{left}" if migration.completed_ms else f", begun {since}{left}",
         ),
         *plain_table(("", "topic", "location", "mounting", ""), rows),
-        *[line("  ", Span("waits: ", Tone.CHANGE), each) for each in found.waits],
+        *[line("  ", Span("waits: ", Tone.CHANGE), wait) for wait in migration.waits],
         line("  ", Span("next: ", Tone.QUIET), _next(underway)),
     ]
 
@@ -140,12 +143,12 @@ def _next(underway: Underway) -> str:
         for verb in underway.legal
         if verb in {"cancel", "delete"}
     ]
-    said = [f"{GOES_ON} continues it"] if underway.goes_on else []
-    return ", ".join(said + commands) or "nothing can be asked for"
+    texts = [f"{GOES_ON} continues it"] if underway.goes_on else []
+    return ", ".join(texts + commands) or "nothing can be asked for"
 
 
 def asking_text(underway: Underway, verb: str) -> list[Line]:
-    """Return what is about to be cancelled or deleted, and what that means."""
+    """Return the migration about to be cancelled or deleted, and the effect."""
     return [*migration_text(underway)[:-1], line("  ", _meaning(underway, verb))]
 
 
@@ -163,20 +166,20 @@ def _meaning(underway: Underway, verb: str) -> str:
 
 
 def cancelled_text(underway: Underway) -> list[Line]:
-    """Return that it was cancelled, what is as before, and what is left of it; of one by jobs nothing is."""
-    found = underway.migration
-    names = ", ".join(topic.full_name for topic in found.topics)
-    if found.direction == "inbound":
+    """Return the result of a cancellation, and how to delete its record. A migration by jobs leaves none."""
+    migration = underway.migration
+    names = ", ".join(topic.full_name for topic in migration.topics)
+    if migration.direction == "inbound":
         after = f"{names}: not on {underway.cluster}, mountable as before"
     else:
         after = f"{names}: on {underway.cluster}, taking and giving records as before"
-    delete = f"reconciler mount delete {found.id} --cluster {underway.cluster}"
-    kept = [] if found.by_jobs else [line("  ", Span("Its record stays until: ", Tone.QUIET), delete)]
-    return [line(f"Cancelled migration {found.id} of {underway.cluster}"), line("  ", after), *kept]
+    delete = f"reconciler mount delete {migration.id} --cluster {underway.cluster}"
+    record_lines = [] if migration.by_jobs else [line("  ", Span("Its record stays until: ", Tone.QUIET), delete)]
+    return [line(f"Cancelled migration {migration.id} of {underway.cluster}"), line("  ", after), *record_lines]
 
 
 def deleted_text(underway: Underway) -> list[Line]:
-    """Return that it was deleted."""
+    """Return the result of a deletion."""
     return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
 
@@ -184,11 +187,8 @@ def _known(count: int | None) -> str:
     return "-" if count is None else count_text(count)
 
 
-# What `mount release` takes from whom, as text.
-
-
 def release_text(release: Release) -> list[Line]:
-    """Return what would be taken, and what is lost by that."""
+    """Return what `mount release` would take from which cluster, and what is lost."""
     topic = release.topic
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
     lines = [
@@ -203,7 +203,7 @@ def release_text(release: Release) -> list[Line]:
 
 
 def released_text(release: Release) -> list[Line]:
-    """Return that it was done, and what can be mounted now."""
+    """Return the result of a release, and where the topic can be mounted now."""
     where = ", ".join(release.clusters)
     return [
         line(f"Released {release.topic.location} from cluster {release.owner}"),

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 _LIMITS: Final = (72, 48, 48, 28, 48)
-"""Beyond these a cell no longer moves the columns of the others."""
+"""Maximum width that a cell may give its column."""
 
 _NAMED: Final = 20
-"""How many blocked actions the last lines name; each has a row of its own above."""
+"""Blocked actions that the last lines name; each also has its own row."""
 _SHORT_DIGEST: Final = 8
 
 
 class Reading(Protocol):
-    """How the plan came about; text only, because it holds a time."""
+    """What was read for the plan, and the time it took; text output only, because times vary."""
 
     @property
     def topics(self) -> int:
@@ -42,7 +42,7 @@ class Reading(Protocol):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the read."""
         ...
 
     @property
@@ -52,13 +52,13 @@ class Reading(Protocol):
 
 
 def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
-    """Return a whole plan; one of orders has no workspace and no header.
+    """Return a whole plan; a plan of orders has no workspace and no header.
 
-    `width`: of a terminal; a line that would not fit continues below itself.
+    `width`: of the terminal; longer lines are wrapped into the line below.
     """
-    found = sections(plan)
+    plan_sections = sections(plan)
     lines = [_header(plan, reading), *back_lines(plan), EMPTY] if plan.workspace else []
-    for name, rows, tone in _in_order(found):
+    for name, rows, tone in _in_order(plan_sections):
         if rows:
             lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
             lines.extend(_rows(rows, width))
@@ -70,7 +70,7 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
 
 
 def back_lines(plan: Plan) -> list[Line]:
-    """Return what to know of a plan that leads back to a state, and not to the files."""
+    """Return a warning for a plan that restores an earlier state instead of the files."""
     if plan.back_to is None:
         return []
     where = f"Back to what was applied as state #{plan.back_to}. "
@@ -78,10 +78,12 @@ def back_lines(plan: Plan) -> list[Line]:
 
 
 def last_lines(plan: Plan) -> list[Line]:
-    """Return the counts, the digest, and what would lift each block."""
+    """Return the counts, the digest, and the flags that lift each block."""
     lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _allows(plan):
-        what = "Blocked: " if plan.blocked else "Apply is blocked: "  # by older files: no action of the plan is
+        what = (
+            "Blocked: " if plan.blocked else "Apply is blocked: "
+        )  # Blocked by older files: no action of the plan is blocked itself.
         lines.append(line(Span(what, Tone.DANGER), "allow once with  ", _some(allows)))
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
         lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _some(stuck)))
@@ -89,26 +91,26 @@ def last_lines(plan: Plan) -> list[Line]:
 
 
 def _instead(plan: Plan) -> list[Line]:
-    """Return what to declare in place of the first delete that need not lose anything; the others are done alike."""
+    """Return the declaration that keeps the records of the first blocked delete; the others need a similar one."""
     deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
-    found = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
-    if not found:
+    alternatives = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
+    if not alternatives:
         return []
-    (action, yaml), more = found[0], len(found) - 1
+    (action, yaml), more = alternatives[0], len(alternatives) - 1
     others = f" (and {counted(more, 'more topic')} likewise)" if more else ""
     text = f"to keep its records in object storage declare, in place of {action.id}{others}:  {yaml}"
     return [line(Span("Safer: ", Tone.STRONG), text)]
 
 
 def _some(words: list[str]) -> str:
-    """Join what a person may still read; a pattern in ADDR allows many at once."""
+    """Join words, only the first of many; a pattern in ADDR allows many at once."""
     more = len(words) - _NAMED
     return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
 
 
 def _allows(plan: Plan) -> list[str]:
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
-    # `guards.maxDeletes` counts deletes that only a pattern allows; of a destroy it counts none.
+    # `guards.maxDeletes` counts deletes that only a pattern allows, but none of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = at_once(others)
     names = list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
@@ -131,24 +133,24 @@ def _header(plan: Plan, reading: Reading | None) -> Line:
     return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
 
 
-def _in_order(found: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
+def _in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
     return (
-        ("ERRORS", found.errors, Tone.DANGER),
-        ("DANGER", found.danger, Tone.DANGER),
-        ("CHANGES", found.changes, Tone.STRONG),
-        ("JOBS", found.jobs, Tone.STRONG),
-        ("DRIFT", found.drift, Tone.STRONG),
-        ("WAITING", found.waiting, Tone.STRONG),
+        ("ERRORS", plan_sections.errors, Tone.DANGER),
+        ("DANGER", plan_sections.danger, Tone.DANGER),
+        ("CHANGES", plan_sections.changes, Tone.STRONG),
+        ("JOBS", plan_sections.jobs, Tone.STRONG),
+        ("DRIFT", plan_sections.drift, Tone.STRONG),
+        ("WAITING", plan_sections.waiting, Tone.STRONG),
     )
 
 
 def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_cells(row), *map(_cells_below, row.more))]
-    # A column that is empty in this section takes no room in it.
-    kept = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
+    # Columns that are empty in this section are dropped.
+    columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_LIMITS]
     lines = aligned(
-        [[row[column] for column in kept] for row in cells], limits=[limits[c] or 99 for c in kept], indent="  "
+        [[row[column] for column in columns] for row in cells], limits=[limits[c] or 99 for c in columns], indent="  "
     )
     if width is None:
         return lines
@@ -170,7 +172,7 @@ def _cells(row: Row) -> list[Span]:
 
 
 def _fitting(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
-    """Return the line, or on a narrow terminal its name and below it what it says; nothing is cut."""
+    """Return the line, or on a narrow terminal two lines: the name, and below it the rest. Nothing is cut."""
     if sum(width_of(span.text) for span in whole) <= width:
         return [whole]
     head = [line("  ", cells[0])] if cells[0].text else []

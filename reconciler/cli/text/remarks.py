@@ -1,4 +1,4 @@
-"""Remarks for tools: findings as text, and JUnit."""
+"""Findings as remarks for tools, and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 
 Level: TypeAlias = Literal["error", "warning", "note"]
-"""`error` needs somebody to do something, `warning` somebody to look, `note` nobody."""
+"""`error` requires an action, `warning` a look, `note` neither."""
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing worth telling. `name` is the same for the same thing, run after run."""
+    """One finding. `name` stays the same from run to run."""
 
     rule: str
     level: Level
     name: str
     about: str
-    """The address, or where there is none what it is about."""
+    """The address, or another subject of the finding."""
     message: str
     hint: str = ""
     source: str | None = None
     """`manifests/topics.yaml:88`."""
     fingerprint: str = ""
     is_skipped: bool = False
-    """Left as it is, by a rule that says so."""
+    """Ignored by a rule of the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """All of one command, the gravest first."""
+    """All remarks of one command, the gravest first."""
 
     command: Literal["plan", "drift", "validate"]
     workspace: str
@@ -54,28 +54,28 @@ class Remarks:
     tool: str
     rows: tuple[Remark, ...]
     is_whole: bool = True
-    """Whether the command came to its end."""
+    """Whether the command completed."""
 
 
 def plan_remarks(plan: Plan) -> Remarks:
-    """Return what a plan says: what is wrong or blocked as errors, danger and drift as warnings, the rest as notes."""
+    """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings, others as notes."""
     rows = [*map(of_error, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
     rows += [*map(_of_drift, plan.drift), *map(_of_waiting, plan.waiting)]
     return Remarks("plan", plan.workspace, plan.environment, plan.tool, in_order(rows))
 
 
 def in_order(rows: Sequence[Remark]) -> tuple[Remark, ...]:
-    """Return remarks gravest first, else as they came."""
+    """Return remarks by level, the gravest first; equal ones in their order."""
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
 def of_error(finding: Finding, command: str = "plan") -> Remark:
-    """Say what cannot be at all."""
+    """Return an error of a plan as a remark."""
     return _of_finding(finding, f"{command}-error", "error")
 
 
 def of_problem(problem: Problem) -> Remark:
-    """Say what does not read, at its file and line."""
+    """Return a problem of a file, at its file and line."""
     about = problem.field or problem.file
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Remark(
@@ -85,20 +85,20 @@ def of_problem(problem: Problem) -> Remark:
         about,
         message,
         hint=problem.hint,
-        # Where the whole file is meant, results stand at its first line.
+        # Problems of a whole file are reported at its first line.
         source=f"{problem.file}:{problem.line or 1}",
         fingerprint=fingerprint_of("manifest-error", problem.file, problem.field, problem.message),
     )
 
 
 def of_oddity(warning: str) -> Remark:
-    """Say what is odd about files that read well."""
+    """Return a warning about valid files."""
     name = f"manifest-warning:{warning}"
     return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=fingerprint_of(name))
 
 
 def fingerprint_of(*parts: str) -> str:
-    """Return what is the same for the same remark, run after run."""
+    """Return a digest that stays the same from run to run."""
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -154,41 +154,40 @@ _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, R
 
 
 def _gravest(action: Action) -> str:
-    """Return the reason for the danger; the risk where no reason names it."""
+    """Return the reason for the danger, or the risk if no reason names it."""
     named = [reason.value for reason in action.reasons if reason not in _ORDINARY]
     return named[0] if named else action.risk.value
 
 
-def _of_drift(found: DriftFinding) -> Remark:
-    ignored = f"; left as it is: {found.ignored}" if found.ignored else ""
+def _of_drift(finding: DriftFinding) -> Remark:
+    ignored = f"; left as it is: {finding.ignored}" if finding.ignored else ""
     return Remark(
-        "drift" if found.path else "drift-missing",
-        "note" if found.ignored else "warning",
-        f"drift:{found.address} {found.path}".rstrip(),
-        found.address,
-        f"{found.address}: {drift_text(found)}{ignored}",
-        fingerprint=found.fingerprint,
-        is_skipped=found.ignored is not None,
+        "drift" if finding.path else "drift-missing",
+        "note" if finding.ignored else "warning",
+        f"drift:{finding.address} {finding.path}".rstrip(),
+        finding.address,
+        f"{finding.address}: {drift_text(finding)}{ignored}",
+        fingerprint=finding.fingerprint,
+        is_skipped=finding.ignored is not None,
     )
 
 
-def _of_waiting(found: Waiting) -> Remark:
-    name = f"waiting:{found.address}"
-    message = f"{found.address}: {waiting_text(found)}"
-    return Remark("waiting", "note", name, found.address, message, fingerprint=fingerprint_of(name))
+def _of_waiting(wait: Waiting) -> Remark:
+    name = f"waiting:{wait.address}"
+    message = f"{wait.address}: {waiting_text(wait)}"
+    return Remark("waiting", "note", name, wait.address, message, fingerprint=fingerprint_of(name))
 
 
 def _word(name: str) -> str:
     return name.replace("_", "-")
 
 
-# JUnit XML, as pipelines read it: one test case a remark, what somebody has to act on is a failure.
-#
-# XML 1.0 has no way to write most control characters, not even escaped: `visible` writes them out as text.
-
-
 def junit(remarks: Remarks) -> bytes:
-    """Return the document. The same remarks give the same bytes: it holds no time and no host."""
+    """Return one test case a remark; errors that are not ignored are failures. Equal remarks give equal bytes.
+
+    The document has no time and no host. XML 1.0 cannot express most control characters: `visible` writes them as
+    text.
+    """
     name = f"reconciler {remarks.command}"
     suite_name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
     cases = remarks.rows
@@ -196,14 +195,14 @@ def junit(remarks: Remarks) -> bytes:
         "tests": str(max(1, len(cases))),
         "failures": str(sum(map(_fails, cases))),
         "errors": "0",
-        "skipped": str(sum(each.is_skipped for each in cases)),
+        "skipped": str(sum(remark.is_skipped for remark in cases)),
     }
     root = Element("testsuites", {"name": name, **counts})
     suite = SubElement(root, "testsuite", {"name": visible(f"{name}: {suite_name}"), **counts})
-    for each in cases:
-        _case(suite, each)
+    for remark in cases:
+        _case(suite, remark)
     if not cases:
-        # A report without a single case is an error to many who read it.
+        # Many tools treat a report without test cases as an error.
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
     indent(root)
     text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()
@@ -214,14 +213,14 @@ def _case(suite: Element, remark: Remark) -> None:
     file, _, line = (remark.source or "").rpartition(":")
     place = {"file": visible(file), "line": visible(line)} if file else {}
     case = SubElement(suite, "testcase", {"classname": visible(remark.rule), "name": visible(remark.name), **place})
-    said = "\n".join(_said(remark))
+    text = "\n".join(_said(remark))
     if remark.is_skipped:
         SubElement(case, "skipped", {"message": visible(remark.message)})
     elif _fails(remark):
         failure = SubElement(case, "failure", {"message": visible(remark.message), "type": visible(remark.rule)})
-        failure.text = said
+        failure.text = text
     else:
-        SubElement(case, "system-out").text = said
+        SubElement(case, "system-out").text = text
 
 
 def _fails(remark: Remark) -> bool:

@@ -51,7 +51,7 @@ _SETTLED: Final[Mapping[str, str]] = {
 
 
 def of_the_run(event: LeaseLost | Recovered | Detached | ResultMissing) -> list[Line]:
-    """Return what to say of a run, and not of one of its actions."""
+    """Return the text of an event of a run, as opposed to one of its actions."""
     match event:
         case LeaseLost():
             return [lost_line(event)]
@@ -66,17 +66,17 @@ def of_the_run(event: LeaseLost | Recovered | Detached | ResultMissing) -> list[
 
 
 def failed_line(event: ActionFailed) -> Line:
-    """Return what was refused, and what to do about it."""
+    """Return the error of an action, and its hint."""
     return line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
 
 def lost_line(event: LeaseLost) -> Line:
-    """Return who took over."""
+    """Return the line for a lease that another process took."""
     return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
 def recovered_lines(event: Recovered) -> list[Line]:
-    """Return whose run was settled, and what became of the actions it left in doubt: many of them once each fate."""
+    """Return the recovered run, and the outcome of its actions in doubt; many of them are grouped by outcome."""
     who = f" of {event.who}" if event.who else ""
     head = line(f"Run {event.run}{who} {_parted(event)}")
     if len(event.settled) <= _FEW:
@@ -88,7 +88,7 @@ def recovered_lines(event: Recovered) -> list[Line]:
 
 
 def _parted(event: Recovered) -> str:
-    """Say how a run came to be open; doubt only where there is some."""
+    """Return why a run was open, and the number of actions in doubt if there are any."""
     doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
     left = f"{counted(event.left, 'action')} not begun" if event.left else ""
     match event.parting:
@@ -103,14 +103,14 @@ def _parted(event: Recovered) -> str:
 
 
 def detached_line(event: Detached) -> Line:
-    """Return how much is left."""
+    """Return how many actions are left to others."""
     return line(
         Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Go on with: reconciler apply --resume"
     )
 
 
 def missing_line(event: ResultMissing) -> Line:
-    """Return that a run has ended as it says, though one file of it is not there."""
+    """Return that a run has completed although its summary could not be written."""
     return line(
         Span("! ", Tone.CHANGE),
         f"What was done is recorded as state #{event.serial}. Only the summary of run {event.run} is missing: "
@@ -119,7 +119,7 @@ def missing_line(event: ResultMissing) -> Line:
 
 
 _NOTABLE_S: Final = 0.1
-"""Who finds Spark running waits for less than that."""
+"""A Spark session that runs already is found in less time."""
 
 
 def done_line(event: ActionDone) -> Line:
@@ -132,7 +132,7 @@ def done_line(event: ActionDone) -> Line:
 
 
 def _rate(amount: int, seconds: float, ran: Ran) -> int:
-    """Return how many records or bytes a second moved, once they moved."""
+    """Return records or bytes a second, without the time to start Spark."""
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
@@ -142,7 +142,7 @@ def ran_text(ran: Ran) -> str:
 
 
 def progress_text(event: Progress) -> str:
-    """Return how far a job is, how fast, and how long it will still take."""
+    """Return a job's progress, rate and remaining time."""
     total = f" of {rough_count(event.records_total)}" if event.records_total else ""
     where = f", {event.ran.engine}" if event.ran.engine else ""
     left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"
@@ -158,26 +158,23 @@ def partitions_text(event: Progress) -> str:
 
 
 def bytes_rate(event: Progress) -> str:
-    """Return how many bytes moved a second: `35.2 MiB/s`."""
+    """Return the bytes a second: `35.2 MiB/s`."""
     return f"{bytes_text(_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
-# Failures as they happen: the first few of a kind are told at once, the others are counted at the end.
-
-
 FEW: Final = 5
-"""So many failures of a kind are told one by one."""
+"""Failures of a kind that are printed at once; the others are counted at the end."""
 
 
 class Failures:
-    """What was told of one run's failures."""
+    """Counts the failures of a run by kind, and prints the first few of each."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start with no failures."""
         self._seen: Counter[str] = Counter()
 
     def lines(self, event: ActionFailed) -> list[Line]:
-        """Return what to say of one more failure; nothing where enough of its kind were told."""
+        """Return the lines for another failure; none if enough of its kind were printed."""
         kind = nameless(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
@@ -187,17 +184,14 @@ class Failures:
         return []
 
 
-# What came of a run: counts first, then why, each reason once, however many actions it met.
-
-
 _MOST: Final = 20
-"""So many reasons are told of failures, and of what was skipped; result.json has all."""
+"""Reasons of failures and of skipped actions that are printed; result.json has all."""
 
 
 def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
-    """Return what was done, what failed and why, and what was left. `summary` adds the state and the time.
+    """Return what was done, what failed and why, and what is left. `summary` adds the state and the time.
 
-    `with_failures`: whether what failed is told where it has not been told in full before the same eyes.
+    `with_failures`: whether to print failures that were already printed as they happened.
     """
     lines = list(_not_needed(applied.skipped))
     if applied.advance is not None:
@@ -218,15 +212,15 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     return lines
 
 
-def approved_text(given: HistoryRow | Summary) -> str:
-    """Return who approved a run, and where: `anna, bob in https://…`; empty where neither is known."""
-    where = f" in {given.pull_request}" if given.pull_request else ""
-    return f"{', '.join(given.approved_by)}{where}".strip()
+def approved_text(run: HistoryRow | Summary) -> str:
+    """Return who approved a run, and where: `anna, bob in https://…`; empty if neither is known."""
+    where = f" in {run.pull_request}" if run.pull_request else ""
+    return f"{', '.join(run.approved_by)}{where}".strip()
 
 
 def _approval(summary: Summary | None) -> Iterator[Line]:
-    if summary is not None and (said := approved_text(summary)):
-        yield line(Span("Approved: ", Tone.STRONG), f"by {said}" if summary.approved_by else said)
+    if summary is not None and (text := approved_text(summary)):
+        yield line(Span("Approved: ", Tone.STRONG), f"by {text}" if summary.approved_by else text)
 
 
 def _not_needed(skipped: Sequence[str]) -> Iterator[Line]:
@@ -253,7 +247,7 @@ def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Ite
 
 
 def _left(planned: Planned, result: RunResult) -> Iterator[str]:
-    """Yield how much was not begun: for want of time, or left to another on purpose."""
+    """Yield how many actions were not started: the run was stopped, or left jobs to other workers."""
     left = set(result.not_started).difference(result.unanswered)
     if not left:
         return
@@ -297,17 +291,14 @@ def _rest(reasons: Sequence[object], what: str) -> Iterator[Line]:
         yield line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
 
 
-# `run` as text: tables of one pass, or a line for each of many.
-
-
 def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
-    """Return what each mirror took over, what each job did, and what failed and why where that was not told before."""
+    """Return a table of mirrors and one of jobs, with failures that were not printed before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
     ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
-    notes = [line(f"{each.name}: {note}") for each in upkeep.jobs for note in each.upkept.notes]
+    notes = [line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
     blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), notes, failures, ran) if block]
     others = _left_to_others(upkeep)
-    if not blocks and not any(each.errors for each in upkeep.outcomes):
+    if not blocks and not any(outcome.errors for outcome in upkeep.outcomes):
         did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
         return [line(f"{did} {_upkeep_left(upkeep)}".rstrip()), *others]
     blocks += [others] if others else []
@@ -315,7 +306,6 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
 
 
 def _upkeep_left(upkeep: Upkeep) -> str:
-    """Say which mirrors were not copied, and that none was forgotten."""
     states = ", ".join(f"{count_text(count)} {state}" for state, count in upkeep.left.items())
     return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
 
@@ -328,10 +318,10 @@ def _left_to_others(upkeep: Upkeep) -> list[Line]:
 
 
 def pass_line(upkeep: Upkeep, number: int) -> Line:
-    """Return one pass as one line."""
-    did = [f"{counted(sum(each.records for each in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
-    did += [f"{each.job} {_amount(each)}" for each in upkeep.jobs if each.upkept.done]
-    failed = [each.name for each in upkeep.outcomes if each.errors]
+    """Return one pass of the pipeline as one line."""
+    did = [f"{counted(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
+    did += [f"{outcome.job} {_amount(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
+    failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
     ran = f", {ran_text(upkeep.ran)}" if upkeep.ran.engine else ""
     text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}{ran}"
     return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
@@ -339,9 +329,9 @@ def pass_line(upkeep: Upkeep, number: int) -> Line:
 
 def _mirrors(upkeep: Upkeep) -> list[Line]:
     cells = [
-        (each.address, count_text(each.records), bytes_text(each.bytes), took(each.seconds))
-        for each in upkeep.synced
-        if each.error is None
+        (outcome.address, count_text(outcome.records), bytes_text(outcome.bytes), took(outcome.seconds))
+        for outcome in upkeep.synced
+        if outcome.error is None
     ]
     return table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
 
@@ -349,40 +339,37 @@ def _mirrors(upkeep: Upkeep) -> list[Line]:
 def _jobs(upkeep: Upkeep) -> list[Line]:
     cells = [
         (
-            each.job,
-            each.cluster,
-            counted(each.upkept.done, each.upkept.unit),
-            count_text(each.upkept.records) if each.upkept.records or not each.upkept.bytes else "-",
-            bytes_text(each.upkept.bytes) if each.upkept.bytes else "-",
-            took(each.seconds),
+            outcome.job,
+            outcome.cluster,
+            counted(outcome.upkept.done, outcome.upkept.unit),
+            count_text(outcome.upkept.records) if outcome.upkept.records or not outcome.upkept.bytes else "-",
+            bytes_text(outcome.upkept.bytes) if outcome.upkept.bytes else "-",
+            took(outcome.seconds),
         )
-        for each in upkeep.jobs
-        if each.upkept.done
+        for outcome in upkeep.jobs
+        if outcome.upkept.done
     ]
     return table(("job", "cluster", "done", "records", "size", "took"), cells, numbers=(3, 4, 5)) if cells else []
 
 
 def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
-    for each in upkeep.outcomes:
-        for error in each.errors:
-            yield line(Span("✗ ", Tone.DANGER), f"{each.name}: {error.message}. {error.hint}")
+    for outcome in upkeep.outcomes:
+        for error in outcome.errors:
+            yield line(Span("✗ ", Tone.DANGER), f"{outcome.name}: {error.message}. {error.hint}")
 
 
 def _amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    # Some jobs write and delete nothing: a segment that is one part already is only marked as one.
+    # Some jobs move no bytes: a segment that is already one part is only marked.
     size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {first_few(upkept.notes)}" if upkept.notes else ""
     return f"{counted(upkept.done, upkept.unit)}{size}{notes}"
 
 
-# `verify` as text.
-
-
 def verified_text(verified: Verified) -> list[Line]:
     """Return a row for each partition, and whether the logs are equal."""
     partitions = verified.comparison.partitions
-    rows = [(str(each.partition), *_sides(each), _verdict(each)) for each in partitions]
+    rows = [(str(partition.partition), *_sides(partition), _verdict(partition)) for partition in partitions]
     records = [sum(side.records for side in sides if side) for sides in zip(*map(_both, partitions), strict=True)]
     how = "every record read" if verified.comparison.is_deep else "by kept digests"
     word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
@@ -398,27 +385,27 @@ def verified_text(verified: Verified) -> list[Line]:
     ]
 
 
-def _foreign(found: Sequence[ForeignRecords]) -> Iterator[Line]:
-    for each in found[:_FEW]:
-        yield line(Span("foreign  ", Tone.DANGER), str(each))
-    if (more := len(found) - _FEW) > 0:
+def _foreign(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
+    for records in foreign[:_FEW]:
+        yield line(Span("foreign  ", Tone.DANGER), str(records))
+    if (more := len(foreign) - _FEW) > 0:
         yield line(f"and {count_text(more)} more (--format json has all)")
 
 
 def link_verified_text(verified: LinkVerified) -> list[Line]:
-    """Return a row for each mirror of a link, and whether all have the records of their sources."""
+    """Return a row for each mirror of a link, and whether all equal their sources."""
     rows: list[tuple[str, str, str, Span]] = []
     total = 0
-    for each in verified.mirrors:
-        partitions = each.comparison.partitions
+    for mirror in verified.mirrors:
+        partitions = mirror.comparison.partitions
         records = sum(side.records for one in partitions if (side := one.left) is not None)
         differing = [one for one in partitions if not one.is_equal]
-        said = Span("equal", Tone.ADD)
+        verdict = Span("equal", Tone.ADD)
         if differing:
-            said = Span(f"differs in {counted(len(differing), 'partition')}", Tone.DANGER)
-        elif each.foreign:
-            said = Span("has records of other producers", Tone.DANGER)
-        rows.append((each.left, each.right, count_text(records), said))
+            verdict = Span(f"differs in {counted(len(differing), 'partition')}", Tone.DANGER)
+        elif mirror.foreign:
+            verdict = Span("has records of other producers", Tone.DANGER)
+        rows.append((mirror.left, mirror.right, count_text(records), verdict))
         total += records
     reasons: dict[str, list[str]] = {}
     for failed in verified.failed:
@@ -431,9 +418,9 @@ def link_verified_text(verified: LinkVerified) -> list[Line]:
         *(
             line(
                 Span("left out  ", Tone.QUIET),
-                f"{each.mirror}: {_STOPPED.get(each.by or '', 'its role was turned round')}",
+                f"{mirror.mirror}: {_STOPPED.get(mirror.by or '', 'its role was turned round')}",
             )
-            for each in verified.stopped
+            for mirror in verified.stopped
         ),
         EMPTY,
         _link_verdict(verified, total),
@@ -441,15 +428,15 @@ def link_verified_text(verified: LinkVerified) -> list[Line]:
 
 
 _STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over"}
-"""Why what was a mirror is compared no longer, by the verb; other verbs turn the roles round."""
+"""Why a former mirror is not compared, by verb; other verbs reverse the roles."""
 
 
 def _link_verdict(verified: LinkVerified, records: int) -> Line:
-    is_equal = all(each.is_equal for each in verified.mirrors)
+    is_equal = all(mirror.is_equal for mirror in verified.mirrors)
     missing = f"not compared: {counted(len(verified.failed), 'mirror')}" if verified.failed else ""
     if not verified.mirrors:
         return line(Span(missing.capitalize(), Tone.DANGER) if missing else "Nothing to compare: no mirror follows it")
-    how = "every record read" if any(each.comparison.is_deep for each in verified.mirrors) else "by kept digests"
+    how = "every record read" if any(mirror.comparison.is_deep for mirror in verified.mirrors) else "by kept digests"
     counts = f"{counted(len(verified.mirrors), 'mirror')}, {counted(records, 'record')}, {how}"
     word = Span("Equal: ", Tone.ADD) if is_equal else Span("Different: ", Tone.DANGER)
     return line(word, counts, "; " if missing else "", Span(missing, Tone.DANGER))
@@ -459,18 +446,20 @@ _HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left"
 _RIGHT: Final = (0, 1, 2, 3, 4)
 
 
-def _both(each: PartitionComparison) -> tuple[Side | None, Side | None]:
-    return each.left, each.right
+def _both(partition: PartitionComparison) -> tuple[Side | None, Side | None]:
+    return partition.left, partition.right
 
 
-def _sides(each: PartitionComparison) -> tuple[str, str, str, str]:
-    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both(each)]
-    records = [count_text(side.records) if side else "none" for side in _both(each)]
+def _sides(partition: PartitionComparison) -> tuple[str, str, str, str]:
+    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both(partition)]
+    records = [count_text(side.records) if side else "none" for side in _both(partition)]
     return offsets[0], offsets[1], records[0], records[1]
 
 
-def _verdict(each: PartitionComparison) -> Span:
-    if each.is_equal:
-        return Span(f"equal, {count_text(each.superseded)} superseded" if each.superseded else "equal", Tone.ADD)
-    where = "" if each.first_difference is None else f" from offset {count_text(each.first_difference)}"
-    return Span(f"differs in {', '.join(each.differences)}{where}", Tone.DANGER)
+def _verdict(partition: PartitionComparison) -> Span:
+    if partition.is_equal:
+        return Span(
+            f"equal, {count_text(partition.superseded)} superseded" if partition.superseded else "equal", Tone.ADD
+        )
+    where = "" if partition.first_difference is None else f" from offset {count_text(partition.first_difference)}"
+    return Span(f"differs in {', '.join(partition.differences)}{where}", Tone.DANGER)

@@ -1,4 +1,4 @@
-"""A plan sorted for reading."""
+"""The rows of a plan, sorted by what a reader has to decide."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _DETAILS_AT_MOST: Final = 40
 """Lines below one new resource; no topic has as many configs. The JSON of the plan and its page have all."""
 
 _SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty", "owner"})
-"""Guards whose name alone does not say what they found."""
+"""Guards whose name does not explain the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a plan, in cells. `action` is what it stands for, where it stands for one.
+    """One line of a plan, in cells. `action` is `None` for errors, drift and waiting resources.
 
-    `more`: what else it says, each in a line of its own below `what`.
+    `more`: further texts, each in a line of its own below `what`.
     """
 
     sign: str
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def whole(self) -> str:
-        """Everything it says, in one text."""
+        """`what` and `more` in one text."""
         return ", ".join([self.what, *self.more])
 
 
@@ -70,18 +70,23 @@ class Sections:
 
 
 def sections(plan: Plan) -> Sections:
-    """Return a plan's rows. An action has exactly one; one that only sets drift back has its drift's."""
+    """Return the rows of a plan, one for each action.
+
+    An update that only reverts drift has no row of its own: the row of the drift covers it.
+    """
     danger: list[Row] = []
     changes: list[Row] = []
     jobs: list[Row] = []
-    found = {(finding.address, finding.path) for finding in plan.drift if finding.ignored is None}
+    drifted = {(finding.address, finding.path) for finding in plan.drift if finding.ignored is None}
     shown: tuple[dict[tuple[str, ...], str], ...] = ({}, {})
     for action in plan.actions:
         if is_dangerous(action):
             danger.append(_row(action, shown[0]))
         elif isinstance(action, RunJob):
             jobs.append(_row(action, shown[1]))
-        elif not (isinstance(action, Update) and all((action.address, each.path) in found for each in action.changes)):
+        elif not (
+            isinstance(action, Update) and all((action.address, change.path) in drifted for change in action.changes)
+        ):
             changes.append(_row(action, shown[1]))
     by_field, made = _changes_by_field(plan), {action.address for action in plan.actions if isinstance(action, Create)}
     return Sections(
@@ -90,12 +95,12 @@ def sections(plan: Plan) -> Sections:
         changes=tuple(changes),
         jobs=tuple(jobs),
         drift=tuple(_drift(finding, by_field, made) for finding in plan.drift),
-        waiting=tuple(_waiting(each) for each in plan.waiting),
+        waiting=tuple(_waiting(change) for change in plan.waiting),
     )
 
 
 def drift_text(finding: DriftFinding) -> str:
-    """Return what moved on the cluster: `retention.ms 1d → 2d on the cluster`."""
+    """Return a change on the cluster: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
         return "is missing on the cluster"
     moved = moved_text(finding.path, finding.recorded, finding.observed)
@@ -103,19 +108,23 @@ def drift_text(finding: DriftFinding) -> str:
     return f"{field_name(finding.path)}{origin} {moved} on the cluster"
 
 
-def waiting_text(each: Waiting) -> str:
-    """Return how far something is, and what finishes it."""
-    if each.after is not None:
-        return f"waits for {each.after}: `run` finishes that one, then `apply` this one"
-    # Of a role that changes hands both sides are shut: whoever reads this at night must not have to know that.
-    shut = "takes no records until then, " if each.is_shut else ""
-    if each.state in {MIGRATING, MigrationState.PREPARED, MigrationState.EXECUTED}:  # There it may wait for a command.
-        return f"{each.state.lower()}: how far it is, and what finishes it: reconciler mount status"
-    return f"{each.state.lower()}: {shut}`run` finishes it"
+def waiting_text(wait: Waiting) -> str:
+    """Return the state of a resource in transition, and the command that completes it."""
+    if wait.after is not None:
+        return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
+    # While roles are swapped, both sides refuse records. The text states that.
+    shut = "takes no records until then, " if wait.is_shut else ""
+    if wait.state in {
+        MIGRATING,
+        MigrationState.PREPARED,
+        MigrationState.EXECUTED,
+    }:  # In these states it may wait for a command.
+        return f"{wait.state.lower()}: how far it is, and what finishes it: reconciler mount status"
+    return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
 def _row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
-    """Return the row of an action. `shown` has the details of the rows above: equal ones are not repeated."""
+    """Return the row of an action. `shown` has the details of earlier rows: equal ones are not repeated."""
     sign, tone = mark(action)
     what, *more = headlines(action)
     if more and isinstance(action, Create):
@@ -143,18 +152,18 @@ def _blocked(action: Action) -> str:
     if action.blocked.guard == "data_bearing" and Reason.HOLDS_DATA not in action.reasons:
         return f"blocked: {action.blocked.message}"
     guard = action.blocked.guard.replace("_", " ").replace("-", " ")
-    # The risk has said it already where the guard has its name.
+    # The risk already says it if the guard has the same name.
     word = "blocked" if guard == action.risk.value.replace("-", " ") else f"blocked: {guard}"
-    # What `--allow` lifts is said by the last line; of anything else the row has to say what to do.
+    # The last lines list each `--allow`. Other blocks are explained here.
     is_enough = action.blocked.allow is not None and action.blocked.guard not in _SAYS_MORE
     return word if is_enough else f"{word}, {action.blocked.message}"
 
 
 def _after(action: Action) -> str:
-    """Return what a move or a job waits for; what a topic waits for, its namespace, goes without saying."""
+    """Return what a transition or job waits for; that a topic waits for its namespace is not worth a cell."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
-    names = list(dict.fromkeys(each.partition(":")[2] or each for each in action.depends_on))
+    names = list(dict.fromkeys(name.partition(":")[2] or name for name in action.depends_on))
     return f"after: {first_few(names, _AFTER_AT_MOST, grouping='')}"
 
 
@@ -200,10 +209,10 @@ def _end_of(
         return f"left as it is: {finding.ignored}"
     if not finding.path:
         return "will be made again" if finding.address in made else "is not made again, empty"
-    found = by_field.get((finding.address, finding.path))
-    if found is None:
+    planned = by_field.get((finding.address, finding.path))
+    if planned is None:
         return "left as it is"
-    action, change = found
+    action, change = planned
     if action.blocked is not None:
         return "blocked"
     if change.after is None and finding.origin is not None:
@@ -215,5 +224,5 @@ def _end_of(
     return "will be set back"
 
 
-def _waiting(each: Waiting) -> Row:
-    return Row("…", Tone.QUIET, each.address, waiting_text(each))
+def _waiting(wait: Waiting) -> Row:
+    return Row("…", Tone.QUIET, wait.address, waiting_text(wait))

@@ -33,73 +33,72 @@ if TYPE_CHECKING:
 
 
 _ORDINARY_AT_MOST: Final = 200
-"""Rows that are not dangerous, and names of what is no longer needed; JSON has all of them."""
+"""Rows that are not dangerous, and names that are no longer needed; JSON has all of them."""
 _ALONE: Final = "left alone"
 _ABSENT: Final = "absent"
 
 
 def difference_lines(held: ApprovalCheck) -> list[Line]:
-    """Return what would happen now and was not approved, field by field, then what is no longer needed."""
-    found = held.difference
-    danger = [each for each in found.more if each.is_dangerous]
-    ordinary = [each for each in found.more if not each.is_dangerous]
+    """Return what would happen now and was not approved, field by field, then approved actions no longer needed."""
+    comparison = held.difference
+    danger = [difference for difference in comparison.more if difference.is_dangerous]
+    ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
     lines = [line(Span(f"DANGER  {count_text(len(danger))}", Tone.DANGER))] if danger else []
-    lines += [part for each in danger for part in _whole(each)]
+    lines += [part for difference in danger for part in _whole(difference)]
     lines += [line(Span(f"CHANGES {count_text(len(ordinary))}", Tone.STRONG))] if ordinary else []
-    lines += [part for each in ordinary[:_ORDINARY_AT_MOST] for part in _whole(each)]
+    lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _whole(difference)]
     lines += _more(len(ordinary))
-    lines += _not_needed(found)
-    # Where nothing is more, what moved the state is what the error says.
-    return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and found.more else lines
+    lines += _not_needed(comparison)
+    # If nothing exceeds the approval, the error itself says what changed the state.
+    return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 
-def _whole(found: Difference) -> list[Line]:
-    tone = Tone.DANGER if found.is_dangerous else Tone.CHANGE
-    head = line("  ", Span(f"{found.action} {found.address}", tone), f"  {_why(found)}")
-    cells = _moved if Why.NOT_APPROVED in found.whys else _cells
-    rows = [row for each in found.fields for row in cells(each)]
+def _whole(difference: Difference) -> list[Line]:
+    tone = Tone.DANGER if difference.is_dangerous else Tone.CHANGE
+    head = line("  ", Span(f"{difference.action} {difference.address}", tone), f"  {_why(difference)}")
+    cells = _moved if Why.NOT_APPROVED in difference.whys else _cells
+    rows = [row for field in difference.fields for row in cells(field)]
     return [head, *aligned(rows, indent="      ", limits=(48, 72))]
 
 
-def _why(found: Difference) -> str:
-    return "; ".join(_words(why, found) for why in found.whys)
+def _why(difference: Difference) -> str:
+    return "; ".join(_words(why, difference) for why in difference.whys)
 
 
-def _words(why: Why, found: Difference) -> str:
+def _words(why: Why, difference: Difference) -> str:
     match why:
         case Why.NOT_APPROVED:
-            verbs = ", ".join(each.partition(":")[0] for each in found.instead_of)
+            verbs = ", ".join(action_id.partition(":")[0] for action_id in difference.instead_of)
             return f"approved was: {verbs}" if verbs else "not in the approved plan"
         case Why.RESULT:
             return "leads to something else than was approved"
-        case Why.GROUND if found.fields:
+        case Why.GROUND if difference.fields:
             return "changed on the cluster since"
         case Why.GROUND:
             return "deleted and made again on the cluster since"
         case Why.RISK:
-            before = (found.approved_risk or "").replace("-", " ")
-            return f"risk approved: {before}; now: {found.risk.replace('-', ' ')}"
+            before = (difference.approved_risk or "").replace("-", " ")
+            return f"risk approved: {before}; now: {difference.risk.replace('-', ' ')}"
         case Why.LOSS:
-            return loss_words(found)
+            return loss_words(difference)
         case Why.BLOCKED:
-            return _blocked(found)
+            return _blocked(difference)
         case Why.UNBLOCKED:
             return "was blocked when it was approved, and is not now"
         case Why.MISSING:
-            return missing_words(found)
+            return missing_words(difference)
         case _:
             assert_never(why)
 
 
-def _blocked(found: Difference) -> str:
-    if found.blocked is None:
+def _blocked(difference: Difference) -> str:
+    if difference.blocked is None:
         return "blocked now"
-    lifts = f", --allow {found.blocked.allow} lifts it" if found.blocked.allow else ""
-    return f"blocked now: {found.blocked.message}{lifts}"
+    lifts = f", --allow {difference.blocked.allow} lifts it" if difference.blocked.allow else ""
+    return f"blocked now: {difference.blocked.message}{lifts}"
 
 
 def _moved(field: FieldDifference) -> Iterator[Sequence[Span]]:
-    """Say what would happen to a field of an action that nobody approved."""
     for place, _, now in _places(field):
         yield Span(place), Span(now)
 
@@ -110,26 +109,26 @@ def _cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
 
 
 def _places(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
-    """Yield a field, or each value inside it on which the sides differ: its place, and what each side says."""
+    """Yield a field, or each value inside it that differs: its path, the approved text and the current one."""
     name, approved, now = field_name(field.path), field.approved, field.now
     rows: list[tuple[str, str, str]] = []
     if approved and now and not (approved.has_before or now.has_before):
         if is_nested(approved.after, now.after):
-            found = leaves(name, approved.after, now.after)
-            rows = [(each.place, each.before or _ABSENT, each.after or _ABSENT) for each in found]
+            changed = leaves(name, approved.after, now.after)
+            rows = [(leaf.place, leaf.before or _ABSENT, leaf.after or _ABSENT) for leaf in changed]
     elif all(move is None or (move.has_before and is_nested(move.before, move.after)) for move in (approved, now)):
         before, after = _leaves_of(name, approved), _leaves_of(name, now)
-        places = [each for each in dict.fromkeys([*after, *before]) if before.get(each) != after.get(each)]
-        rows = [(each, before.get(each, _ALONE), after.get(each, _ALONE)) for each in places]
+        places = [leaf for leaf in dict.fromkeys([*after, *before]) if before.get(leaf) != after.get(leaf)]
+        rows = [(leaf, before.get(leaf, _ALONE), after.get(leaf, _ALONE)) for leaf in places]
     yield from rows or [(name, _side(field.path, approved), _side(field.path, now))]
 
 
 def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
-    """Return what happens to each value inside a field, by its place."""
-    found: dict[str, str] = {}
-    for each in leaves(name, move.before, move.after) if move else ():
-        found[each.place] = f"{found[each.place]} {each.move}" if each.place in found else each.move
-    return found
+    """Return the changes inside a field, by path."""
+    moves: dict[str, str] = {}
+    for leaf in leaves(name, move.before, move.after) if move else ():
+        moves[leaf.place] = f"{moves[leaf.place]} {leaf.move}" if leaf.place in moves else leaf.move
+    return moves
 
 
 def _side(path: str, move: Move | None) -> str:
@@ -143,21 +142,18 @@ def _more(count: int) -> list[Line]:
     return [line(Span(f"  … and {count_text(missing)} more", Tone.QUIET))] if missing > 0 else []
 
 
-def _not_needed(found: SameOrLess) -> list[Line]:
-    replaced = {each for difference in found.more for each in difference.instead_of}
-    names = [each for each in found.not_needed if each not in replaced]
+def _not_needed(comparison: SameOrLess) -> list[Line]:
+    replaced = {action_id for difference in comparison.more for action_id in difference.instead_of}
+    names = [action_id for action_id in comparison.not_needed if action_id not in replaced]
     if not names:
         return []
     head = line(Span(f"NO LONGER NEEDED {count_text(len(names))}", Tone.STRONG))
-    shown = [line("  ", Span(each, Tone.QUIET)) for each in names[:_ORDINARY_AT_MOST]]
+    shown = [line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_ORDINARY_AT_MOST]]
     return [head, *shown, *_more(len(names))]
 
 
-# The state as text.
-
-
 def listing_text(listing: StateListing) -> list[Line]:
-    """Return what is owned, and where that is written down."""
+    """Return the recorded resources, and the location of the state."""
     count = counted(len(listing.resources), "resource")
     head = line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
     if not listing.resources:
@@ -170,7 +166,7 @@ def listing_text(listing: StateListing) -> list[Line]:
 
 
 def recorded_text(entry: StateEntry) -> list[Line]:
-    """Return one resource as it was last applied, with where its values came from."""
+    """Return one resource as it was last applied, with the sources of its values."""
     recorded = entry.recorded
     facts = {
         "ownership": recorded.ownership,
@@ -183,13 +179,13 @@ def recorded_text(entry: StateEntry) -> list[Line]:
     cells = [(path, value_text(path, fields[path]), recorded.origins.get(path, "")) for path in sorted(fields)]
     return [
         line(Span(entry.address, Tone.STRONG)),
-        *(line(Span(f"  {word:<12}", Tone.QUIET), said) for word, said in facts.items() if said),
+        *(line(Span(f"  {word:<12}", Tone.QUIET), text) for word, text in facts.items() if text),
         *([EMPTY, *table(("field", "value", "comes from"), cells)] if cells else []),
     ]
 
 
 def history_text(history: History) -> list[Line]:
-    """Return the snapshots, newest first, and how to see the older ones."""
+    """Return the snapshots, newest first, and how to list older ones."""
     if not history.rows:
         return [line("There is no state yet.")]
     is_approved = any(row.approved_by or row.pull_request for row in history.rows)
@@ -220,7 +216,7 @@ def history_text(history: History) -> list[Line]:
 
 
 _NAMED: Final = 20
-"""How many actions in doubt are named."""
+"""Actions in doubt, or of a forgotten run, that are named."""
 
 _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
 
@@ -228,11 +224,15 @@ _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "cha
 def diff_text(diff: StateDiff) -> list[Line]:
     """Return how two states differ: one line an address, one line a value."""
     counts = Counter[str](difference.change for difference in diff.differences)
-    told = ", ".join(f"{count_text(counts[change])} {change}" for change in _SIGNS if counts[change])
+    texts = ", ".join(f"{count_text(counts[change])} {change}" for change in _SIGNS if counts[change])
     head = line(
-        Span(f"State #{diff.before.serial} → #{diff.after.serial}", Tone.STRONG), f" · {told or 'no difference'}"
+        Span(f"State #{diff.before.serial} → #{diff.after.serial}", Tone.STRONG), f" · {texts or 'no difference'}"
     )
-    return [head, *([EMPTY] if diff.differences else []), *(row for each in diff.differences for row in _differs(each))]
+    return [
+        head,
+        *([EMPTY] if diff.differences else []),
+        *(row for changed in diff.differences for row in _differs(changed)),
+    ]
 
 
 def _differs(difference: StateDifference) -> Iterator[Line]:
@@ -256,12 +256,12 @@ def _origin_text(change: Change) -> str:
 
 
 def moves_text(moves: Sequence[ReaddressOrder]) -> list[Line]:
-    """Return what is recorded under another address."""
+    """Return the resources that get another address."""
     return [line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
 def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
-    """Return what is to be forgotten, and what of it is protected."""
+    """Return the resources to be forgotten, and which of them are protected."""
     return [
         line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
         for address, recorded in rows
@@ -269,13 +269,13 @@ def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
 
 
 def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
-    """Return that it was done, and what follows."""
-    told = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, "
-    return [line(told, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
+    """Return the result of forgetting, and what follows."""
+    text = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, "
+    return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
 
 
 def unlocked_text(unlocked: Unlocked) -> list[Line]:
-    """Return whether there was anything to take, and what is in doubt now."""
+    """Return whether the lease was taken, and the actions in doubt now."""
     taken = f"Taken from run {unlocked.run}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
@@ -298,14 +298,8 @@ def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
     yield line("The next apply looks at them and goes on:  reconciler apply")
 
 
-# What is wrong with a state, what would mend it, and what was done, as text.
-
-
-"""How many actions of a run are named."""
-
-
 def repair_text(repair: Repair) -> list[Line]:
-    """Return what is wrong, and what would be done about it."""
+    """Return the problems of a state, and the steps that repair it."""
     return [
         *(line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
         *(line(Span("→ ", Tone.CHANGE), step) for step in _steps(repair)),
@@ -314,14 +308,14 @@ def repair_text(repair: Repair) -> list[Line]:
 
 
 def repaired_text(repaired: Repaired) -> list[Line]:
-    """Return that it was done, and what to do next."""
+    """Return the result of a repair, and the next command."""
     repair = repaired.repair
     if repair is None:
         return [line("There is nothing to repair")]
-    kept = f"; what was there is kept as {repaired.kept}" if repaired.kept else ""
+    backup = f"; what was there is kept as {repaired.kept}" if repaired.kept else ""
     next_step = "reconciler apply" if repair.lockfile.open_run is not None else "reconciler plan"
     return [
-        line(f"Repaired: state #{repair.lockfile.serial}, epoch {repair.lockfile.lease.epoch}{kept}"),
+        line(f"Repaired: state #{repair.lockfile.serial}, epoch {repair.lockfile.lease.epoch}{backup}"),
         line(f"Look at it next:  {next_step}"),
     ]
 
@@ -342,8 +336,8 @@ def _steps(repair: Repair) -> Iterator[str]:
 
 
 def _forgotten(forgotten: ForgottenRun) -> Iterator[Line]:
-    said = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
-    run = f"run {forgotten.run} ({said})" if said else f"run {forgotten.run}"
+    texts = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
+    run = f"run {forgotten.run} ({texts})" if texts else f"run {forgotten.run}"
     yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
     names = forgotten.actions
     yield from (line(f"    {name}") for name in names[:_NAMED])

@@ -30,14 +30,11 @@ if TYPE_CHECKING:
     from reconciler.resources.topic_profile import Counts, Gap, KeyProfile, PartitionProfile, Profile, Timeline
 
 
-# Consumer groups as text.
-
-
-def names_text(found: GroupNames) -> list[Line]:
+def names_text(groups: GroupNames) -> list[Line]:
     """Return one group a line."""
-    if not found.groups:
-        return [line(f"No group has committed offsets on cluster {found.cluster}.")]
-    return [line(name) for name in found.groups]
+    if not groups.groups:
+        return [line(f"No group has committed offsets on cluster {groups.cluster}.")]
+    return [line(name) for name in groups.groups]
 
 
 def group_text(described: DescribedGroup) -> list[Line]:
@@ -65,7 +62,7 @@ def group_text(described: DescribedGroup) -> list[Line]:
 
 
 def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
-    """Return the groups of one topic; the lag of each partition where there is more than one."""
+    """Return the groups of one topic; the lag by partition if it has more than one."""
     if groups is None:
         return [
             line(Span("Which groups read it cannot be told: there are too many, or one cannot be read.", Tone.QUIET))
@@ -77,7 +74,7 @@ def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
 
 
 def reset_text(reset: GroupReset) -> list[Line]:
-    """Return what moves from where to where."""
+    """Return the moves of a group's offsets."""
     if not reset.moves and reset.shift:
         border = "first offset" if reset.shift < 0 else "end"
         where = f"is at the {border} of its log already, or it has committed nothing there"
@@ -92,7 +89,7 @@ def reset_text(reset: GroupReset) -> list[Line]:
 
 
 def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
-    """Return what is forgotten."""
+    """Return the offsets that are deleted."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
     what = "all it has" if topic is None else f"what it has of {topic}"
@@ -104,18 +101,18 @@ def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
 
 
 def reset_done_text(reset: GroupReset) -> list[Line]:
-    """Return that it was done."""
+    """Return the result of a reset."""
     return [line(f"Reset {counted(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
 
 
 def deletion_done_text(deletion: GroupDeletion) -> list[Line]:
-    """Return that it was done."""
+    """Return the result of a deletion."""
     what = f"group {deletion.group.name}"
     return [line(f"Deleted {what}" if deletion.topic is None else f"Deleted what {what} had of {deletion.topic}")]
 
 
 def reading_text(group: ConsumerGroup) -> str:
-    """Return whether a group is reading, and since when it is not."""
+    """Return whether a group is reading, and since when it is idle."""
     kind = "" if group.type in {None, "classic", "consumer"} else f"{group.type} group, "
     if group.is_reading:
         return f"{kind}reading"
@@ -123,7 +120,7 @@ def reading_text(group: ConsumerGroup) -> str:
 
 
 def time_text(at_ms: int | None) -> str:
-    """Return a time to the second, in UTC; nothing where there is none."""
+    """Return a time to the second, in UTC; empty for `None`."""
     if at_ms is None:
         return ""
     try:
@@ -146,7 +143,7 @@ def _ends(row: GroupOffset) -> tuple[str, str, str]:
 
 
 def _outside(row: GroupOffset) -> str:
-    """Say where a committed offset is none of the log: its reader begins where it is set to for that."""
+    """Return where a committed offset is outside the log. Its reader starts by its `auto.offset.reset`."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
@@ -165,9 +162,6 @@ def _count_or_dash(count: int | None) -> str:
     return "-" if count is None else count_text(count)
 
 
-# `topic storage` as text: a row for each partition and tier, or for each topic.
-
-
 _HEADINGS = ("partition", "tier", "start", "end", "segments", "size", "not uploaded", "last upload")
 _RIGHT = (0, 2, 3, 4, 5, 6)
 
@@ -182,13 +176,16 @@ def storage_text(topic: TopicStorage) -> list[Line]:
         *table(_HEADINGS, rows, numbers=_RIGHT),
         EMPTY,
         line(sums_text([topic])),
-        *_problems((f"partition {each.partition}", each.problem) for each in topic.partitions),
+        *_problems(
+            (f"partition {partition_storage.partition}", partition_storage.problem)
+            for partition_storage in topic.partitions
+        ),
     ]
 
 
-def storages_text(found: Storages) -> list[Line]:
+def storages_text(storages: Storages) -> list[Line]:
     """Return many topics, a row each, and the sums."""
-    if not found.topics:
+    if not storages.topics:
         return [line("There are no topics.")]
     rows = [
         (
@@ -200,26 +197,26 @@ def storages_text(found: Storages) -> list[Line]:
             "" if topic.pending_bytes is None else bytes_text(topic.pending_bytes),
             time_text(topic.uploaded_ms),
         )
-        for topic in found.topics
+        for topic in storages.topics
     ]
     headings = ("topic", "tiering", "local", "remote", "log", "not uploaded", "last upload")
     return [
         *plain_table(headings, rows, numbers=(2, 3, 4, 5)),
         EMPTY,
-        line(f"{counted(len(found.topics), 'topic')}. {sums_text(found.topics)}"),
-        *_problems((topic.address, topic.problem) for topic in found.topics),
+        line(f"{counted(len(storages.topics), 'topic')}. {sums_text(storages.topics)}"),
+        *_problems((topic.address, topic.problem) for topic in storages.topics),
     ]
 
 
-def _problems(found: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
-    """Yield what is not among the sums, and why."""
-    for where, problem in found:
+def _problems(problems: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
+    """Yield topics or partitions that the sums omit, and why."""
+    for where, problem in problems:
         if problem is not None:
             yield line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
 
 
 def tiering_lines(topic: TopicStorage | None) -> Iterator[Line]:
-    """Yield what holds for the tiering of a topic, for one that is, or was, tiered, or reads what another one has."""
+    """Yield the tiering of a topic, if it is or was tiered, or is a read replica."""
     if topic is None or topic.tiering is None:
         return
     tiering = topic.tiering
@@ -277,20 +274,17 @@ def _is_shown(topic: TopicStorage) -> bool:
 
 
 def sums_text(topics: Sequence[TopicStorage]) -> str:
-    """Say the sums; what is remote counts once, and what lies in both tiers once in the log."""
+    """Return the sums. Shared remote bytes count once; records in both tiers count once in the log."""
     local = TierUsage.sum(topic.local for topic in topics)
-    said = [f"{bytes_text(local.bytes)} local"]
+    texts = [f"{bytes_text(local.bytes)} local"]
     if any(map(_is_shown, topics)):
         remote = TierUsage.sum(topic.remote for topic in topics)
-        said.append(f"{bytes_text(remote.bytes)} remote")
-        said.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, what lies in both counted once")
+        texts.append(f"{bytes_text(remote.bytes)} remote")
+        texts.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, what lies in both counted once")
     pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
     if pending:
-        said.append(f"{bytes_text(sum(pending))} not uploaded")
-    return " · ".join(said)
-
-
-# `topic profile` as text: sums, a bar for each partition, the largest keys, records over time, and what can be freed.
+        texts.append(f"{bytes_text(sum(pending))} not uploaded")
+    return " · ".join(texts)
 
 
 _BAR: Final = 20
@@ -299,23 +293,23 @@ _KEY_CELLS: Final = 40
 
 
 def profile_text(profiled: ProfiledTopic) -> list[Line]:
-    """Return what a topic holds."""
-    found = profiled.profile
+    """Return what a topic contains."""
+    profile = profiled.profile
     return [
         line(Span(profiled.address, Tone.STRONG)),
-        *_contents(found),
+        *_contents(profile),
         EMPTY,
-        *_partition_bars(found.partitions),
-        *_top_keys(found),
-        *([] if found.timeline is None else _over_time(found.timeline)),
+        *_partition_bars(profile.partitions),
+        *_top_keys(profile),
+        *([] if profile.timeline is None else _over_time(profile.timeline)),
         *_freed(profiled),
         *([EMPTY, line(Span(f"Read in {profiled.engine}", Tone.QUIET))] if profiled.engine else []),
     ]
 
 
-def _contents(found: Profile) -> Iterator[Line]:
-    counts, sizes = found.counts, found.counts.sizes
-    where = counted(len(found.partitions), "partition")
+def _contents(profile: Profile) -> Iterator[Line]:
+    counts, sizes = profile.counts, profile.counts.sizes
+    where = counted(len(profile.partitions), "partition")
     yield _fact("records", f"{count_text(counts.records)} in {where}, {bytes_text(counts.bytes)} uncompressed")
     if sizes is None:
         return
@@ -323,13 +317,15 @@ def _contents(found: Profile) -> Iterator[Line]:
         yield _fact("time", f"{time_text(counts.first_ms)} to {time_text(counts.last_ms)}")
     shown = zip(("min", "median", "p99", "max"), (sizes.min, sizes.median, sizes.p99, sizes.max), strict=True)
     yield _fact("sizes", ", ".join(f"{name} {bytes_text(size)}" for name, size in shown))
-    scattered = f", {count_text(found.scattered_keys)} of them in several partitions" if found.scattered_keys else ""
-    yield _fact("keys", count_text(found.keys) + scattered)
+    scattered = (
+        f", {count_text(profile.scattered_keys)} of them in several partitions" if profile.scattered_keys else ""
+    )
+    yield _fact("keys", count_text(profile.keys) + scattered)
     tombstones = f", {counted(counts.tombstones, 'tombstone')} among them" if counts.tombstones else ""
     values = f"{count_text(counts.null_values)} without a value{tombstones}"
     yield _fact("nulls", f"{count_text(counts.null_keys)} without a key, {values}")
-    if found.skew is not None:
-        yield _fact("skew", f"the largest partition has {found.skew:.1f} times the average")
+    if profile.skew is not None:
+        yield _fact("skew", f"the largest partition has {profile.skew:.1f} times the average")
 
 
 def _fact(name: str, text: str) -> Line:
@@ -337,19 +333,19 @@ def _fact(name: str, text: str) -> Line:
 
 
 def _partition_bars(partitions: Sequence[PartitionProfile]) -> list[Line]:
-    most = max((each.counts.bytes for each in partitions), default=0)
+    most = max((partition.counts.bytes for partition in partitions), default=0)
     rows = [
         (
-            str(each.partition),
-            *_offset_cells(each.counts),
-            count_text(each.counts.records),
-            bytes_text(each.counts.bytes),
-            "█" * -(-_BAR * each.counts.bytes // most) if most else "",
-            count_text(each.keys.keys),
-            count_text(each.keys.superseded_records),
-            _gap(each.gap),
+            str(partition.partition),
+            *_offset_cells(partition.counts),
+            count_text(partition.counts.records),
+            bytes_text(partition.counts.bytes),
+            "█" * -(-_BAR * partition.counts.bytes // most) if most else "",
+            count_text(partition.keys.keys),
+            count_text(partition.keys.superseded_records),
+            _gap(partition.gap),
         )
-        for each in partitions
+        for partition in partitions
     ]
     headings = ("partition", "first", "last", "records", "size", "", "keys", "superseded", "longest gap")
     return table(headings, rows, numbers=(0, 1, 2, 3, 4, 6, 7))
@@ -364,26 +360,26 @@ def _gap(gap: Gap | None) -> str:
     return "" if gap is None else f"{took(gap.length_ms / 1000)} from {time_text(gap.start_ms)}"
 
 
-def _top_keys(found: Profile) -> list[Line]:
-    if not found.top_keys:
+def _top_keys(profile: Profile) -> list[Line]:
+    if not profile.top_keys:
         return []
     rows = [
         (
-            _key(each),
-            count_text(each.records),
-            f"{100 * each.records / found.counts.records:.1f} %",
-            bytes_text(each.bytes),
-            count_text(each.partitions),
+            _key(key),
+            count_text(key.records),
+            f"{100 * key.records / profile.counts.records:.1f} %",
+            bytes_text(key.bytes),
+            count_text(key.partitions),
         )
-        for each in found.top_keys
+        for key in profile.top_keys
     ]
     return [EMPTY, *table(("top keys", "records", "share", "size", "partitions"), rows, numbers=(1, 2, 3, 4))]
 
 
-def _key(found: KeyProfile) -> str:
-    text = found.prefix.decode(errors="backslashreplace")
-    is_whole = len(text) <= _KEY_CELLS and found.key_bytes <= len(found.prefix)
-    shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({bytes_text(found.key_bytes)})"
+def _key(profile: KeyProfile) -> str:
+    text = profile.prefix.decode(errors="backslashreplace")
+    is_whole = len(text) <= _KEY_CELLS and profile.key_bytes <= len(profile.prefix)
+    shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({bytes_text(profile.key_bytes)})"
     return shown or "(empty)"
 
 
@@ -392,13 +388,13 @@ def _over_time(timeline: Timeline) -> list[Line]:
     levels = len(_LEVELS)
     chart = "".join(_LEVELS[-(-levels * count // most) - 1] if count else " " for count in timeline.records)
     start = time_text(timeline.start_ms)
-    each = f"one column is {took(timeline.width_ms / 1000)}, the highest has {counted(most, 'record')}"
-    return [EMPTY, line(Span(f"records from {start}", Tone.QUIET)), line(f"  {chart}"), line(f"  {each}")]
+    scale = f"one column is {took(timeline.width_ms / 1000)}, the highest has {counted(most, 'record')}"
+    return [EMPTY, line(Span(f"records from {start}", Tone.QUIET)), line(f"  {chart}"), line(f"  {scale}")]
 
 
 def _freed(profiled: ProfiledTopic) -> Iterator[Line]:
-    found, counts = profiled.profile, profiled.profile.counts
-    size = f"{counted(found.superseded_records, 'record')}, {bytes_text(found.superseded_bytes)}"
+    profile, counts = profiled.profile, profiled.profile.counts
+    size = f"{counted(profile.superseded_records, 'record')}, {bytes_text(profile.superseded_bytes)}"
     yield EMPTY
     yield line(Span("Compaction", Tone.STRONG), f" would free at most {size}: newer records have the same keys")
     if profiled.retention_ms is not None:
@@ -407,11 +403,8 @@ def _freed(profiled: ProfiledTopic) -> Iterator[Line]:
         yield line(Span(what, Tone.STRONG), f" would free at most {size}: whole segments are removed")
 
 
-# Access rules as text, in the order in which they are asked.
-
-
 def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
-    """Return a table of access rules with what they lie on; nothing where there are none."""
+    """Return a table of access rules and their sources; empty if there are none."""
     cells = [
         (row.path.removeprefix(ACLS), value_text(row.path, tuple(row.rule.operations)), row.origin) for row in rows
     ]
@@ -422,11 +415,11 @@ _UNSAID: Final = frozenset({BROKERS, DEFAULT})
 
 
 def topic_text(topic: TopicDescription) -> list[Line]:
-    """Return one topic: partitions with their offsets, groups with their lag, configs with their origin."""
+    """Return one topic: partitions with offsets, groups with lag, configs with their sources."""
     size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
-    # What somebody set comes first; what nobody did is there, but quiet.
+    # Configs that were set come first; defaults follow, in a quiet tone.
     rows = sorted(topic.configs, key=lambda row: (row.origin in _UNSAID, row.key))
     configs = [_config(row) for row in rows]
     readers = readers_text(topic.groups)
@@ -447,30 +440,29 @@ def topic_text(topic: TopicDescription) -> list[Line]:
 
 
 def _migration(topic: TopicDescription) -> Iterator[Line]:
-    """Yield what has the topic in its hands, and what that means for who reads and writes it."""
-    found = topic.migration
-    if found is None:
+    """Yield the migration that holds the topic, and its effect on readers and writers."""
+    migration = topic.migration
+    if migration is None:
         return
-    what = "mounted" if found.direction == "inbound" else "unmounted"
-    meaning = "takes and gives no records" if any(each.is_closed for each in found.topics) else "cannot be changed"
-    see = f"reconciler mount status {found.id} --cluster {cluster_of(topic.address)}"
-    yield line("  ", Span(f"being {what}: {found.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
+    what = "mounted" if migration.direction == "inbound" else "unmounted"
+    meaning = (
+        "takes and gives no records" if any(migrant.is_closed for migrant in migration.topics) else "cannot be changed"
+    )
+    see = f"reconciler mount status {migration.id} --cluster {cluster_of(topic.address)}"
+    yield line("  ", Span(f"being {what}: {migration.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
 
 
 def _following(topic: TopicDescription) -> Iterator[Line]:
-    """Yield what a mirror follows: only its link writes to it."""
-    found = topic.following
-    if found is not None:
+    """Yield the source that a mirror follows."""
+    mirror = topic.following
+    if mirror is not None:
         see = f"reconciler mirror describe {topic.address}"
-        yield line(f"  mirrors {found.source} over {found.link}: ", Span(found.state, Tone.MOVE), f"; see: {see}")
+        yield line(f"  mirrors {mirror.source} over {mirror.link}: ", Span(mirror.state, Tone.MOVE), f"; see: {see}")
 
 
 def _config(row: ConfigRow) -> tuple[Span, ...]:
     tone = Tone.QUIET if row.origin in _UNSAID else Tone.PLAIN
     return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
-
-
-# Lists of namespaces and of topics as text: light, for there may be tens of thousands.
 
 
 def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
@@ -483,7 +475,7 @@ def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
 
 
 def _no_match(pattern: str) -> str:
-    """Say that no address matches, and what would where the pattern is no part of an address."""
+    """Return that no address matches, with a suggestion if the pattern is not part of an address."""
     kind, _, rest = pattern.partition("/")
     if kind in {"topic", "mirror"} or "*" in kind:
         return f"No topic matches {pattern!r}."
@@ -492,7 +484,7 @@ def _no_match(pattern: str) -> str:
 
 
 def topics_text(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes: bool) -> list[Line]:
-    """Return a table of topics that match; with `sizes` also what they hold, as far as it was measured."""
+    """Return a table of topics, which match `pattern` if given; with `sizes` also measured records and bytes."""
     if not rows:
         return [line("There are no topics." if pattern is None else _no_match(pattern))]
     headings = ["address", "partitions", "replicas"]
@@ -510,15 +502,12 @@ def topics_text(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes
 
 
 def _following_row(row: TopicShown) -> str:
-    found = row.following
-    return "" if found is None else f"{found.source} over {found.link}: {found.state}"
+    mirror = row.following
+    return "" if mirror is None else f"{mirror.source} over {mirror.link}: {mirror.state}"
 
 
 def _known(count: int | None) -> str:
     return "?" if count is None else count_text(count)
-
-
-# `cluster check` as text: what was done first, then each kind of finding once with why it matters and what to do.
 
 
 _SHOWN: Final = 50
@@ -527,16 +516,16 @@ _TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIE
 _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 
 
-def checked_text(found: CheckedCluster) -> list[Line]:
-    """Return what was looked at, what a repair did, and what was found, the gravest first."""
-    checked = found.checked
+def checked_text(cluster: CheckedCluster) -> list[Line]:
+    """Return what was checked, what a repair did, and the findings, the gravest first."""
+    checked = cluster.checked
     lines = [
-        line(Span(found.address, Tone.STRONG), f"  {found.url}"),
+        line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
         line(f"  {_counts(checked)}"),
     ]
-    if found.mended:
+    if cluster.mended:
         lines += [EMPTY, line(Span("MENDED", Tone.ADD))]
-        lines += [line("  ", Span("✓ ", Tone.ADD), each.what) for each in found.mended]
+        lines += [line("  ", Span("✓ ", Tone.ADD), repair.what) for repair in cluster.mended]
     for _, group in groupby(checked.findings, key=lambda finding: finding.kind):
         lines += [EMPTY, *_of_kind(list(group))]
     if checked.left_out:
@@ -581,7 +570,7 @@ def _where(finding: CheckFinding) -> str:
     place = finding.place
     if place.partition is None:
         return f"{place.key}: " if place.topic is None else f"{place.topic}: "
-    offsets = "".join(f", offsets {each.start:,} to {each.stop - 1:,}" for each in finding.gone)
+    offsets = "".join(f", offsets {stretch.start:,} to {stretch.stop - 1:,}" for stretch in finding.gone)
     return f"{place.topic or 'a topic that is gone'}, partition {place.partition}{offsets}: {place.key}: "
 
 
