@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.storage import check_given
 from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, changed_rules, namespace_rules
 from reconciler.embedded.catalog.mirror_moves import (
-    Peer,
     ask_mirror,
     change_mirror,
     join_peer,
@@ -43,20 +42,19 @@ from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.acls import rule_fields
-from reconciler.resources.mirror_link import is_auto_created
 from reconciler.resources.mirrors import (
     FAILOVER,
     AccessRules,
     MirrorEntry,
     Offered,
+    Peer,
     RuleFields,
     SourceTopic,
     TransitionRequest,
     Trouble,
     Truncated,
-    auto_create_filters,
+    auto_created,
     brought,
-    mirror_name,
 )
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
@@ -249,15 +247,13 @@ def make_mirrors(
         UserError: There is no such link.
     """
     link = link_named(draft, link_name)
-    filters = auto_create_filters(link)
     found: dict[str, ReconcilerError | None] = {}
-    for source, of in sorted(sources.items()):
-        name = mirror_name(source, link)
-        if name in draft.topics or not is_auto_created(filters, source):
+    for name, source in auto_created(link, sources).items():
+        if name in draft.topics:
             continue
         shape = MirrorShape(link=link_name, source=source, is_automatic=True)
         try:
-            create_mirror(draft, name, shape, of, topic_id=new_id(), now_ms=now_ms)
+            create_mirror(draft, name, shape, sources[source], topic_id=new_id(), now_ms=now_ms)
         except ReconcilerError as error:
             found[name] = error
         else:

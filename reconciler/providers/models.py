@@ -26,6 +26,8 @@ from reconciler.resources.mirrors import (
     link_status,
     link_troubled,
     noted,
+    since_of,
+    status_of,
     synced_configs,
     task_troubled,
     troubled,
@@ -81,6 +83,41 @@ class MirrorBook(ABC):
         """Note what is wrong with a task of a link, or that nothing is."""
         kept = noted(trouble, self.now_ms())
         self.change_link(link, lambda entry: task_troubled(entry, task, kept))
+
+
+def mirror_seen(
+    cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
+) -> MirrorSeen:
+    """Return a mirror as its cluster has it: `topic` is its id and partitions, `of` its link, `None` if that is gone.
+
+    Without its link it can be looked at and failed over all the same.
+    """
+    link_name, link = of
+    return MirrorSeen(
+        cluster,
+        full_name,
+        topic[0],
+        link_name,
+        "" if link is None else link.source_cluster,
+        mirror.source,
+        status_of(mirror, link),
+        topic[1],
+        since_of(mirror, link),
+        mirror.source_topic_id,
+        mirror.operation,
+        mirror.trouble,
+        mirror.stopped_by,
+        mirror.is_automatic,
+        mirror.first_copy_done,
+        mirror.begins,
+        mirror.is_untouched,
+    )
+
+
+def differs(full_name: str) -> UserError:
+    """Return why a topic or mirror is not created where one of that name exists."""
+    message = f"topic {full_name} exists and differs from what was to be created"
+    return UserError(message, hint="It was created after the plan: plan again.")
 
 
 def no_storage() -> UserError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, SourceChangedError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
 from reconciler.resources.address import join_name, split_name
@@ -562,6 +562,55 @@ def check_reversible(full_name: str, other: str, found: Named | None) -> None:
         raise UserError(message, hint="Promote or fail over, and link the other way.")
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The mirror on the other cluster that an ordinary topic becomes a mirror of."""
+
+    link: str
+    name: str
+    topic_id: str
+
+
+def joined(
+    full_name: str,
+    mirror: MirrorEntry | None,
+    status: MirrorStatus,
+    of: tuple[Peer, LinkEntry],
+    begun: tuple[Operation, int],
+) -> MirrorEntry:
+    """Return the entry of an ordinary topic that becomes the mirror of its own mirror.
+
+    `mirror` is its entry as a mirror that was stopped, `status` what is shown of it; `begun` is the operation, and when
+    it began, in ms. The same operation once more changes nothing.
+
+    Raises:
+        UserError: The topic is a mirror, its link goes one way or has a prefix, or the operation is over.
+    """
+    peer, link = of
+    operation, now_ms = begun
+    if mirror is not None and mirror.operation is not None and mirror.operation.id == operation.id:
+        return mirror
+    if mirror is not None and operation.id in mirror.ended:
+        raise over_error(full_name, mirror)
+    check_reversible(full_name, peer.name, (peer.link, link))
+    if operation.verb == RESTORE:
+        end = stepped(full_name, status, operation.verb)
+    elif status in {_M.REGULAR, _M.STOPPED}:
+        end = MIRROR.follow(status, _M.PENDING_MIRROR)
+    else:
+        raise UserError(f"topic {full_name} is a mirror already ({status})", hint="Stop that mirror first.")
+    return MirrorEntry(
+        link.id,
+        peer.name,
+        peer.topic_id,
+        state=end.value,
+        first_copy_done=True,
+        since_ms=now_ms,
+        operation=operation,
+        ended=() if mirror is None else mirror.ended,
+    )
+
+
 def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
     """Return a mirror whose operation knows where it is to end; what stands there already stays.
 
@@ -677,6 +726,55 @@ def synced_configs(link: LinkEntry) -> tuple[str, ...]:
     return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
 
+def created_link(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkEntry:
+    """Return the entry of a link that is created; an existing one that asks for the same stays.
+
+    Raises:
+        UserError: The link exists and differs, its list of synced configs is not complete, or it lacks filters.
+    """
+    check_synced(name, new)
+    new = replace(new, declared=with_filters(name, new.declared))
+    if existing is None:
+        return new
+    if (existing.source_cluster, existing.declared) != (new.source_cluster, new.declared):
+        raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+    return existing
+
+
+def altered_link(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
+    """Return the entry of a link that is declared otherwise; its id, source and state stay.
+
+    Raises:
+        UserError: Its list of synced configs is not complete, or it lacks filters.
+    """
+    after = replace(link, declared=with_filters(name, declared))
+    check_synced(name, after)
+    return after
+
+
+def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> None:
+    """Refuse to delete a link that is not the one that was planned; `None`: any.
+
+    Raises:
+        StalePlanError: It has another id.
+    """
+    if link is not None and link_id not in {None, link.id}:
+        raise StalePlanError(f"link {name} was deleted and created again since it was looked at", hint="Plan again.")
+
+
+def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
+    """Refuse to follow a topic that only has the name of a mirror's source.
+
+    Raises:
+        SourceChangedError: The source has another topic id.
+    """
+    if source.incarnation is None or mirror.source_topic_id in {None, source.incarnation}:
+        return
+    message = f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
+    hint = "Delete the mirror and make it again to copy the new topic."
+    raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+
+
 def check_synced(name: str, link: LinkEntry) -> None:
     """Refuse a list of synced configs that is not complete.
 
@@ -771,6 +869,12 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
     if not declared.get("enabled", False):
         return ()
     return tuple(NameFilter.model_validate(each) for each in declared.get("filters", ()))
+
+
+def auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
+    """Return the sources that the filters of a link take, by the full names of their mirrors."""
+    filters = auto_create_filters(link)
+    return {mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
 
 def with_filters(name: str, declared: Json) -> Json:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.errors import IncompleteError, StalePlanError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.links import EmbeddedLinks
-from reconciler.resources.mirrors import Operation, aimed
+from reconciler.resources.mirrors import Operation, Peer, aimed
 from tests.operations.stage import (
     EAST,
     NORTH,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tables import (
@@ -15,26 +15,20 @@ from reconciler.embedded.catalog.tables import (
     link_named,
     topic_named,
 )
-from reconciler.errors import NotFoundError, UserError
-from reconciler.lifecycles import MIRROR, MirrorStatus
+from reconciler.errors import NotFoundError
+from reconciler.lifecycles import MirrorStatus
 from reconciler.resources import mirrors
 from reconciler.resources.mirrors import (
-    RESTORE,
     LinkEntry,
     MirrorEntry,
     Operation,
+    Peer,
     TransitionRequest,
-    check_reversible,
-    over_error,
     status_of,
-    stepped,
 )
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
-
-
-_M = MirrorStatus
 
 
 def link_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
@@ -64,15 +58,6 @@ def ask_mirror(draft: Draft, full_name: str, verb: str, asked: TransitionRequest
     return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, asked))
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The mirror on the other cluster that an ordinary topic here is to be a mirror of."""
-
-    link: str
-    name: str
-    topic_id: str
-
-
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
     """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
 
@@ -81,35 +66,13 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
     """
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
-    if mirror is not None and mirror.operation is not None and mirror.operation.id == begun.id:
-        return mirror
-    if mirror is not None and begun.id in mirror.ended:
-        raise over_error(full_name, mirror)
-    check_no_replica(full_name, topic, "to make it a mirror")
-    check_unheld(full_name, topic, "to make it a mirror")
-    check_served(full_name, topic)
-    status = _M.REGULAR if mirror is None else status_of(mirror, link)
-    if begun.verb == RESTORE:
-        end = stepped(full_name, status, begun.verb)
-    elif status in {_M.REGULAR, _M.STOPPED}:
-        end = MIRROR.follow(status, _M.PENDING_MIRROR)
-    else:
-        raise UserError(f"topic {full_name} is a mirror already ({status})", hint="Stop that mirror first.")
-    check_reversible(full_name, peer.name, (peer.link, link))
-    return _put(
-        draft,
-        full_name,
-        MirrorEntry(
-            link.id,
-            peer.name,
-            peer.topic_id,
-            state=end.value,
-            first_copy_done=True,
-            since_ms=now_ms,
-            operation=begun,
-            ended=() if mirror is None else mirror.ended,
-        ),
-    )
+    status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
+    after = mirrors.joined(full_name, mirror, status, (peer, link), (begun, now_ms))
+    if after is not mirror:
+        check_no_replica(full_name, topic, "to make it a mirror")
+        check_unheld(full_name, topic, "to make it a mirror")
+        check_served(full_name, topic)
+    return _put(draft, full_name, after)
 
 
 def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:

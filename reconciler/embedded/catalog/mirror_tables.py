@@ -26,16 +26,16 @@ from reconciler.embedded.catalog.topic_configs import (
     taken_configs,
 )
 from reconciler.embedded.catalog.topics import check_growth, initial_configs
-from reconciler.errors import SourceChangedError, UserError
+from reconciler.errors import UserError
 from reconciler.resources.mirrors import (
-    SOURCE_TOPIC_ID_CHANGED,
     LinkEntry,
     MirrorEntry,
     SourceTopic,
+    altered_link,
     check_mirrored,
-    check_synced,
+    check_same_source,
     check_unused,
-    with_filters,
+    created_link,
 )
 
 
@@ -45,13 +45,10 @@ def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
     Raises:
         UserError: It exists and differs, its list of synced configs is not complete, or it lacks filters.
     """
-    check_synced(name, entry)
-    entry = replace(entry, declared=with_filters(name, entry.declared))
     existing = draft.links.get(name)
-    if existing is None:
-        draft.put_link(name, entry)
-    elif (existing.source_cluster, existing.declared) != (entry.source_cluster, entry.declared):
-        raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+    after = created_link(name, existing, entry)
+    if after is not existing:
+        draft.put_link(name, after)
 
 
 def alter_link(draft: Draft, name: str, declared: Json) -> None:
@@ -60,9 +57,7 @@ def alter_link(draft: Draft, name: str, declared: Json) -> None:
     Raises:
         UserError: It does not exist, its list of synced configs is not complete, or it lacks filters.
     """
-    entry = replace(link_named(draft, name), declared=with_filters(name, declared))
-    check_synced(name, entry)
-    draft.put_link(name, entry)
+    draft.put_link(name, altered_link(name, link_named(draft, name), declared))
 
 
 def delete_link(draft: Draft, name: str) -> bool:
@@ -142,12 +137,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     mirror = entry.follows
     if mirror is None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
-    if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:
-        message = (
-            f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
-        )
-        hint = "Delete the mirror and make it again to copy the new topic."
-        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+    check_same_source(full_name, mirror, source)
     found = link_of(draft, mirror)
     changes = {} if found is None else taken_configs(draft, full_name, source, found[1])
     news = {key: value for key, value in changes.items() if entry.configs.get(key) != value}

@@ -26,17 +26,17 @@ from reconciler.embedded.catalog.topics import (
     topics_under,
 )
 from reconciler.embedded.tiered.replicas import make_replica
-from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.embedded.recovery import asked_in, begin, ended, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
-from reconciler.providers.models import check_unmoved, declared_after, link_entry, moved, source_taken
+from reconciler.providers.models import check_unmoved, declared_after, differs, link_entry, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, is_done
+from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, check_same_link, is_done
 from reconciler.resources.mount import Mounting, Recoverable, Recoveries
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
@@ -310,7 +310,7 @@ class Batch:
             existing.configs,
             existing.acls,
         ):
-            raise _differs(topic.full_name)
+            raise differs(topic.full_name)
         return draft.topics[topic.full_name].id
 
     def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
@@ -320,7 +320,7 @@ class Batch:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
             create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id(), now_ms=self._now_ms())
         elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
-            raise _differs(mirror.name)
+            raise differs(mirror.name)
         return draft.topics[mirror.name].id
 
     def _update(self, draft: Draft, action: Update) -> str | None:
@@ -373,7 +373,8 @@ class Batch:
             case Topic() | MirrorTopic() as topic:
                 delete_topic(draft, topic.full_name, cluster_id=self._cluster_id, topic_id=action.incarnation)
             case MirrorLink() as link:
-                _delete_link(draft, link.metadata.name, action.incarnation)
+                check_same_link(link.metadata.name, draft.links.get(link.metadata.name), action.incarnation)
+                delete_link(draft, link.metadata.name)
             case Cluster() | Mounting() | TieringPolicy():
                 raise _cannot(action)
             case _:
@@ -413,18 +414,6 @@ def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
         raise BlockedError(message, hint="They were made since the plan: plan again.")
     delete_namespace(draft, name, cluster_id=cluster_id, recursive=False)
-
-
-def _delete_link(draft: Draft, name: str, link_id: str | None) -> None:
-    existing = draft.links.get(name)
-    if existing is not None and link_id not in {None, existing.id}:
-        raise StalePlanError(f"link {name} was deleted and created again since it was looked at", hint="Plan again.")
-    delete_link(draft, name)
-
-
-def _differs(name: str) -> UserError:
-    message = f"topic {name} exists and differs from what was to be created"
-    return UserError(message, hint="It was created after the plan: plan again.")
 
 
 def _cannot(action: ControlAction) -> UserError:

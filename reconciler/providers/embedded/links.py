@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.embedded.catalog.mirror_moves import Peer, link_of, mirror_named
+from reconciler.embedded.catalog.mirror_moves import link_of, mirror_named
 from reconciler.embedded.catalog.mirror_tables import source_topic
 from reconciler.embedded.catalog.tables import is_closed
 from reconciler.embedded.keys import partition_of_head
@@ -26,7 +26,7 @@ from reconciler.embedded.maintenance.survey import remember, remembered
 from reconciler.embedded.segments.head import list_heads, position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.providers.models import MirrorBook, link_seen
+from reconciler.providers.models import MirrorBook, link_seen, mirror_seen
 from reconciler.providers.protocol_links import Marked
 from reconciler.resources.mirrors import (
     AccessRules,
@@ -39,13 +39,12 @@ from reconciler.resources.mirrors import (
     MirrorSeen,
     Offered,
     Operation,
+    Peer,
     Position,
     SourceTopic,
     Trouble,
     Truncated,
     noted,
-    since_of,
-    status_of,
 )
 from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import side_by_side
@@ -247,27 +246,8 @@ class EmbeddedLinks(MirrorBook):
 
     def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
         topic, mirror = mirror_named(catalog, full_name)
-        # Without its link, which only damage takes from it, it can be looked at and failed over all the same.
-        name, link = link_of(catalog, mirror) or (mirror.link_id, None)
-        return MirrorSeen(
-            self.name,
-            full_name,
-            topic.id,
-            name,
-            "" if link is None else link.source_cluster,
-            mirror.source,
-            status_of(mirror, link),
-            topic.partitions,
-            since_of(mirror, link),
-            mirror.source_topic_id,
-            mirror.operation,
-            mirror.trouble,
-            mirror.stopped_by,
-            mirror.is_automatic,
-            mirror.first_copy_done,
-            mirror.begins,
-            mirror.is_untouched,
-        )
+        of = link_of(catalog, mirror) or (mirror.link_id, None)
+        return mirror_seen(self.name, full_name, (topic.id, topic.partitions), of, mirror)
 
 
 # What links keep in step beside records, on an embedded cluster: a look at its catalog, or one commit of it.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.manifest import read_manifest
 from reconciler.archives.pages import all_entries
-from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind
@@ -30,7 +29,7 @@ from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mirrors import RESTORE, LinkEntry, MirrorSeen, Operation, Position, Trouble, Truncated
+from reconciler.resources.mirrors import RESTORE, LinkEntry, MirrorSeen, Operation, Peer, Position, Trouble, Truncated
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,

@@ -15,7 +15,6 @@ import pytest
 from reconciler.archives.keys import index_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestSwap, manifest_register, remote_partition
-from reconciler.embedded.catalog.mirror_moves import Peer
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
@@ -25,7 +24,7 @@ from reconciler.embedded.segments.head import REPLICA, head_register, parse_head
 from reconciler.errors import MissingObjectError, NotAuthorizedError, QuotaExceededError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.mirrors import RESTORE, LinkEntry, Operation
+from reconciler.resources.mirrors import RESTORE, LinkEntry, Operation, Peer
 from reconciler.resources.topic import SOURCE_GONE
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, head_of
 from tests.embedded.samples import ids, read, values

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotFoundError, StalePlanError, UserError
-from reconciler.lifecycles import MIRROR, MirrorStatus
+from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.ledger import (
     COPIES,
     MAP,
@@ -34,15 +34,13 @@ from reconciler.resources.measures import UndeletableError, check_approved, dive
 from reconciler.resources.mirrors import (
     REVERSALS,
     Diverged,
-    MirrorEntry,
     MirrorSeen,
     Operation,
+    Peer,
     Stretch,
     Truncated,
-    check_reversible,
-    over_error,
+    joined,
     side_topic,
-    stepped,
     under_way,
 )
 
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds, TopicLog
 
 
-_M = MirrorStatus
 _COUNTED: Final = 200_000
 """Of a stretch that is longer only the first records are read, and its offsets are counted: a plan is not to wait."""
 
@@ -81,30 +78,10 @@ class Failback:
             kept = states.mirrors.get(topic)
             kept = kept if kept is not None and kept.topic_id == seen.id else None
             entry = None if kept is None else kept.entry
-            if entry is not None and entry.operation is not None and entry.operation.id == begun.id:
-                return {}
-            if entry is not None and begun.id in entry.ended:
-                raise over_error(full_name, entry)
-            check_reversible(full_name, of.name, (of.link, link))
-            status = _M.REGULAR if kept is None else states.status(kept)
-            return mirror_changes(
-                topic,
-                KeptMirror(
-                    full_name,
-                    of.link,
-                    seen.id,
-                    MirrorEntry(
-                        link.id,
-                        of.name,
-                        of.topic_id,
-                        state=_joined(full_name, status, begun.verb).value,
-                        first_copy_done=True,
-                        since_ms=self.site.now_ms(),
-                        operation=begun,
-                        ended=() if entry is None else entry.ended,
-                    ),
-                ),
-            )
+            status = MirrorStatus.REGULAR if kept is None else states.status(kept)
+            peer = Peer(of.link, of.name, of.topic_id)
+            after = joined(full_name, entry, status, (peer, link), (begun, self.site.now_ms()))
+            return {} if after is entry else mirror_changes(topic, KeptMirror(full_name, of.link, seen.id, after))
 
         self.may_go_on()
         self.site.ledger.change(writer_of(of.link), decide)
@@ -341,14 +318,6 @@ def seals_of(site: Site) -> Seals:
     from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
 
     return Seals(site.client, site.ledger)
-
-
-def _joined(full_name: str, status: MirrorStatus, verb: str) -> MirrorStatus:
-    if verb not in REVERSALS:
-        return stepped(full_name, status, verb)
-    if status in {_M.REGULAR, _M.STOPPED}:
-        return MIRROR.follow(status, _M.PENDING_MIRROR)
-    raise UserError(f"topic {full_name} is a mirror already ({status})", hint="Stop that mirror first.")
 
 
 def turned_round(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import LeaseError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import LeaseError, ReconcilerError, RetryableError
 from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.ledger import (
@@ -40,6 +40,7 @@ from reconciler.providers.kafka.links.link_states import (
 from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import own_values
+from reconciler.providers.models import differs
 from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
@@ -493,8 +494,7 @@ class Making:
             return seen.id
         if kept is not None and is_ours and kept.entry.state == CREATING and self._is_empty(seen):
             return None  # It was made, and the answer was lost.
-        message = f"topic {name} exists and differs from what was to be created"
-        raise UserError(message, hint="It was created after the plan: plan again.")
+        raise differs(name)
 
     def _new(self, link: str, name: str, new: New, states: States) -> KeptMirror:
         entry = MirrorEntry(

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from reconciler.errors import ReconcilerError, SourceChangedError, UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, progress_key, writer_of
 from reconciler.providers.kafka.links import link_groups, link_site
 from reconciler.providers.kafka.links.link_changes import Changing, Making, New
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import (
-    KeptMirror,
     States,
     mirror_changes,
     states_of,
@@ -25,17 +24,15 @@ from reconciler.providers.kafka.mount_ledger import is_sealed
 from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
-from reconciler.resources.mirror_link import is_auto_created
 from reconciler.resources.mirrors import (
-    SOURCE_TOPIC_ID_CHANGED,
     AccessRules,
     GroupOffsets,
     GroupOffsetsResult,
     Offered,
     SourceTopic,
     Trouble,
-    auto_create_filters,
-    mirror_name,
+    auto_created,
+    check_same_source,
     noted,
     troubled,
 )
@@ -105,7 +102,7 @@ class KafkaSyncs:
     ) -> None:
         topic, configs = here
         kept = states.mirrors[topic.name]
-        _check_same(name, kept, source)
+        check_same_source(name, kept.entry, source)
         found, partitions = states.found(kept), len(topic.replicas)
         if source.partitions < partitions:
             message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
@@ -147,13 +144,11 @@ class KafkaSyncs:
             return {}
         states = self.site.states()
         found, there = states.link(link), self.site.client.topics().keys() - states.announced(link)
-        filters = auto_create_filters(found)
-        names = {
-            mirror_name(source, found): New(source, of, {}, is_automatic=True)
-            for source, of in sorted(wanted.items())
-            if is_auto_created(filters, source)
+        free = {
+            name: New(source, wanted[source], {}, is_automatic=True)
+            for name, source in auto_created(found, wanted).items()
+            if self.site.naming.physical(name) not in there
         }
-        free = {name: new for name, new in names.items() if self.site.naming.physical(name) not in there}
         made = Making(self.site).make(link, free)
         return {name: each if isinstance(each, ReconcilerError) else None for name, each in made.items()}
 
@@ -168,15 +163,6 @@ class KafkaSyncs:
     def protect(self, link: str) -> int:
         """Deny writing to the mirrors of a link to whom rules let write, where it says so; else take that back."""
         return link_groups.protect(self.site, link)
-
-
-def _check_same(name: str, kept: KeptMirror, source: SourceTopic) -> None:
-    if source.incarnation is not None and kept.entry.source_topic_id not in {None, source.incarnation}:
-        message = (
-            f"the source {kept.entry.source} of mirror {name} was deleted and created again (its topic id changed)"
-        )
-        hint = "Delete the mirror and make it again to copy the new topic."
-        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
 # Where mirrors begin: where their sources do, by the offset map, while their link syncs retention.

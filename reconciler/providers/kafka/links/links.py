@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
@@ -38,7 +38,15 @@ from reconciler.providers.kafka.links.link_states import (
 )
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
-from reconciler.providers.models import MirrorBook, declared_after, link_entry, link_seen, moved, source_taken
+from reconciler.providers.models import (
+    MirrorBook,
+    declared_after,
+    link_entry,
+    link_seen,
+    mirror_seen,
+    moved,
+    source_taken,
+)
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.providers.protocol_links import Marked
 from reconciler.resources.acls import DENIED, rule_at
@@ -48,7 +56,6 @@ from reconciler.resources.mirrors import (
     ONE_SIDED,
     Diverged,
     ForeignRecords,
-    Json,
     LinkEntry,
     LinkSeen,
     MirrorEntry,
@@ -57,11 +64,11 @@ from reconciler.resources.mirrors import (
     Position,
     TransitionRequest,
     Truncated,
+    altered_link,
     begun,
     check_own,
-    check_synced,
-    since_of,
-    with_filters,
+    check_same_link,
+    created_link,
 )
 from reconciler.runtime.retry import go_on
 
@@ -324,27 +331,9 @@ _BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, 
 
 
 def _seen(site: Site, states: States, kept: KeptMirror, topic: TopicSeen) -> MirrorSeen:
-    found = states.found(kept)
-    mirror = kept.entry
-    return MirrorSeen(
-        site.cluster,
-        kept.name,
-        topic.id,
-        kept.link,
-        "" if found is None else found[1].source_cluster,
-        mirror.source,
-        states.status(kept),
-        len(topic.replicas),
-        since_of(mirror, None if found is None else found[1]),
-        mirror.source_topic_id,
-        kept.operation,
-        mirror.trouble,
-        mirror.stopped_by,
-        mirror.is_automatic,
-        mirror.first_copy_done,
-        mirror.begins,
-        mirror.is_untouched,
-    )
+    of = states.found(kept) or (kept.link, None)
+    seen = mirror_seen(site.cluster, kept.name, (topic.id, len(topic.replicas)), of, kept.entry)
+    return seen if kept.opening is None else replace(seen, status=states.status(kept), operation=kept.operation)
 
 
 def _position(kept: KeptMirror, progress: Mapping[str, object] | None, number: int) -> Position:
@@ -488,11 +477,15 @@ class _Carrying:
             case Update(after=MirrorLink() as link):
                 name = link.metadata.name
                 changing = Changing(self._site, self._may_go_on)
-                return changing.change_link(name, lambda here: self._altered(name, here, action)).id
+                return changing.change_link(
+                    name, lambda entry: altered_link(name, entry, declared_after(entry.declared, action.changes))
+                ).id
             case Update(after=MirrorTopic() as mirror):
                 return self._configure(mirror, action)
             case Delete(before=MirrorLink() as link):
-                self._delete_link(link.metadata.name, action.incarnation)
+                name = link.metadata.name
+                check_same_link(name, self._site.states().links.get(name), action.incarnation)
+                Making(self._site, self._may_go_on).delete_link(name)
                 return None
             case Delete(before=MirrorTopic() as mirror):
                 Making(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
@@ -504,32 +497,14 @@ class _Carrying:
         """Make a link. One that is there and asks for the same is left alone."""
         name = link.metadata.name
         new = link_entry(link, self._site.new_id())
-        check_synced(name, new)
-        declared = with_filters(name, new.declared)
 
         def decide(entries: Entries) -> Changes:
-            there = states_of(entries).links.get(name)
-            if there is None:
-                return link_changes(name, _with(new, declared))
-            if (there.source_cluster, there.declared) != (new.source_cluster, declared):
-                raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
-            return {}
+            existing = states_of(entries).links.get(name)
+            after = created_link(name, existing, new)
+            return {} if after is existing else link_changes(name, after)
 
         self._may_go_on()
         return states_of(self._site.ledger.change(writer_of(name), decide)).links[name].id
-
-    def _altered(self, name: str, here: LinkEntry, action: Update) -> LinkEntry:
-        after = _with(here, with_filters(name, declared_after(here.declared, action.changes)))
-        check_synced(name, after)
-        return after
-
-    def _delete_link(self, name: str, link_id: str | None) -> None:
-        there = self._site.states().links.get(name)
-        if there is not None and link_id not in {None, there.id}:
-            raise StalePlanError(
-                f"link {name} was deleted and created again since it was looked at", hint="Plan again."
-            )
-        Making(self._site, self._may_go_on).delete_link(name)
 
     def _configure(self, mirror: MirrorTopic, action: Update) -> str:
         """Change a mirror's own configs, and whom it is protected from."""
@@ -553,11 +528,6 @@ class _Carrying:
             denied = {who for who in {*kept.denied, *asked} if asked.get(who, True)}
             deny(self._site, kept.link, {topic: tuple(sorted(denied))})
         return kept.topic_id or ""
-
-
-def _with(link: LinkEntry, declared: Json) -> LinkEntry:
-
-    return replace(link, declared=declared)
 
 
 # Which sink a topic has: that of its link where it is a mirror, else that of whoever copies into it.
