@@ -78,8 +78,8 @@ class Linking:
         Raises:
             UserError: It is no mirror, or the verb is not legal in its state.
         """
-        asked = self._asked(operation)
-        after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, asked), f"{verb} mirror {full_name}")
+        request = self._asked(operation)
+        after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, request), f"{verb} mirror {full_name}")
         if verb == FAILOVER:
             self.open_heads(full_name)
         return after
@@ -113,8 +113,8 @@ class Linking:
         Raises:
             UserError: Another operation is under way, or the table has no such move.
         """
-        asked = replace(self._asked(operation), is_given_up=is_given_up)
-        after = self.change(full_name, lambda entry: mirrors.advanced(full_name, entry, to, asked))
+        request = replace(self._asked(operation), is_given_up=is_given_up)
+        after = self.change(full_name, lambda entry: mirrors.advanced(full_name, entry, to, request))
         if after.is_stopped:
             self.open_heads(full_name)
         return after
@@ -140,17 +140,17 @@ class Linking:
         from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
 
         catalog = self.cluster.catalog.read()
-        topic, (_, asked) = topic_named(catalog, full_name), under_way(catalog, full_name, operation)
-        cuts = asked.ends or {}
-        found = truncate_topic(self.cluster, full_name, cuts, operation, may_go_on=self.may_go_on)
+        topic, (_, restore) = topic_named(catalog, full_name), under_way(catalog, full_name, operation)
+        cuts = restore.ends or {}
+        truncated = truncate_topic(self.cluster, full_name, cuts, operation, may_go_on=self.may_go_on)
         clamp_groups(self.cluster.store, topic.id, self.ends(full_name))
-        return found
+        return truncated
 
     def ends(self, full_name: str) -> dict[int, int]:
         """Return where each partition ends."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         bounds = read_bounds(self.cluster.store, topic.id, topic.partitions)
-        return {number: found.end for number, found in bounds.items()}
+        return {number: span.end for number, span in bounds.items()}
 
     def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
         """Note in every head that it equals its source, whose bounds these are, up to its own end.
@@ -162,7 +162,7 @@ class Linking:
 
         def note(number: int) -> None:
             self.may_go_on()
-            epochs = [list(each) for each in bounds[number].epochs]
+            epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def standing(head: Head) -> Head | None:
                 # Read after the head: where that operation is over, the head may have got what its source has not.
@@ -198,13 +198,13 @@ class Linking:
 
     def _commit(self, decide: Callable[[Draft], MirrorEntry | None], what: str) -> MirrorEntry:
         self.cluster.permissions.check_super_user(what)
-        found: list[MirrorEntry | None] = []
+        results: list[MirrorEntry | None] = []
 
         def decided(draft: Draft) -> None:
-            found[:] = [decide(draft)]  # It decides anew where another commit was faster.
+            results[:] = [decide(draft)]  # It decides anew where another commit was faster.
 
         self.cluster.catalog.commit(decided, may_go_on=self.may_go_on)
-        return found[0]  # type: ignore[return-value]  # None only of those that return none
+        return results[0]  # type: ignore[return-value]  # None only of those that return none
 
     def _seal(self, full_name: str) -> None:
         """Shut producers out of every partition, those that hold nothing too, and abort what they have open."""
@@ -221,8 +221,8 @@ class Linking:
             self.may_go_on()
             return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=True)
 
-        found = side_by_side(hand, range(topic.partitions), name="hand")
-        return {number: head for number, head in enumerate(found) if head is not None}
+        heads = side_by_side(hand, range(topic.partitions), name="hand")
+        return {number: head for number, head in enumerate(heads) if head is not None}
 
 
 _UNWRITTEN: Final = Head(NOBODY)
@@ -247,7 +247,7 @@ def make_mirrors(
         UserError: There is no such link.
     """
     link = link_named(draft, link_name)
-    found: dict[str, ReconcilerError | None] = {}
+    outcomes: dict[str, ReconcilerError | None] = {}
     for name, source in auto_created(link, sources).items():
         if name in draft.topics:
             continue
@@ -255,10 +255,10 @@ def make_mirrors(
         try:
             create_mirror(draft, name, shape, sources[source], topic_id=new_id(), now_ms=now_ms)
         except ReconcilerError as error:
-            found[name] = error
+            outcomes[name] = error
         else:
-            found[name] = None
-    return found
+            outcomes[name] = None
+    return outcomes
 
 
 def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str, ReconcilerError]:
@@ -356,7 +356,7 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
         if (acls, own) != (topic.acls, dict(mirror.rules)):
             changed += acls != topic.acls
             draft.put_topic(name, replace(topic, acls=acls, mirror=replace(mirror, rules=own)))
-    kept: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    link_rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for name in sorted({*rules.namespaces, *link.rules} & draft.namespaces.keys()):
         namespace = draft.namespaces[name]
         acls, own = _brought(namespace.acls, link.rules.get(name, _NONE), rules.namespaces.get(name, _NONE))
@@ -364,8 +364,8 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
             changed += 1
             draft.put_namespace(name, replace(namespace, acls=acls))
         if own:
-            kept[name] = own
-    draft.put_link(link_name, replace(link, rules=kept))
+            link_rules[name] = own
+    draft.put_link(link_name, replace(link, rules=link_rules))
     return changed
 
 

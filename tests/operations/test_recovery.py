@@ -152,7 +152,9 @@ def half_way(bench: Bench, location: str) -> EmbeddedCluster:
     found = recoverable(east.storage, TopicLocation.parse(location), east.cluster_id)
     shape = TopicShape(partitions=found.partitions)
     east.catalog.commit(
-        lambda draft: recover_topic(draft, TOPIC, shape, topic_id="begun", location=found.location, found=found.configs)
+        lambda draft: recover_topic(
+            draft, TOPIC, shape, topic_id="begun", location=found.location, original=found.configs
+        )
     )
     return east
 

@@ -194,10 +194,10 @@ class CatalogRegister:
         return {"key": key, "sha256": put_gzipped(self._store, key, value)}
 
     def _folded(self, held: ReadRegister | None) -> Catalog:
-        found = held or self._appeared()
-        if found is None:
+        catalog = held or self._appeared()
+        if catalog is None:
             return Catalog()
-        return self._remember(decoded(self._store, CATALOG, found.value, self._fold))
+        return self._remember(decoded(self._store, CATALOG, catalog.value, self._fold))
 
     def _appeared(self) -> ReadRegister | None:
         """Look again where there was none; `None`: the cluster is new.
@@ -210,10 +210,10 @@ class CatalogRegister:
         else:
             trace = trace_of_catalog(self._store)
         # Read after the trace: whoever made the first topic meanwhile has left one.
-        found = None if trace is None else self._register.read()
-        if trace is not None and found is None:
+        held = None if trace is None else self._register.read()
+        if trace is not None and held is None:
             raise lost_catalog(self._store, trace)
-        return found
+        return held
 
     def _fold(self, value: Json) -> Catalog:
         """Fold what is new onto what is cached, or onto the snapshot where the cached lies before it."""

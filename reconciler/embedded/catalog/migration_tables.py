@@ -262,21 +262,21 @@ def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], reque
     return number
 
 
-def _entered(draft: Draft, number: int, found: MigrationEntry, state: MigrationState) -> MigrationEntry:
+def _entered(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
     """Set a state, and what it means for the topics."""
-    after = replace(found, state=str(state))
+    after = replace(migration, state=str(state))
     draft.put_migration(number, after)
-    match found.direction, state:
+    match migration.direction, state:
         case "outbound", MigrationState.EXECUTING:
-            _hold(draft, found, HoldEntry(number, is_closed=True))
+            _hold(draft, migration, HoldEntry(number, is_closed=True))
         case "outbound", MigrationState.CANCELLED:
-            _hold(draft, found, None)
+            _hold(draft, migration, None)
         case "outbound", MigrationState.FINISHED:
-            _remove(draft, found)
+            _remove(draft, migration)
         case "inbound", MigrationState.CANCELLED:
-            _remove(draft, found)
+            _remove(draft, migration)
         case "inbound", MigrationState.FINISHED:
-            _hold(draft, found, None)
+            _hold(draft, migration, None)
         case _:
             pass
     return after
@@ -333,21 +333,22 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> No
         UserError: A name is taken, or the namespace would hold too many.
     """
     for migrant in migration_with(draft, migration).topics:
-        existing, there = draft.topics.get(migrant.name), made[migrant.location]
+        existing, original = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
             continue  # Somebody was here before.
         own, effective = (
-            checked_configs(f"topic at {there.location}", said) for said in (there.configs, there.effective)
+            checked_configs(f"topic at {original.location}", configs_there)
+            for configs_there in (original.configs, original.effective)
         )
-        shape = TopicShape(partitions=there.partitions, replication_factor=there.replication_factor)
+        shape = TopicShape(partitions=original.partitions, replication_factor=original.replication_factor)
         create_topic(draft, migrant.name, shape, topic_id=migrant.topic_id)
-        place = there.location
+        place = original.location
         topic = replace(
             draft.topics[migrant.name],
-            initial=dict(there.initial),
+            initial=dict(original.initial),
             revision=place.revision,
             origin=(place.topic, place.cluster_id),
-            tiering=_tiering(effective, there.tiered_epoch),
+            tiering=_tiering(effective, original.tiered_epoch),
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
@@ -357,7 +358,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> No
 
 def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
     """Return the tiering of a topic; where its owner had switched it off, what is remote is retained."""
-    said = {key: (value, "topic") for key, value in effective.items()}
-    if not switches_in(said).is_off:
+    origins = {key: (value, "topic") for key, value in effective.items()}
+    if not switches_in(origins).is_off:
         return TieringEntry(str(TieringState.ENABLED), epoch)
     return TieringEntry(str(TieringState.DISABLED), epoch, RETAIN)

@@ -48,14 +48,14 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
     return topic, topic.mirror
 
 
-def ask_mirror(draft: Draft, full_name: str, verb: str, asked: TransitionRequest) -> MirrorEntry:
+def ask_mirror(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
     """Let a mirror begin what a verb asks for, and return what it is then.
 
     Raises:
         UserError: It is no mirror, or the verb is not legal in its state: it says what is.
     """
     _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, asked))
+    return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, request))
 
 
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:

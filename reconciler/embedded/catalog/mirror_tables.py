@@ -138,8 +138,8 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     if mirror is None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
     check_same_source(full_name, mirror, source)
-    found = link_of(draft, mirror)
-    changes = {} if found is None else taken_configs(draft, full_name, source, found[1])
+    named_link = link_of(draft, mirror)
+    changes = {} if named_link is None else taken_configs(draft, full_name, source, named_link[1])
     news = {key: value for key, value in changes.items() if entry.configs.get(key) != value}
     source_topic_id = source.incarnation or mirror.source_topic_id
     if not news and (entry.partitions, mirror.source_topic_id) == (source.partitions, source_topic_id):

@@ -57,12 +57,12 @@ class Usages:
 
     def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> Usage:
         """Return what lies in a namespace and below it."""
-        found = self._below.get(namespace)
-        if found is None:
+        usage = self._below.get(namespace)
+        if usage is None:
             prefix = f"{namespace}:"
             held = [topic for name, topic in topics.items() if name.startswith(prefix)]
-            found = self._below[namespace] = Usage(len(held), sum(topic.partitions for topic in held))
-        return found
+            usage = self._below[namespace] = Usage(len(held), sum(topic.partitions for topic in held))
+        return usage
 
     def replaced(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
         """Take note that a topic is made, changed or gone."""
@@ -116,9 +116,9 @@ class OwnerEntry(str):
         return str(self)
 
     @classmethod
-    def from_json(cls, kept: Any) -> OwnerEntry:
+    def from_json(cls, lineage: Any) -> OwnerEntry:
         """Read it back."""
-        return cls(kept)
+        return cls(lineage)
 
 
 Entry = (
@@ -203,9 +203,9 @@ class Catalog:
         }
 
     @classmethod
-    def from_json(cls, kept: Json) -> Catalog:
+    def from_json(cls, snapshot: Json) -> Catalog:
         """Read a snapshot back: it is a commit onto nothing."""
-        return cls().after(kept)
+        return cls().after(snapshot)
 
     def after(self, commit: Json) -> Catalog:
         """Return what it is after a commit."""
@@ -231,11 +231,11 @@ def _after(table: Mapping[str, E], changes: dict[str, Json | None] | None, kind:
         return table
     changed = dict(table)
     read = kind.from_json
-    for key, kept in changes.items():
-        if kept is None:
+    for key, document in changes.items():
+        if document is None:
             changed.pop(key, None)
         else:
-            changed[key] = read(kept)
+            changed[key] = read(document)
     return changed
 
 

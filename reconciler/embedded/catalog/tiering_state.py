@@ -211,10 +211,10 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
     Raises:
         UserError: A name or value cannot be; an empty value is no way to reset one.
     """
-    kept: dict[str, str | None] = dict(draft.cluster.properties)
+    merged: dict[str, str | None] = dict(draft.cluster.properties)
     for name, value in changes.items():
-        kept[name] = None if value is None or value == DEFAULT else _checked(name, value)
-    properties = {name: value for name, value in sorted(kept.items()) if value is not None}
+        merged[name] = None if value is None or value == DEFAULT else _checked(name, value)
+    properties = {name: value for name, value in sorted(merged.items()) if value is not None}
     for names in ALIASES:
         if len({properties[name] for name in names if name in properties}) > 1:
             message = f"{' and '.join(names)} are one property by two names, and differ"
@@ -241,9 +241,9 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
 def tiered_topics(catalog: Catalog | Draft) -> list[str]:
     """Return the topics that are or were tiered, or are read replicas, sorted, and those still to be deleted there."""
     topics = catalog.topics.items()
-    here = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
+    existing = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
     going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)
-    return sorted({*here, *going})
+    return sorted({*existing, *going})
 
 
 def _checked(name: str, value: str) -> str:

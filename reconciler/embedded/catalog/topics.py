@@ -203,7 +203,7 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 
 
 def recover_topic(
-    draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str, location: str, found: Mapping[str, str]
+    draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str, location: str, original: Mapping[str, str]
 ) -> None:
     """Make a topic that is to be filled from a location; `found` are the configs it had there.
 
@@ -218,8 +218,8 @@ def recover_topic(
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
     inherited = {key: value for key, (value, _) in set_configs(draft, full_name).items()}
-    kept = {key: value for key, value in found.items() if key != _ONLY_AT_CREATION and inherited.get(key) != value}
-    create_topic(draft, full_name, replace(shape, configs={**kept, **shape.configs}), topic_id=topic_id)
+    own = {key: value for key, value in original.items() if key != _ONLY_AT_CREATION and inherited.get(key) != value}
+    create_topic(draft, full_name, replace(shape, configs={**own, **shape.configs}), topic_id=topic_id)
     topic = draft.topics[full_name]
     off = TieringEntry(str(TieringState.DISABLED), 1)
     draft.put_topic(full_name, replace(topic, tiering=topic.tiering or off, recovering=location))
@@ -384,8 +384,8 @@ def _limits(quotas: QuotaEntry | None) -> QuotaEntry | None:
     return None if quotas == QuotaEntry() else quotas
 
 
-def _differs(name: str, existing: NamespaceEntry, asked: NamespaceEntry) -> UserError:
-    there, wanted = existing.to_json(), asked.to_json()
-    keys = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
-    differing = "; ".join(f"{key.replace('kms_key_id', 'key')}: {there.get(key, 'none')}" for key in keys)
+def _differs(name: str, existing: NamespaceEntry, namespace: NamespaceEntry) -> UserError:
+    existing_json, wanted_json = existing.to_json(), namespace.to_json()
+    keys = [key for key in sorted({*existing_json, *wanted_json}) if existing_json.get(key) != wanted_json.get(key)]
+    differing = "; ".join(f"{key.replace('kms_key_id', 'key')}: {existing_json.get(key, 'none')}" for key in keys)
     return UserError(f"namespace {name} exists with other {differing}", hint="Change it instead of creating it.")

@@ -182,8 +182,8 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         committed = look.groups(checked, ends)
         look.transactions(checked)
     checked.add(_of_foreign(contents))
-    found = unnamed_findings(store, stored, look.headless(committed))
-    checked.add(each for each in list(found) if checked.is_sure or each.kind is not Kind.UNNAMED)
+    unnamed = unnamed_findings(store, stored, look.headless(committed))
+    checked.add(finding for finding in list(unnamed) if checked.is_sure or finding.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_order)
     return checked
 
@@ -238,11 +238,11 @@ class _Cluster:
     def transactions(self, checked: Checked) -> None:
         """Look at every transaction, and at what partitions say is open."""
         look = TransactionCheck(self.store, self.store.clock_ms())
-        for found in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
+        for findings in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
             checked.transactions += 1
-            checked.add(found)
-        for found in self.threads.over(look.look_at_open, self.opened):
-            checked.add(found)
+            checked.add(findings)
+        for findings in self.threads.over(look.look_at_open, self.opened):
+            checked.add(findings)
 
     def headless(self, committed: set[tuple[str, int]]) -> Heads | None:
         """Return what tells partitions without head; `None` where the catalog cannot be read now.
@@ -257,9 +257,9 @@ class _Cluster:
     def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
         """Look at every group; return the partitions without head that one has read from."""
         look = GroupCheck(self.store, self.present.topics, ends)
-        for found in self.threads.over(look.look, self.contents.registers[GROUPS]):
+        for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
             checked.groups += 1
-            checked.add(found)
+            checked.add(findings)
         return look.headless
 
     def _heads(self, checked: Checked) -> Iterator[str]:
@@ -300,10 +300,10 @@ def _read_once(register: Register) -> ReadCatalog:
 
 
 def _of_foreign(contents: Contents) -> Iterator[CheckFinding]:
-    for folder, found in sorted(contents.foreign.items()):
+    for folder, objects in sorted(contents.foreign.items()):
         where = f"in {folder}" if folder else "at the root"
-        what = f"{found.objects:,} {where} that are not part of a cluster"
-        yield CheckFinding(Kind.FOREIGN, what, Place(found.first), (), found.objects, found.bytes)
+        what = f"{objects.objects:,} {where} that are not part of a cluster"
+        yield CheckFinding(Kind.FOREIGN, what, Place(objects.first), (), objects.objects, objects.bytes)
 
 
 _RANKS: Final = tuple(Severity)

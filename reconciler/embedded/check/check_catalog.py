@@ -77,9 +77,9 @@ def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
 
 
 def _of_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
-    for name, kept in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
-        if value[name] != kept:
-            what = f"its head says {name} {value[name]!r}, its last commit {kept!r}"
+    for name, expected in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
+        if value[name] != expected:
+            what = f"its head says {name} {value[name]!r}, its last commit {expected!r}"
             yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, Place(CATALOG))
 
 
@@ -115,14 +115,14 @@ def _of_names(catalog: Catalog) -> Iterator[CheckFinding]:
 
 def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
     """Return every namespace that is not there though something lies in it, and one name below it. Pure."""
-    found: dict[str, str] = {}
+    missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
     for name, home in homes:
         for tier in tiers_of(home):
             if tier not in catalog.namespaces:
-                found.setdefault(tier, name)
-    return found
+                missing.setdefault(tier, name)
+    return missing
 
 
 def _of_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
@@ -239,27 +239,29 @@ class TransactionCheck:
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", Place(key))]
         try:
-            found = read_transaction(self.store, name)
-            if found is not None and found[0].state in DECIDED:
-                found = read_transaction(self.store, name)  # its producer may just be carrying it out
+            stored = read_transaction(self.store, name)
+            if stored is not None and stored[0].state in DECIDED:
+                stored = read_transaction(self.store, name)  # its producer may just be carrying it out
         except UserError as error:
             return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, Place(key))]
-        if found is None:
+        if stored is None:
             return []
-        if found[0].state in DECIDED:
-            what = f"{name} is {found[0].state} in {len(found[0].partitions):,} partitions, and no process finishes it"
+        if stored[0].state in DECIDED:
+            what = (
+                f"{name} is {stored[0].state} in {len(stored[0].partitions):,} partitions, and no process finishes it"
+            )
             return [CheckFinding(Kind.TRANSACTION_UNFINISHED, what, Place(key))]
-        if found[0].is_overdue(self.now_ms):
-            age_ms = self.now_ms - found[0].began_ms
-            what = f"{name} has been open for {age_ms // 1000:,} s, longer than its {found[0].timeout_ms // 1000:,} s"
+        if stored[0].is_overdue(self.now_ms):
+            age_ms = self.now_ms - stored[0].began_ms
+            what = f"{name} has been open for {age_ms // 1000:,} s, longer than its {stored[0].timeout_ms // 1000:,} s"
             return [CheckFinding(Kind.TRANSACTION_OVERDUE, what, Place(key), age_ms=age_ms)]
         return []
 
     def look_at_open(self, opened: Opened) -> list[CheckFinding]:
         """Look at whether what a partition holds open is open; by then it may have ended."""
         try:
-            found = read_transaction(self.store, opened.transactional_id)
-            if _is_known(found, opened.epoch):
+            stored = read_transaction(self.store, opened.transactional_id)
+            if _is_known(stored, opened.epoch):
                 return []
             head = read_head(self.store, opened.topic_id, opened.partition)
         except UserError:
@@ -272,9 +274,9 @@ class TransactionCheck:
         return [CheckFinding(Kind.TRANSACTION_UNKNOWN, what, Place(key, None, opened.partition))]
 
 
-def _is_known(found: tuple[Transaction, int] | None, epoch: int) -> bool:
+def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
     """Tell whether a register knows of what is open in an epoch: it is going on, or decided and not carried out."""
-    if found is None:
+    if stored is None:
         return False
-    transaction, now = found
+    transaction, now = stored
     return now == epoch if transaction.state is State.ONGOING else transaction.state in DECIDED and now > epoch

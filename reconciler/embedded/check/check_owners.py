@@ -175,18 +175,20 @@ def _once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | No
             )
     registers: dict[str, Ownership] = {}
     looked = side_by_side(lambda key: ownership_at(storage, key), keys, name="owners")
-    for key, found in zip(keys, looked, strict=True):
-        if isinstance(found, UserError):
-            findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, found.message, Place(key)))
-        elif found is not None:
-            registers[key] = found
+    for key, ownership in zip(keys, looked, strict=True):
+        if isinstance(ownership, UserError):
+            findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, ownership.message, Place(key)))
+        elif ownership is not None:
+            registers[key] = ownership
     catalog = read()
     if catalog is None:
         return Owned(tuple(findings))
     lost = dict(lost_topics(catalog, cluster_id, registers))
     findings += lost.values()
     findings += _of_claims(catalog, cluster_id, registers)
-    findings += (each for each in _of_owned(catalog, cluster_id, registers) if _is_there(storage, registers, each))
+    findings += (
+        finding for finding in _of_owned(catalog, cluster_id, registers) if _is_there(storage, registers, finding)
+    )
     return Owned(tuple(findings), frozenset(lost))
 
 
@@ -196,9 +198,9 @@ def lost_topics(
     """Yield the topics, by full name, of which object storage says that they are not this cluster's. Pure."""
     for name, topic in catalog.topics.items():
         key = _register_of(name, topic, cluster_id)
-        found = registers.get(key)
-        if found is not None and not _is_ours(found, cluster_id, migration_of(catalog, topic)):
-            yield name, CheckFinding(Kind.OWNERSHIP_LOST, _whose(found, cluster_id), Place(key, name))
+        ownership = registers.get(key)
+        if ownership is not None and not _is_ours(ownership, cluster_id, migration_of(catalog, topic)):
+            yield name, CheckFinding(Kind.OWNERSHIP_LOST, _whose(ownership, cluster_id), Place(key, name))
 
 
 def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
@@ -214,24 +216,24 @@ def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | 
     return is_claimed or state_of(migration) not in _CLAIMED
 
 
-def _whose(found: Ownership, cluster_id: str) -> str:
-    match found.state:
+def _whose(ownership: Ownership, cluster_id: str) -> str:
+    match ownership.state:
         case Owning.DETACHED:
-            return f"{found.location} was released: it is detached, and no cluster owns it"
+            return f"{ownership.location} was released: it is detached, and no cluster owns it"
         case Owning.CLAIMED:
-            return f"{found.location} is being mounted on cluster {_named(found, cluster_id)}"
+            return f"{ownership.location} is being mounted on cluster {_named(ownership, cluster_id)}"
         case Owning.MOUNTED:
-            return f"{found.location} is mounted on cluster {_named(found, cluster_id)}"
+            return f"{ownership.location} is mounted on cluster {_named(ownership, cluster_id)}"
 
 
-def _named(found: Ownership, cluster_id: str) -> str:
-    whose = "this one, by another migration," if found.owner == cluster_id else str(found.owner)
-    return f"{whose} as {found.name}"
+def _named(ownership: Ownership, cluster_id: str) -> str:
+    whose = "this one, by another migration," if ownership.owner == cluster_id else str(ownership.owner)
+    return f"{whose} as {ownership.name}"
 
 
 def _of_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
-    for key, found in left_claims(catalog, cluster_id, registers):
-        what = f"{found.location} is claimed by this cluster as {found.name}, and no migration of it is there"
+    for key, ownership in left_claims(catalog, cluster_id, registers):
+        what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it is there"
         yield CheckFinding(Kind.CLAIM_LEFT, what, Place(key))
 
 
@@ -239,21 +241,24 @@ def left_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
     """Yield the claims of this cluster, by key, that no migration of its catalog goes on with. Pure."""
-    going_on = {each.claim for each in catalog.migrations.values() if state_of(each) not in _OVER}
+    going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
     own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
-    for key, found in registers.items():
-        is_claim = found.state is Owning.CLAIMED and found.owner == cluster_id
-        if is_claim and found.claim not in going_on and key not in own:
-            yield key, found
+    for key, ownership in registers.items():
+        is_claim = ownership.state is Owning.CLAIMED and ownership.owner == cluster_id
+        if is_claim and ownership.claim not in going_on and key not in own:
+            yield key, ownership
 
 
 def _of_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
     own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     doomed = {entry.location for entry in catalog.deletions.values()}
-    for key, found in registers.items():
-        is_ours = found.state is Owning.MOUNTED and found.owner == cluster_id
-        if is_ours and key not in own and str(found.location) not in doomed:
-            what = f"{found.location} is mounted here as {found.name}, and no topic of this cluster is at that location"
+    for key, ownership in registers.items():
+        is_ours = ownership.state is Owning.MOUNTED and ownership.owner == cluster_id
+        if is_ours and key not in own and str(ownership.location) not in doomed:
+            what = (
+                f"{ownership.location} is mounted here as {ownership.name}, "
+                "and no topic of this cluster is at that location"
+            )
             yield CheckFinding(Kind.OWNED_WITHOUT_TOPIC, what, Place(key))
 
 
@@ -312,14 +317,14 @@ def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckF
         yield CheckFinding(Kind.MIRROR_SOURCE, what, place)
 
 
-def hand_heads_over(cluster: EmbeddedCluster, found: Sequence[CheckFinding]) -> int:
+def hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
     """Give partitions to whom the catalog says, as the next append would; return how many.
 
     Groups are held to the end of what was mirrored first: producers would write below their offsets else.
     """
     store, topics = cluster.store, {entry.id: entry for entry in cluster.catalog.read().topics.values()}
     numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for finding in found:
+    for finding in findings:
         topic_id, number = partition_of_head(finding.place.key)
         numbers[topic_id].append(number)
     done = 0

@@ -184,20 +184,20 @@ class SegmentCheck:
         sizes = self.listed.sizes([entry.key for entry in entries])
         indexes = self.listed.sizes([index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
-            there, beside = replace(place, key=entry.key), replace(place, key=index_key(entry.key))
+            segment_place, index_place = replace(place, key=entry.key), replace(place, key=index_key(entry.key))
             if size is None:
-                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_MISSING, "", there))
+                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_MISSING, "", segment_place))
                 continue
             if size != entry.bytes:
                 what = f"it has {size:,} bytes, not {entry.bytes:,} as its manifest says"
-                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_DIFFERS, what, there, then=_PUT_AGAIN))
+                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_DIFFERS, what, segment_place, then=_PUT_AGAIN))
             elif self.deep is not None:
-                yield from (self._read(entry, finding) for finding in self.deep(entry, there))
+                yield from (self._read(entry, finding) for finding in self.deep(entry, segment_place))
             if index is None:
-                yield Suspect(entry, CheckFinding(Kind.INDEX_MISSING, "", beside))
+                yield Suspect(entry, CheckFinding(Kind.INDEX_MISSING, "", index_place))
             elif index < _LEAST_INDEX_BYTES:
                 yield Suspect(
-                    entry, CheckFinding(Kind.INDEX_DIFFERS, f"it has {index:,} bytes: too few for any", beside)
+                    entry, CheckFinding(Kind.INDEX_DIFFERS, f"it has {index:,} bytes: too few for any", index_place)
                 )
 
     def runs(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
@@ -304,20 +304,20 @@ class RemoteCheck:
             yield from self._of_segments(partition, manifest, segments, manifest_place, epoch)
 
     def _of_segments(
-        self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, there: Place, epoch: int
+        self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, manifest_place: Place, epoch: int
     ) -> Iterator[CheckFinding]:
         """Yield what is wrong with pages and segments, as far as the manifest names them still."""
-        found: list[CheckFinding] = []
+        findings: list[CheckFinding] = []
         suspects: list[Suspect] = []
         for page in manifest.pages:
             entries: list[Entry] = []
-            found += self._of_page(page, replace(there, key=page.key), epoch, entries)
-            suspects += segments.suspects(_live(entries, manifest), there)
-        suspects += segments.suspects(_live(manifest.entries, manifest), there)
-        if found or suspects:
+            findings += self._of_page(page, replace(manifest_place, key=page.key), epoch, entries)
+            suspects += segments.suspects(_live(entries, manifest), manifest_place)
+        suspects += segments.suspects(_live(manifest.entries, manifest), manifest_place)
+        if findings or suspects:
             named = self._named_now(partition, manifest)
-            yield from (each for each in found if named is None or each.place.key in named)
-            yield from segments.runs(each for each in suspects if named is None or each.entry.key in named)
+            yield from (finding for finding in findings if named is None or finding.place.key in named)
+            yield from segments.runs(suspect for suspect in suspects if named is None or suspect.entry.key in named)
 
     def _named_now(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
         """Return the keys that the manifest names now; `None`: it says what it said, or nothing."""

@@ -396,7 +396,7 @@ def recover_topic(
 
     def decide(draft: Draft) -> None:
         cluster.permissions.check(draft, Operation.CREATE, Kind.TOPIC, full_name)
-        begin(draft, full_name, shape, topic_id=topic_id, location=source.location, found=source.configs)
+        begin(draft, full_name, shape, topic_id=topic_id, location=source.location, original=source.configs)
 
     cluster.catalog.commit(decide)
     recoveries = Recoveries(cluster.store, cluster.catalog, cluster.remote, cluster.now_ms, lambda: None)

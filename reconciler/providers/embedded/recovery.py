@@ -320,7 +320,7 @@ def begin(draft: Draft, action: Create, topic: Topic, source: Recoverable | User
         )
         unset = {path.removeprefix(_CONFIGS) for path, origin in action.origins.items() if origin == DEFAULT}
         configs = {key: value for key, value in source.configs.items() if key not in unset}
-        recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=source.location, found=configs)
+        recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=source.location, original=configs)
     elif existing.recovering not in {None, source.location} or not spec.configs.items() <= existing.configs.items():
         message = f"topic {topic.full_name} exists and differs from what was to be recovered"
         raise UserError(message, hint="It was created after the plan: plan again.")

@@ -84,7 +84,9 @@ def begun(storage: ObjectStore, location: str, store: ObjectStore | None = None,
     found = recoverable(storage, TopicLocation.parse(location), cluster.cluster_id)
     shape = TopicShape(partitions=found.partitions, configs=configs)
     cluster.catalog.commit(
-        lambda draft: recover_topic(draft, TOPIC, shape, topic_id="begun", location=found.location, found=found.configs)
+        lambda draft: recover_topic(
+            draft, TOPIC, shape, topic_id="begun", location=found.location, original=found.configs
+        )
     )
     return cluster
 
