@@ -98,13 +98,13 @@ def check_approved(
         StalePlanError: More would be cut off than was approved.
     """
     cluster, topic = restored
-    agreed = {each.partition: each for each in approved}
+    agreed = {stretch.partition: stretch for stretch in approved}
     more = [
-        f"{counted(each.length, 'offset')} of partition {each.partition} from {each.start:,} on"
-        for each in lost
-        if each.partition not in agreed
-        or each.start < agreed[each.partition].start
-        or each.stop > agreed[each.partition].stop
+        f"{counted(stretch.length, 'offset')} of partition {stretch.partition} from {stretch.start:,} on"
+        for stretch in lost
+        if stretch.partition not in agreed
+        or stretch.start < agreed[stretch.partition].start
+        or stretch.stop > agreed[stretch.partition].stop
     ]
     if more:
         raise StalePlanError(
@@ -124,13 +124,13 @@ def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> 
     # One that was made anew and never written to has no positions that would tell.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
-    found: list[Stretch] = []
-    for partition, there in sorted(source.items()):
-        here = copy.get(partition, _BEGINNING)
-        begins = max(_reached(here, there), there.start)
-        if begins < there.end:
-            found.append(Stretch(partition, begins, there.end))
-    return tuple(found)
+    lacked: list[Stretch] = []
+    for partition, source_position in sorted(source.items()):
+        copy_position = copy.get(partition, _BEGINNING)
+        begins = max(_agreed_end(copy_position, source_position), source_position.start)
+        if begins < source_position.end:
+            lacked.append(Stretch(partition, begins, source_position.end))
+    return tuple(lacked)
 
 
 def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
@@ -143,14 +143,16 @@ def agreed_ends(topic: Positions, topic_id: str | None, mirror: Positions, mirro
 
     Each side knows what it copied from the other; where both ever did, what is known of more counts.
     """
-    found: dict[int, int] = {}
-    for partition, here in topic.items():
-        there = mirror.get(partition)
-        agreed = 0 if there is None else _copied(there, here, topic_id)
-        if there is not None and not here.is_renumbered:  # Else what it knows is in offsets of the other.
-            agreed = max(agreed, _copied(here, there, mirror_id))
-        found[partition] = min(here.end, agreed)
-    return found
+    ends: dict[int, int] = {}
+    for partition, topic_position in topic.items():
+        mirror_position = mirror.get(partition)
+        agreed = 0 if mirror_position is None else _copied_to(mirror_position, topic_position, topic_id)
+        if (
+            mirror_position is not None and not topic_position.is_renumbered
+        ):  # Else what it knows is in offsets of the other.
+            agreed = max(agreed, _copied_to(topic_position, mirror_position, mirror_id))
+        ends[partition] = min(topic_position.end, agreed)
+    return ends
 
 
 def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
@@ -170,11 +172,11 @@ class UndeletableError(UserError):
     """A topic has records that its mirror never got, and its platform cannot delete them."""
 
 
-def diverged_error(cluster: str, full_name: str, found: Iterable[Diverged]) -> UserError:
+def diverged_error(cluster: str, full_name: str, diverged: Iterable[Diverged]) -> UserError:
     """Return what is said of records that a restore would lose, and nobody gave up."""
-    each = list(found)
-    parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in each]
-    total = counted(sum(one.records for one in each), "record")
+    partitions = list(diverged)
+    parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in partitions]
+    total = counted(sum(one.records for one in partitions), "record")
     message = f"topic {full_name} of cluster {cluster} has {total} that its mirror never got"
     address = address_of("mirror", cluster, full_name)
     hint = (
@@ -184,7 +186,7 @@ def diverged_error(cluster: str, full_name: str, found: Iterable[Diverged]) -> U
     return UserError(f"{message}: {first_few(parts, _FEW, grouping='')}", hint=hint)
 
 
-def _reached(copy: Position, source: Position) -> int:
+def _agreed_end(copy: Position, source: Position) -> int:
     """Return from which offset on a mirror lacks what its source has."""
     compared = min(copy.fetched, source.end)
     if compared <= 0 or not copy.source_epochs:
@@ -193,7 +195,7 @@ def _reached(copy: Position, source: Position) -> int:
     return agreed if agreed < compared else copy.end
 
 
-def _copied(copy: Position, source: Position, source_topic_id: str | None) -> int:
+def _copied_to(copy: Position, source: Position, source_topic_id: str | None) -> int:
     """Return up to which offset one log is known to be a copy of another as it is now."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
@@ -216,10 +218,10 @@ class TierUsage(NamedTuple):
     segments: int = 0
 
     @classmethod
-    def sum(cls, found: Iterable[TierUsage]) -> TierUsage:
+    def sum(cls, usages: Iterable[TierUsage]) -> TierUsage:
         """Return what several hold together."""
-        each = list(found)
-        return cls(sum(one.bytes for one in each), sum(one.segments for one in each))
+        usage_list = list(usages)
+        return cls(sum(one.bytes for one in usage_list), sum(one.segments for one in usage_list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,9 @@ class TopicStorage:
     def problem(self) -> ReconcilerError | None:
         """Return why it cannot be told what object storage holds of all of it, the first reason; `None`: it can."""
         whole = None if self.tiering is None else self.tiering.problem
-        return whole or next((each.problem for each in self.partitions if each.problem is not None), None)
+        return whole or next(
+            (partition.problem for partition in self.partitions if partition.problem is not None), None
+        )
 
     @property
     def lag(self) -> int | None:
@@ -304,9 +308,13 @@ class TopicStorage:
         """
         if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
             return None
-        if self.problem is not None or any(each.remote is None and each.end for each in self.partitions):
+        if self.problem is not None or any(partition.remote is None and partition.end for partition in self.partitions):
             return None
-        return sum(max(0, each.remote.end - each.end) for each in self.partitions if each.remote is not None)
+        return sum(
+            max(0, partition.remote.end - partition.end)
+            for partition in self.partitions
+            if partition.remote is not None
+        )
 
     @property
     def local(self) -> TierUsage:
@@ -336,14 +344,14 @@ class TopicStorage:
     @property
     def pending_bytes(self) -> int | None:
         """What is still to be uploaded; `None`: nothing is uploaded of this topic."""
-        found = [each.pending_bytes for each in self.partitions if each.pending_bytes is not None]
-        return sum(found) if found else None
+        pending = [partition.pending_bytes for partition in self.partitions if partition.pending_bytes is not None]
+        return sum(pending) if pending else None
 
     @property
     def uploaded_ms(self) -> int | None:
         """When a segment was uploaded last."""
-        found = [each.remote.uploaded_ms for each in self.partitions if each.remote is not None]
-        return max((when for when in found if when is not None), default=None)
+        upload_times = [partition.remote.uploaded_ms for partition in self.partitions if partition.remote is not None]
+        return max((when for when in upload_times if when is not None), default=None)
 
 
 # What a cluster's instruments say: sizes, lags and what is pending, as numbers.
@@ -444,8 +452,8 @@ class TopicVitals(NamedTuple):
     def behind(self, source: TopicVitals) -> int:
         """Return how many offsets a mirror lacks of its source."""
         return sum(
-            max(0, there.end - self.stands.get(number, PartitionVitals(0)).reached)
-            for number, there in source.stands.items()
+            max(0, source_partition.end - self.stands.get(number, PartitionVitals(0)).reached)
+            for number, source_partition in source.stands.items()
         )
 
     def behind_ms(self, source: TopicVitals) -> int | None:
@@ -453,16 +461,16 @@ class TopicVitals(NamedTuple):
 
         That of a partition of which nothing was copied yet is not known.
         """
-        found, is_known = [], True
-        for number, there in source.stands.items():
-            here = self.stands.get(number, PartitionVitals(0))
-            if here.reached >= there.end:
+        lags, is_known = [], True
+        for number, source_partition in source.stands.items():
+            own_partition = self.stands.get(number, PartitionVitals(0))
+            if own_partition.reached >= source_partition.end:
                 continue
-            if here.newest_ms is None or there.newest_ms is None:
+            if own_partition.newest_ms is None or source_partition.newest_ms is None:
                 is_known = False
             else:
-                found.append(max(0, there.newest_ms - here.newest_ms))
-        return max(found, default=0 if is_known else None)
+                lags.append(max(0, source_partition.newest_ms - own_partition.newest_ms))
+        return max(lags, default=0 if is_known else None)
 
 
 class GroupLag(NamedTuple):

@@ -42,15 +42,15 @@ _TOOL_ENDS: Final = (".heartbeats", ".checkpoints.internal")
 
 def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
     """Tell whether filters take a topic or a group, by its full name."""
-    matching = {each.filter_type for each in filters if is_about(each, name)}
+    matching = {name_filter.filter_type for name_filter in filters if is_about(name_filter, name)}
     return matching == {"include"}
 
 
-def is_about(each: NameFilter, name: str) -> bool:
+def is_about(name_filter: NameFilter, name: str) -> bool:
     """Tell whether one filter, of either kind, matches a name."""
-    if each.pattern_type == "prefixed":
-        return name.startswith(each.name)
-    return each.name in {"*", name}
+    if name_filter.pattern_type == "prefixed":
+        return name.startswith(name_filter.name)
+    return name_filter.name in {"*", name}
 
 
 def is_never_mirrored(full_name: str) -> bool:
@@ -76,7 +76,10 @@ def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
     name = split_name(full_name)[1]
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_ENDS)):
         return False
-    return not any(each.filter_type == "include" and each.name != "*" and is_about(each, full_name) for each in filters)
+    return not any(
+        name_filter.filter_type == "include" and name_filter.name != "*" and is_about(name_filter, full_name)
+        for name_filter in filters
+    )
 
 
 # Which configs a mirror takes from its source: always, unless left out, or only when listed.

@@ -73,9 +73,9 @@ class Trouble:
         return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
 
     @classmethod
-    def from_json(cls, kept: Json) -> Trouble:
+    def from_json(cls, stored: Json) -> Trouble:
         """Read it back."""
-        return cls(kept["code"], kept["message"], kept["since_ms"])
+        return cls(stored["code"], stored["message"], stored["since_ms"])
 
 
 def noted(trouble: Trouble | None, now_ms: int) -> Trouble | None:
@@ -173,7 +173,7 @@ class Stretch:
 
 def length_of(stretches: Iterable[Stretch]) -> int:
     """Return how many offsets stretches span together."""
-    return sum(each.length for each in stretches)
+    return sum(stretch.length for stretch in stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +229,10 @@ class ForeignRecords:
         return f"partition {self.partition}, {where}: {self.records:,} {'record' if self.records == 1 else 'records'}"
 
 
-def agreed_to(kept: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
+def agreed_to(earlier: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
     """Return the first offset, at most `upto`, that two lists of (epoch, first offset) give to different epochs."""
-    borders = sorted({start for _, start in (*kept, *now) if start < upto})
-    return next((start for start in borders if _epoch_at(kept, start) != _epoch_at(now, start)), upto)
+    borders = sorted({start for _, start in (*earlier, *now) if start < upto})
+    return next((start for start in borders if _epoch_at(earlier, start) != _epoch_at(now, start)), upto)
 
 
 def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
@@ -266,23 +266,23 @@ class Operation:
 
     def to_json(self) -> Json:
         """Return what is kept."""
-        kept: Json = {"id": self.id, "verb": self.verb, "ends": _kept(self.ends)}
+        document: Json = {"id": self.id, "verb": self.verb, "ends": _offsets_json(self.ends)}
         if self.diverged is not None:
-            kept["diverged"] = self.diverged
+            document["diverged"] = self.diverged
         if self.approved is not None:
-            kept["approved"] = [asdict(each) for each in self.approved]
-        return kept
+            document["approved"] = [asdict(stretch) for stretch in self.approved]
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> Operation:
+    def from_json(cls, stored: Json) -> Operation:
         """Read it back."""
-        approved = kept.get("approved")
+        approved = stored.get("approved")
         return cls(
-            kept["id"],
-            kept["verb"],
-            _offsets(kept["ends"]),
-            kept.get("diverged"),
-            None if approved is None else tuple(Stretch(**each) for each in approved),
+            stored["id"],
+            stored["verb"],
+            _read_offsets(stored["ends"]),
+            stored.get("diverged"),
+            None if approved is None else tuple(Stretch(**stretch) for stretch in approved),
         )
 
 
@@ -319,7 +319,7 @@ class MirrorEntry:
 
     def to_json(self) -> Json:
         """Return what is kept."""
-        kept: Json = {
+        document: Json = {
             "link_id": self.link_id,
             "source": self.source,
             "source_topic_id": self.source_topic_id,
@@ -328,42 +328,42 @@ class MirrorEntry:
             "since_ms": self.since_ms,
         }
         if self.operation is not None:
-            kept["operation"] = self.operation.to_json()
+            document["operation"] = self.operation.to_json()
         if self.trouble is not None:
-            kept["trouble"] = self.trouble.to_json()
+            document["trouble"] = self.trouble.to_json()
         if self.stopped_by is not None:
-            kept["stopped_by"] = self.stopped_by
+            document["stopped_by"] = self.stopped_by
         if self.is_automatic:
-            kept["is_automatic"] = True
+            document["is_automatic"] = True
         if self.begins is not None:
-            kept["begins"] = _kept(self.begins)
+            document["begins"] = _offsets_json(self.begins)
         if self.rules:
-            kept["rules"] = _listed(self.rules)
+            document["rules"] = _rules_json(self.rules)
         if self.ended:
-            kept["ended"] = list(self.ended)
+            document["ended"] = list(self.ended)
         if self.is_untouched:
-            kept["is_untouched"] = True
-        return kept
+            document["is_untouched"] = True
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> MirrorEntry:
+    def from_json(cls, stored: Json) -> MirrorEntry:
         """Read it back."""
-        operation, trouble = kept.get("operation"), kept.get("trouble")
+        operation, trouble = stored.get("operation"), stored.get("trouble")
         return cls(
-            link_id=kept["link_id"],
-            source=kept["source"],
-            source_topic_id=kept["source_topic_id"],
-            state=kept["state"],
-            first_copy_done=kept["first_copy_done"],
-            since_ms=kept.get("since_ms", 0),
+            link_id=stored["link_id"],
+            source=stored["source"],
+            source_topic_id=stored["source_topic_id"],
+            state=stored["state"],
+            first_copy_done=stored["first_copy_done"],
+            since_ms=stored.get("since_ms", 0),
             operation=None if operation is None else Operation.from_json(operation),
             trouble=None if trouble is None else Trouble.from_json(trouble),
-            stopped_by=kept.get("stopped_by"),
-            is_automatic=kept.get("is_automatic", False),
-            begins=_offsets(kept.get("begins")),
-            rules=_rules(kept.get("rules", {})),
-            ended=tuple(kept.get("ended", ())),
-            is_untouched=kept.get("is_untouched", False),
+            stopped_by=stored.get("stopped_by"),
+            is_automatic=stored.get("is_automatic", False),
+            begins=_read_offsets(stored.get("begins")),
+            rules=_read_rules(stored.get("rules", {})),
+            ended=tuple(stored.get("ended", ())),
+            is_untouched=stored.get("is_untouched", False),
         )
 
 
@@ -387,49 +387,49 @@ class LinkEntry:
 
     def to_json(self) -> Json:
         """Return what is kept."""
-        kept: Json = {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
+        document: Json = {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
         if self.status != ACTIVE:
-            kept["status"] = self.status
+            document["status"] = self.status
         if self.trouble is not None:
-            kept["trouble"] = self.trouble.to_json()
+            document["trouble"] = self.trouble.to_json()
         if self.tasks:
-            kept["tasks"] = {name: trouble.to_json() for name, trouble in self.tasks.items()}
+            document["tasks"] = {name: trouble.to_json() for name, trouble in self.tasks.items()}
         if self.source_cluster_id is not None:
-            kept["source_cluster_id"] = self.source_cluster_id
+            document["source_cluster_id"] = self.source_cluster_id
         if self.rules:
-            kept["rules"] = {namespace: _listed(rules) for namespace, rules in sorted(self.rules.items())}
-        return kept
+            document["rules"] = {namespace: _rules_json(rules) for namespace, rules in sorted(self.rules.items())}
+        return document
 
     @classmethod
-    def from_json(cls, kept: Json) -> LinkEntry:
+    def from_json(cls, stored: Json) -> LinkEntry:
         """Read it back."""
-        trouble, tasks = kept.get("trouble"), kept.get("tasks", {})
+        trouble, tasks = stored.get("trouble"), stored.get("tasks", {})
         return cls(
-            kept["id"],
-            kept["source_cluster"],
-            kept["declared"],
-            kept.get("status", ACTIVE),
+            stored["id"],
+            stored["source_cluster"],
+            stored["declared"],
+            stored.get("status", ACTIVE),
             None if trouble is None else Trouble.from_json(trouble),
             {name: Trouble.from_json(task) for name, task in tasks.items()},
-            kept.get("source_cluster_id"),
-            {namespace: _rules(rules) for namespace, rules in kept.get("rules", {}).items()},
+            stored.get("source_cluster_id"),
+            {namespace: _read_rules(rules) for namespace, rules in stored.get("rules", {}).items()},
         )
 
 
-def _kept(offsets: Mapping[int, int] | None) -> dict[str, int] | None:
+def _offsets_json(offsets: Mapping[int, int] | None) -> dict[str, int] | None:
     return None if offsets is None else {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
-def _offsets(kept: Mapping[str, int] | None) -> dict[int, int] | None:
-    return None if kept is None else {int(partition): offset for partition, offset in kept.items()}
+def _read_offsets(stored: Mapping[str, int] | None) -> dict[int, int] | None:
+    return None if stored is None else {int(partition): offset for partition, offset in stored.items()}
 
 
-def _listed(rules: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+def _rules_json(rules: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
     return {path: list(operations) for path, operations in sorted(rules.items())}
 
 
-def _rules(kept: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    return {path: tuple(operations) for path, operations in kept.items()}
+def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {path: tuple(operations) for path, operations in stored.items()}
 
 
 # A mirror going from state to state: what may be asked of one, and how a transition ends. Pure.
@@ -462,18 +462,18 @@ def link_status(link: LinkEntry) -> LinkStatus:
 
 def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
     """Return what is shown of a mirror, its link's state included; `None`: its link is gone."""
-    kept = MirrorStatus(mirror.state)
-    if kept not in {_M.ACTIVE, _M.PAUSED}:
-        return kept
+    own_status = MirrorStatus(mirror.state)
+    if own_status not in {_M.ACTIVE, _M.PAUSED}:
+        return own_status
     shown = LinkStatus.FAILED if link is None else link_status(link)
     if shown is LinkStatus.FAILED:
         return _M.LINK_FAILED
     if shown is LinkStatus.PAUSED:
         return _M.LINK_PAUSED
-    if kept is _M.PAUSED:
-        return kept
+    if own_status is _M.PAUSED:
+        return own_status
     is_away = mirror.trouble is not None and mirror.trouble.code != RECORDS_REFUSED
-    return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else kept
+    return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else own_status
 
 
 def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
@@ -497,14 +497,14 @@ class TransitionRequest:
 
 
 def asked_for(
-    full_name: str, mirror: MirrorEntry, found: Named | None, verb: str, asked: TransitionRequest
+    full_name: str, mirror: MirrorEntry, named_link: Named | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
     """Return what a mirror is that begins what a verb asks for.
 
     Raises:
         UserError: The verb is not legal in its state: it says what is.
     """
-    status = status_of(mirror, None if found is None else found[1])
+    status = status_of(mirror, None if named_link is None else named_link[1])
     is_suspended = mirror.operation is not None and status is _M.PAUSED
     if is_suspended and verb == PROMOTE:
         message = f"mirror {full_name}: cannot promote while a reversal is suspended"
@@ -512,8 +512,8 @@ def asked_for(
     condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
     end = stepped(full_name, status, verb, condition)
     if verb in REVERSALS:
-        check_reversible(full_name, mirror.source, found)
-    return _asked(mirror, verb, end, asked)
+        check_reversible(full_name, mirror.source, named_link)
+    return _begin_verb(mirror, verb, end, request)
 
 
 def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
@@ -525,17 +525,17 @@ def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = ""
     return MIRROR.step(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
 
-def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:
-    after = replace(mirror, state=end.value, since_ms=asked.now_ms)
+def _begin_verb(mirror: MirrorEntry, verb: str, end: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
+    after = replace(mirror, state=end.value, since_ms=request.now_ms)
     if verb in {PAUSE, RESUME}:
         return after
     if verb == FAILOVER:
         is_untouched = mirror.state == _M.PENDING_SETUP_FOR_RESTORE
-        return replace(_over(after), trouble=None, stopped_by=FAILOVER, is_untouched=is_untouched)
-    return replace(after, operation=Operation(asked.operation, verb), trouble=None)
+        return replace(_end_operation(after), trouble=None, stopped_by=FAILOVER, is_untouched=is_untouched)
+    return replace(after, operation=Operation(request.operation, verb), trouble=None)
 
 
-def _over(mirror: MirrorEntry) -> MirrorEntry:
+def _end_operation(mirror: MirrorEntry) -> MirrorEntry:
     """Return a mirror whose operation is over, and known to be: whoever comes late does not begin it again."""
     if mirror.operation is None:
         return mirror
@@ -545,7 +545,7 @@ def _over(mirror: MirrorEntry) -> MirrorEntry:
 _KNOWN_ENDED: Final = 8
 
 
-def check_reversible(full_name: str, other: str, found: Named | None) -> None:
+def check_reversible(full_name: str, other: str, named_link: Named | None) -> None:
     """Refuse to reverse or restore over a link that goes one way, or where a mirror has another name than its source.
 
     `other` is the topic on the other cluster. Its half of the link may be the one that has a prefix.
@@ -553,7 +553,7 @@ def check_reversible(full_name: str, other: str, found: Named | None) -> None:
     Raises:
         UserError: So it is.
     """
-    declared = {} if found is None else found[1].declared
+    declared = {} if named_link is None else named_link[1].declared
     if declared.get("mode") != "bidirectional":
         message = f"mirror {full_name} cannot be reversed: its link is not bidirectional"
         raise UserError(message, hint="Promote or fail over, and link the other way.")
@@ -617,11 +617,11 @@ def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int
     Raises:
         UserError: Another operation is under way, or none.
     """
-    found = under_way(full_name, mirror, operation)
-    return mirror if found.ends is not None else replace(mirror, operation=replace(found, ends=dict(ends)))
+    current = under_way(full_name, mirror, operation)
+    return mirror if current.ends is not None else replace(mirror, operation=replace(current, ends=dict(ends)))
 
 
-def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: TransitionRequest) -> MirrorEntry:
+def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
     """Return a mirror in the next state of its operation; where it is there already, it is as it was.
 
     Raises:
@@ -629,18 +629,18 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, asked: Trans
     """
     if mirror.operation is None and mirror.state == to and to in _ENDS:
         return mirror  # Somebody was faster, and that was the last step.
-    found = under_way(full_name, mirror, asked.operation)
+    current = under_way(full_name, mirror, request.operation)
     if mirror.state == to:
         return mirror
     end = MIRROR.follow(MirrorStatus(mirror.state), to)
-    is_shut = found.ends is not None and not asked.is_given_up
+    is_shut = current.ends is not None and not request.is_given_up
     if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and is_shut:
         message = f"mirror {full_name} is {mirror.state}, and its source is shut: its reversal cannot be taken back"
         raise UserError(message, hint="Go on with: reconciler run --once --only mirror")
-    after = replace(mirror, state=end.value, since_ms=asked.now_ms, trouble=None)
+    after = replace(mirror, state=end.value, since_ms=request.now_ms, trouble=None)
     if end is _M.STOPPED:
-        after = replace(after, stopped_by=found.verb)
-    return _over(after) if end in _ENDS else after
+        after = replace(after, stopped_by=current.verb)
+    return _end_operation(after) if end in _ENDS else after
 
 
 _ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
@@ -676,22 +676,22 @@ def troubled(
         return mirror
     if fails and trouble is not None and MirrorStatus(mirror.state) in {_M.ACTIVE, _M.PAUSED}:
         return replace(mirror, state=_M.FAILED.value, since_ms=trouble.since_ms, trouble=trouble)
-    return replace(mirror, trouble=_since(mirror.trouble, trouble))
+    return replace(mirror, trouble=_keep_since(mirror.trouble, trouble))
 
 
 def link_troubled(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
     """Return a link with whether it reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
-    return replace(link, status=status.value, trouble=_since(link.trouble, trouble))
+    return replace(link, status=status.value, trouble=_keep_since(link.trouble, trouble))
 
 
 def task_troubled(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
     """Return a link with what is wrong with one of its tasks, or that nothing is any more."""
-    others = {key: kept for key, kept in link.tasks.items() if key != task}
-    known = _since(link.tasks.get(task), trouble)
+    others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
+    known = _keep_since(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})
 
 
-def _since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
+def _keep_since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
     """Return the trouble there is now; one that goes on has its first time, so that nothing is written again."""
     if before is None or now is None or before.code != now.code:
         return now
@@ -805,7 +805,7 @@ def mirror_name(source: str, link: LinkEntry) -> str:
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
 
-def check_mirrored(full_name: str, source: str, found: Named) -> None:
+def check_mirrored(full_name: str, source: str, named_link: Named) -> None:
     """Refuse a source that is never mirrored, and a name of one's own: a mirror is found by its source's.
 
     Raises:
@@ -814,26 +814,28 @@ def check_mirrored(full_name: str, source: str, found: Named) -> None:
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
         raise UserError(message, hint="Leave it out: each cluster keeps its own.")
-    wanted = mirror_name(source, found[1])
+    wanted = mirror_name(source, named_link[1])
     if full_name != wanted:
-        message = f"a mirror of {source} over link {found[0]} is called {wanted}, and not {full_name}"
+        message = f"a mirror of {source} over link {named_link[0]} is called {wanted}, and not {full_name}"
         raise UserError(message, hint="Give the link a prefix where the name is taken.")
 
 
-def check_deletable(full_name: str, mirror: MirrorEntry, found: Named | None) -> None:
+def check_deletable(full_name: str, mirror: MirrorEntry, named_link: Named | None) -> None:
     """Refuse to delete a mirror that cannot be deleted now.
 
     Raises:
         UserError: It is being promoted, reversed or restored.
         BlockedError: The auto-create filters of its link take it: it would be made again, with all it had.
     """
-    status = status_of(mirror, None if found is None else found[1])
+    status = status_of(mirror, None if named_link is None else named_link[1])
     if "delete" not in MIRROR.legal(status):
         message = f"mirror {full_name} is {status}: cannot delete while {status}"
         raise UserError(message, hint=f"Possible in this state: {', '.join(MIRROR.legal(status))}.")
-    if status in _OVER or found is None or not _makes(found[1], mirror.source):
+    if status in _OVER or named_link is None or not _auto_creates(named_link[1], mirror.source):
         return
-    message = f"mirror {full_name} cannot be deleted: the autoCreate filters of link {found[0]} take {mirror.source}"
+    message = (
+        f"mirror {full_name} cannot be deleted: the autoCreate filters of link {named_link[0]} take {mirror.source}"
+    )
     raise BlockedError(message, hint="Exclude it there or disable autoCreate first; or fail it over, then delete it.")
 
 
@@ -849,7 +851,7 @@ def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
         raise BlockedError(message, hint="Promote, fail over or delete them first.")
 
 
-def _makes(link: LinkEntry, source: str) -> bool:
+def _auto_creates(link: LinkEntry, source: str) -> bool:
     """Tell whether a link would make a mirror of a topic again."""
     declared = link.declared.get("autoCreate")
     auto = AutoCreateSpec() if declared is None else AutoCreateSpec.model_validate(declared)
@@ -868,7 +870,7 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
     declared = link.declared.get(AUTO_CREATE) or {}
     if not declared.get("enabled", False):
         return ()
-    return tuple(NameFilter.model_validate(each) for each in declared.get("filters", ()))
+    return tuple(NameFilter.model_validate(name_filter) for name_filter in declared.get("filters", ()))
 
 
 def auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
@@ -883,17 +885,17 @@ def with_filters(name: str, declared: Json) -> Json:
     Raises:
         UserError: It is to make mirrors or bring offsets, and nothing says which.
     """
-    kept = dict(declared)
+    cleaned = dict(declared)
     for task in (AUTO_CREATE, OFFSETS):
-        asked = kept.get(task)
-        if asked is None:
+        task_spec = cleaned.get(task)
+        if task_spec is None:
             continue
-        if not asked.get("enabled", False):
-            kept[task] = {key: [] if key == "filters" else value for key, value in asked.items()}
-        elif not asked.get("filters"):
+        if not task_spec.get("enabled", False):
+            cleaned[task] = {key: [] if key == "filters" else value for key, value in task_spec.items()}
+        elif not task_spec.get("filters"):
             message = f"link {name}: {task} is enabled and has no filters"
             raise UserError(message, hint='To take everything, write `filters: [{name: "*"}]`.')
-    return kept
+    return cleaned
 
 
 # What a link keeps in step beside records, as its two clusters tell it: topics, group offsets, access rules.
@@ -961,31 +963,33 @@ PREFIXED: Final = "prefixed"
 
 def taken_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
     """Return what filters take of the rules of topics and namespaces; what is left without rules is absent."""
-    topics = {name: _taken(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
-    namespaces = {name: _taken(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
+    topics = {name: _take_rules(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
+    namespaces = {name: _take_rules(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
     return AccessRules(
         {name: fields for name, fields in topics.items() if fields},
         {name: fields for name, fields in namespaces.items() if fields},
     )
 
 
-def _taken(filters: Iterable[AclFilter], where: str, fields: RuleFields, *, is_topic: bool) -> RuleFields:
+def _take_rules(filters: Iterable[AclFilter], where: str, fields: RuleFields, *, is_topic: bool) -> RuleFields:
     rules = [rule_at(path, operations) for path, operations in fields.items()]
-    narrowed = (_narrowed(each, rule, where, is_topic=is_topic) for each in filters for rule in rules)
+    narrowed = (_narrow_rule(acl_filter, rule, where, is_topic=is_topic) for acl_filter in filters for rule in rules)
     return rule_fields(rule for rule in narrowed if rule is not None)
 
 
-def _narrowed(each: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:
+def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:
     """Return what of a rule a filter is about; `None`: nothing."""
     who = (
-        _is(each.principal, rule.principal) and _is(each.host, rule.host) and _is_word(each.permission, rule.permission)
+        _is_match(acl_filter.principal, rule.principal)
+        and _is_match(acl_filter.host, rule.host)
+        and _is_word(acl_filter.permission, rule.permission)
     )
-    kept: Mapping[str, tuple[str, ...]] = {
-        "operations": tuple(one for one in rule.operations if _is_word(each.operation, one)),
-        "resources": tuple(one for one in rule.resources if _is_word(each.resource_type, _KINDS[one])),
-        "names": tuple(name for name in rule.names if _is_named(each, *_pattern(where, name, is_topic=is_topic))),
+    narrowed: Mapping[str, tuple[str, ...]] = {
+        "operations": tuple(one for one in rule.operations if _is_word(acl_filter.operation, one)),
+        "resources": tuple(one for one in rule.resources if _is_word(acl_filter.resource_type, _KINDS[one])),
+        "names": tuple(name for name in rule.names if _is_named(acl_filter, *_pattern(where, name, is_topic=is_topic))),
     }
-    return rule.model_copy(update=dict(kept)) if who and all(kept.values()) else None
+    return rule.model_copy(update=dict(narrowed)) if who and all(narrowed.values()) else None
 
 
 def _pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
@@ -995,22 +999,22 @@ def _pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
     return (PREFIXED, f"{where}:{name[:-1]}") if name.endswith("*") else (LITERAL, f"{where}:{name}")
 
 
-def _is_named(each: AclFilter, kind: str, name: str) -> bool:
-    asked = each.pattern_type.lower()
-    if asked == "match":  # Whatever would be about something of that name.
-        return each.resource_name == "*" or (
-            each.resource_name.startswith(name) if kind == PREFIXED else each.resource_name == name
+def _is_named(acl_filter: AclFilter, kind: str, name: str) -> bool:
+    pattern_type = acl_filter.pattern_type.lower()
+    if pattern_type == "match":  # Whatever would be about something of that name.
+        return acl_filter.resource_name == "*" or (
+            acl_filter.resource_name.startswith(name) if kind == PREFIXED else acl_filter.resource_name == name
         )
-    return _is(each.resource_name, name) and (asked in _ANY or asked == kind)
+    return _is_match(acl_filter.resource_name, name) and (pattern_type in _ANY or pattern_type == kind)
 
 
-def _is(asked: str, found: str) -> bool:
-    return asked in {"*", found}
+def _is_match(wanted: str, actual: str) -> bool:
+    return wanted in {"*", actual}
 
 
-def _is_word(asked: str, found: str) -> bool:
-    word = asked.lower().replace("_", "-")
-    return word in _ANY or word == found
+def _is_word(wanted: str, actual: str) -> bool:
+    word = wanted.lower().replace("_", "-")
+    return word in _ANY or word == actual
 
 
 # Access rules that a link brings: those it brought are remembered, so that they go when they go at the source. Pure.
@@ -1019,7 +1023,7 @@ def _is_word(asked: str, found: str) -> bool:
 
 
 def brought(
-    there: RuleFields, before: RuleFields, wanted: RuleFields
+    current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
     """Return the changes to the rules that are there, and which rules are the link's then, by path and operation.
 
@@ -1028,11 +1032,11 @@ def brought(
     changes: dict[str, tuple[str, ...] | None] = {}
     own: dict[str, tuple[str, ...]] = {}
     for path in sorted({*before, *wanted}):
-        now, ours, asked = (frozenset(fields.get(path, ())) for fields in (there, before, wanted))
-        after = (now - (ours - asked)) | asked
+        now, ours, wanted_operations = (frozenset(fields.get(path, ())) for fields in (current, before, wanted))
+        after = (now - (ours - wanted_operations)) | wanted_operations
         if after != now:
             changes[path] = tuple(sorted(after)) or None
-        kept = (ours & asked & now) | (asked - now)
-        if kept:
-            own[path] = tuple(sorted(kept))
+        link_operations = (ours & wanted_operations & now) | (wanted_operations - now)
+        if link_operations:
+            own[path] = tuple(sorted(link_operations))
     return changes, own

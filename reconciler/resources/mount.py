@@ -300,8 +300,8 @@ class HandMigration:
 
 _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
-_NO_LIMIT_UNLESS_SAID: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
-_UNLIKE_UNSAID: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
+_NO_LIMIT_UNLESS_SET: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
+_NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
 """Where these are said other rules hold than where they are not, whatever they say."""
 
 
@@ -317,24 +317,28 @@ def pinned(
     `known`. What is the same here stays inherited. Of two words for one thing the nearest hides others: each round may
     ask for another.
     """
-    kept = dict(own)
+    pins = dict(own)
     while missing := {
-        key: value for key, value in _missing(_laid(around, kept), effective, known) if kept.get(key) != value
+        key: value
+        for key, value in _missing_configs(_layer_configs(around, pins), effective, known)
+        if pins.get(key) != value
     }:
-        kept |= missing
+        pins |= missing
     before = {key: (value, "topic") for key, value in effective.items()}
-    while missing := _tiered(_laid(around, kept), before):
-        kept |= missing
-    return dict(sorted(kept.items()))
+    while missing := _missing_tiering(_layer_configs(around, pins), before):
+        pins |= missing
+    return dict(sorted(pins.items()))
 
 
-def _laid(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    found = dict(around)
-    lay_over(found, own, "topic")
-    return found
+def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    layered = dict(around)
+    lay_over(layered, own, "topic")
+    return layered
 
 
-def _missing(now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]) -> list[tuple[str, str]]:
+def _missing_configs(
+    now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]
+) -> list[tuple[str, str]]:
     """Return what does not hold now, as it would be written down."""
     missing = []
     for key in sorted({*now, *effective} - {_ONLY_AT_CREATION}):
@@ -346,22 +350,22 @@ def _missing(now: Configs, effective: Mapping[str, str], known: Mapping[str, Con
 
 
 def _default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
-    if key in _NO_LIMIT_UNLESS_SAID:
+    if key in _NO_LIMIT_UNLESS_SET:
         return _NO_LIMIT
-    return known[key].default if key in known and key not in _UNLIKE_UNSAID else None
+    return known[key].default if key in known and key not in _NO_DEFAULT_IF_UNSET else None
 
 
-def _tiered(now: Configs, before: Configs) -> dict[str, str]:
+def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
     """Return what it takes that the tiering is as it was: not being set is no value that could be written down."""
-    kept: dict[str, str] = {}
+    pins: dict[str, str] = {}
     if (switches := switches_in(before)) != switches_in(now):
-        kept |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
+        pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
     if (policy := disable_policy_in(before)) != disable_policy_in(now):
-        kept["remote.log.disable.policy"] = policy
+        pins["remote.log.disable.policy"] = policy
     limits, now_limits = _limits(targets_in(before)), _limits(targets_in(now))
-    changed = {key: _written(limit) for key, limit in limits.items() if limit != now_limits[key]}
+    changed = {key: _limit_text(limit) for key, limit in limits.items() if limit != now_limits[key]}
     # A total that a local target raises comes with that.
-    return kept | ({key: value for key, value in changed.items() if "local" in key} or changed)
+    return pins | ({key: value for key, value in changed.items() if "local" in key} or changed)
 
 
 def _limits(targets: Targets) -> dict[str, int | None]:
@@ -373,7 +377,7 @@ def _limits(targets: Targets) -> dict[str, int | None]:
     }
 
 
-def _written(value: int | None) -> str:
+def _limit_text(value: int | None) -> str:
     return _NO_LIMIT if value is None else str(value)
 
 
@@ -382,12 +386,12 @@ def told(configs: Configs) -> dict[str, str]:
 
     A local target of the cluster's is told as it holds, no longer than the total: as a topic's own it would raise that.
     """
-    found = {key: value for key, (value, _) in configs.items()}
+    values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
     if key in configs and configs[key][1] == CLUSTER:
         local_ms = targets_in(configs).local_ms
-        found[key] = configs[key][0] if local_ms is None else str(local_ms)
-    return found
+        values[key] = configs[key][0] if local_ms is None else str(local_ms)
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class ResourceOwner:
         """Tell whether both are one: by the id of the state, or by name and place where a state was made anew."""
         if self.lineage and self.lineage == other.lineage:
             return True
-        mine, theirs = ((each.workspace, each.environment, each.state) for each in (self, other))
+        mine, theirs = ((owner.workspace, owner.environment, owner.state) for owner in (self, other))
         return mine == theirs
 
     def __str__(self) -> str:
@@ -50,9 +50,9 @@ class ResourceOwner:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> ResourceOwner:
+    def from_json(cls, stored: Mapping[str, Any]) -> ResourceOwner:
         """Read it back."""
-        return cls(kept["workspace"], kept["environment"], kept["lineage"], kept["state"])
+        return cls(stored["workspace"], stored["environment"], stored["lineage"], stored["state"])
 
 
 def owned_as(address: Address, resource: object = None) -> str | None:
@@ -91,8 +91,8 @@ class Owners:
 
     def other(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
         """Return who owns something where that is somebody else."""
-        found = self.of(key)
-        return None if found is None or (me is not None and found.is_same(me)) else found
+        owner = self.of(key)
+        return None if owner is None or (me is not None and owner.is_same(me)) else owner
 
 
 NOBODY: Final = Owners()
@@ -113,21 +113,21 @@ class OwnerChange:
 
     def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
         """Return what changes (`None`: it becomes free), and what of `take` is another's; then nothing changes."""
-        refused = dict(self._refused(held))
+        refused = dict(self._find_refused(held))
         if refused:
             return {}, refused
         lineage = self.me.lineage
         ours = {*self.take, *(key for key in self.keep if held.other(key, self.me) is None)}
         changes: dict[str, str | None] = {key: lineage for key in sorted(ours) if held.what.get(key) != lineage}
-        mine = {each for each, owner in held.who.items() if owner.is_same(self.me)}
+        mine = {owner_lineage for owner_lineage, owner in held.who.items() if owner.is_same(self.me)}
         changes |= {key: None for key, owner in sorted(held.what.items()) if owner in mine and key not in ours}
         return changes, {}
 
-    def _refused(self, held: Owners) -> Iterable[tuple[str, ResourceOwner]]:
+    def _find_refused(self, held: Owners) -> Iterable[tuple[str, ResourceOwner]]:
         for key, other in sorted(self.take.items()):
-            found = held.other(key, self.me)
-            if found is not None and (other is None or not found.is_same(other)):
-                yield key, found
+            holder = held.other(key, self.me)
+            if holder is not None and (other is None or not holder.is_same(other)):
+                yield key, holder
 
     def workspaces_on(self, held: Owners, changes: Mapping[str, str | None]) -> dict[str, ResourceOwner | None]:
         """Return what changes of who there is: we say where our state lies, and who owns nothing more is left out."""

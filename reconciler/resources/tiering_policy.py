@@ -140,14 +140,14 @@ class Targets:
     rules: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def lay_over(found: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
+def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
     """Lay the configs of a nearer tier over those found so far: the nearest wins, in whichever words it says it."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
             for hidden in _HIDDEN_BY[word]:
-                found.pop(hidden, None)
+                effective.pop(hidden, None)
     for key, value in configs.items():
-        found[key] = value, origin
+        effective[key] = value, origin
 
 
 def switches_in(configs: Configs) -> Switches:
@@ -163,20 +163,20 @@ def switches_in(configs: Configs) -> Switches:
 
 def switch_rules_in(configs: Configs) -> Mapping[str, str]:
     """Return by which rule each of `switches_in` came about."""
-    stored = _said_or_default("remote.storage.enable", configs)
+    stored = _named_rule_of("remote.storage.enable", configs)
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
-    write = _said_or_default("remote.log.copy.disable", configs) if is_copying_off else stored
+    write = _named_rule_of("remote.log.copy.disable", configs) if is_copying_off else stored
     return {
-        "remote.write": _said("remote.write", configs) if "remote.write" in configs else write,
-        "remote.read": _said("remote.read", configs) if "remote.read" in configs else stored,
+        "remote.write": _rule_of("remote.write", configs) if "remote.write" in configs else write,
+        "remote.read": _rule_of("remote.read", configs) if "remote.read" in configs else stored,
     }
 
 
 def disable_policy_in(configs: Configs) -> str:
     """Return what switching off does to remote data: `retain`, unless `delete` is asked for (F-K-052)."""
-    found = configs.get("remote.log.disable.policy")
-    if found is not None:
-        return found[0]
+    policy = configs.get("remote.log.disable.policy")
+    if policy is not None:
+        return policy[0]
     return "delete" if _is_true(configs, "remote.log.delete.on.disable") else RETAIN
 
 
@@ -185,8 +185,10 @@ def targets_in(configs: Configs) -> Targets:
     rules: dict[str, str] = {}
     total_ms = _limit(configs, "retention.ms", _TOTAL_MS, rules)
     total_bytes = _limit(configs, "retention.bytes", None, rules)
-    local_ms = _local(configs, ("retention.local.target.ms", "local.retention.ms"), total_ms, _LOCAL_MS, rules)
-    local_bytes = _local(configs, ("retention.local.target.bytes", "local.retention.bytes"), total_bytes, None, rules)
+    local_ms = _local_target(configs, ("retention.local.target.ms", "local.retention.ms"), total_ms, _LOCAL_MS, rules)
+    local_bytes = _local_target(
+        configs, ("retention.local.target.bytes", "local.retention.bytes"), total_bytes, None, rules
+    )
     if _is_above(local_ms, total_ms):
         if _is_own(configs, "retention.local.target.ms") or _is_own(configs, "local.retention.ms"):
             total_ms = local_ms
@@ -198,32 +200,32 @@ def targets_in(configs: Configs) -> Targets:
         local_bytes = total_bytes
         rules["retention.local.target.bytes"] = "capped at the total: no more is local than in total"
     strict = _is_true(configs, "retention.local.strict")
-    rules["retention.local.strict"] = _said("retention.local.strict", configs)
+    rules["retention.local.strict"] = _rule_of("retention.local.strict", configs)
     return Targets(total_ms, total_bytes, local_ms, local_bytes, strict, rules)
 
 
 def _limit(configs: Configs, key: str, default: int | None, rules: dict[str, str]) -> int | None:
-    rules[key] = _said(key, configs)
+    rules[key] = _rule_of(key, configs)
     if key not in configs:
         return default
     value = int(configs[key][0])
     return value if value >= 0 else None
 
 
-def _local(
+def _local_target(
     configs: Configs, keys: tuple[str, str], total: int | None, default: int | None, rules: dict[str, str]
 ) -> int | None:
     key = next((key for key in keys if key in configs), None)
     if key is None:
         rules[keys[0]] = _DEFAULT
         return default
-    rule = f"{key}, {_said(key, configs)}" if key != keys[0] else _said(key, configs)
+    rule = f"{key}, {_rule_of(key, configs)}" if key != keys[0] else _rule_of(key, configs)
     value = int(configs[key][0])
     rules[keys[0]] = f"{rule}: as much as in total" if value < 0 else rule
     return total if value < 0 else value
 
 
-def _said(key: str, configs: Configs) -> str:
+def _rule_of(key: str, configs: Configs) -> str:
     if key not in configs:
         return _DEFAULT
     origin = configs[key][1]
@@ -232,8 +234,8 @@ def _said(key: str, configs: Configs) -> str:
     return "the cluster's default when it was made" if key in SWITCHES else "the cluster's default"
 
 
-def _said_or_default(key: str, configs: Configs) -> str:
-    return f"{key}, {_said(key, configs)}" if key in configs else _DEFAULT
+def _named_rule_of(key: str, configs: Configs) -> str:
+    return f"{key}, {_rule_of(key, configs)}" if key in configs else _DEFAULT
 
 
 def _is_above(local: int | None, total: int | None) -> bool:
@@ -335,7 +337,7 @@ def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: b
         return {COPY_DISABLE: ("false", origin), **layer} if is_on else layer
     policy, origin = layer[OFF]
     is_tiered, was_switched = seen.get(ENABLE) == "true", ENABLE in seen
-    found = {key: held for key, held in layer.items() if key != OFF and not (key in TOTALS and held[1] == origin)}
+    remaining = {key: held for key, held in layer.items() if key != OFF and not (key in TOTALS and held[1] == origin)}
     words: dict[str, str] = {}
     if not can_untier:
         words = {ENABLE: "false"} if was_switched else {}  # before KIP-950, and refused where it is on
@@ -345,8 +347,8 @@ def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: b
         words = {ENABLE: "true", COPY_DISABLE: "true", **dict.fromkeys(TOTALS, AS_TOTAL)}
     elif was_switched:
         words = {ENABLE: "false"}
-    nearer = {key for key, held in found.items() if key in TOTALS and held[1] == topic}
-    return {**found, **{key: (value, origin) for key, value in words.items() if key not in nearer}}
+    nearer = {key for key, held in remaining.items() if key in TOTALS and held[1] == topic}
+    return {**remaining, **{key: (value, origin) for key, value in words.items() if key not in nearer}}
 
 
 def broken(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -363,29 +365,31 @@ def broken(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, s
             "Set cleanup.policy: delete, or do not tier it.",
         )
     for local, total in TOTALS.items():
-        yield from _local_limit(local, total, configs)
+        yield from _check_local_limit(local, total, configs)
     for lag, local in LAGS.items():
-        yield from _lag(lag, local, configs)
+        yield from _check_lag(lag, local, configs)
 
 
-def _local_limit(local: str, total: str, configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    here, whole = int(configs.get(local, AS_TOTAL)), int(configs.get(total, "-1"))
-    shown = f"{local} is {show_value(local, str(here))} and {total} {show_value(total, str(whole))}"
-    is_same = here in {int(AS_TOTAL), whole}
+def _check_local_limit(
+    local: str, total: str, configs: Mapping[str, str]
+) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    local_limit, whole = int(configs.get(local, AS_TOTAL)), int(configs.get(total, "-1"))
+    shown = f"{local} is {show_value(local, str(local_limit))} and {total} {show_value(total, str(whole))}"
+    is_same = local_limit in {int(AS_TOTAL), whole}
     if configs.get(COPY_DISABLE) == "true" and not is_same:
         why = f"{shown}: while copying is off ({COPY_DISABLE}) both are one limit"
         yield (COPY_DISABLE, local, total), why, f"Set {local}: total, or leave it out."
-    elif whole >= 0 and (here == -1 or here > whole):
+    elif whole >= 0 and (local_limit == -1 or local_limit > whole):
         why = f"{shown}: nothing stays local that is not kept at all"
         yield (local, total), why, f"Lower {local}, set it to total, or raise {total}."
 
 
-def _lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    kept = int(configs.get(lag, "0"))
+def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    copy_lag = int(configs.get(lag, "0"))
     limit = int(configs.get(local, AS_TOTAL))
     limit = int(configs.get(TOTALS[local], "-1")) if limit == int(AS_TOTAL) else limit
-    if kept > limit >= 0:
-        shown = f"{lag} is {show_value(lag, str(kept))}, above {local} of {show_value(local, str(limit))}"
+    if copy_lag > limit >= 0:
+        shown = f"{lag} is {show_value(lag, str(copy_lag))}, above {local} of {show_value(local, str(limit))}"
         yield (lag, local), f"{shown}: it would expire before it is copied", f"Lower {lag}, or raise {local}."
 
 

@@ -79,14 +79,14 @@ class TopicSpec(Model):
     def beside_replica(self) -> Iterator[str]:
         """Yield the fields, as they are written, that a read replica declares and cannot have; nothing of others."""
         if self.read_replica_of is not None:
-            said = {
+            declared = {
                 "partitions": self.partitions,
                 "replicationFactor": self.replication_factor,
                 "configs": self.configs,
                 "tieringPolicy": self.tiering_policy,
                 "recoverFrom": self.recover_from,
             }
-            yield from (name for name, value in said.items() if value)
+            yield from (name for name, value in declared.items() if value)
 
 
 class Topic(Model):

@@ -119,15 +119,19 @@ class Profile:
     @property
     def superseded_records(self) -> int:
         """Return how many records compaction would remove at most."""
-        return sum(each.keys.superseded_records for each in self.partitions)
+        return sum(partition.keys.superseded_records for partition in self.partitions)
 
     @property
     def superseded_bytes(self) -> int:
         """As `superseded_records`."""
-        return sum(each.keys.superseded_bytes for each in self.partitions)
+        return sum(partition.keys.superseded_bytes for partition in self.partitions)
 
     @property
     def skew(self) -> float | None:
         """Return how many times the average the largest partition has, by bytes; `None` where there are none."""
         total = self.counts.bytes
-        return max(each.counts.bytes for each in self.partitions) * len(self.partitions) / total if total else None
+        return (
+            max(partition.counts.bytes for partition in self.partitions) * len(self.partitions) / total
+            if total
+            else None
+        )

@@ -20,7 +20,7 @@ _ACTION: Final = re.compile(r"[a-z-]+:.+")
 _PERCENTAGE: Final = re.compile(r"(\d|[1-9]\d|100)%")
 
 
-def _date(value: object) -> object:
+def _parse_day(value: object) -> object:
     if isinstance(value, date):
         return value
     try:
@@ -32,7 +32,9 @@ def _date(value: object) -> object:
 
 
 Day = Annotated[
-    date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date", "pattern": r"^\d{4}-\d\d-\d\d$"})
+    date,
+    BeforeValidator(_parse_day),
+    WithJsonSchema({"type": "string", "format": "date", "pattern": r"^\d{4}-\d\d-\d\d$"}),
 ]
 
 
@@ -220,7 +222,7 @@ class Guards(Model):
     )
 
 
-_ALLOWED: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file:.+")
+_REFERENCE_PATTERN: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file:.+")
 
 
 IN_PROCESS: Final = "in process"
@@ -327,10 +329,10 @@ class SparkSpec(Model):
 
 
 def _check_allowed(allow: tuple[str, ...]) -> tuple[str, ...]:
-    for position, each in enumerate(allow):
-        if not _ALLOWED.fullmatch(each):
+    for position, reference in enumerate(allow):
+        if not _REFERENCE_PATTERN.fullmatch(reference):
             hint = "Write env:NAME, env:PREFIX_*, file:/path, or file:/folder/ for all below it"
-            raise refusal(Complaint(f"{each!r} allows no reference", hint, (position,)))
+            raise refusal(Complaint(f"{reference!r} allows no reference", hint, (position,)))
     return allow
 
 
