@@ -1,8 +1,8 @@
-"""Commits of the catalog: a register with a snapshot and a tail.
+"""Catalog commits: a register with a snapshot and a tail.
 
-`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit
-stands in the tail as it is, or, above 16 KiB, as `{serial, id, key, sha256}` of an object of its own. The commit that
-would make the tail longer than 64 writes a snapshot and empties it in the same swap.
+`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above 16
+KiB is stored as an object and referenced as `{serial, id, key, sha256}`. A full tail of 64 commits is replaced by a
+snapshot in one swap.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
 from reconciler.runtime.effects import note
 
-# A catalog that is not there: a new cluster has none yet, and one whose objects tell of a catalog has lost it.
+# Detection of a lost catalog: a new cluster has no catalog and no objects that imply one.
 
 
 _MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
-"""Nothing lies there before a topic does."""
+"""Prefixes that stay empty until the first topic exists."""
 
 
 def lost_catalog(store: ObjectStore, trace: str) -> UserError:
-    """Return the error for a catalog that is gone, as `trace` tells."""
+    """Return the error for a lost catalog; `trace` is the evidence that it existed."""
     return UserError(f"{store.url}: {lost_text(trace)}", hint=RESTORE_HINT)
 
 
 def lost_text(trace: str) -> str:
-    """Say that the catalog is gone, and how that is known."""
+    """Return the message for a lost catalog."""
     return f"the catalog is lost: {CATALOG} is not there, and {trace}"
 
 
 def trace_of_catalog(store: ObjectStore) -> str | None:
-    """Return what tells that there was a catalog, `None`: nothing. A few listings, each to the first that tells."""
+    """Return evidence that a catalog existed, or `None`."""
     return next(_traces(store), None)
 
 
 def _is_new(store: ObjectStore) -> bool:
-    """Tell whether a head that is cut off was never whole: nothing was made after it, and no commit lies beside it."""
+    """A truncated head was never complete if no commits and no later objects exist."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
     return trace_of_catalog(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
 
@@ -58,7 +58,7 @@ def _traces(store: ObjectStore) -> Iterator[str]:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # A large first commit that died before its swap leaves one of serial 1.
+        # A large first commit that failed before its swap leaves serial 1.
         if (serial_of_catalog_key(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
@@ -67,7 +67,7 @@ def _traces(store: ObjectStore) -> Iterator[str]:
 
 
 def _has_written(store: ObjectStore, key: str) -> bool:
-    """Tell whether a transaction is not empty: a producer may claim its id before there is any topic."""
+    """Ignore empty transactions: a producer may claim its id before any topic exists."""
     stored = store.get(key)
     try:
         return stored is not None and orjson.loads(stored.body)["state"] != "empty"
@@ -84,7 +84,7 @@ TAIL: Final = 64
 
 
 def catalog_register(store: ObjectStore) -> Register:
-    """Return the register of a cluster's catalog: its head, not what it names."""
+    """Return the register of the catalog's head."""
     return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new)
 
 
@@ -92,7 +92,7 @@ def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:
     """Return the keys of the objects that the register names.
 
     Raises:
-        UserError: It is damaged.
+        UserError: The register is damaged.
     """
     try:
         check_shape(held.value["tail"], [COMMIT])
@@ -103,48 +103,46 @@ def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:
 
 
 def _go_on() -> None:
-    """Go on: there is no lease that could be lost."""
+    pass
 
 
 class CatalogRegister:
     """Reads and commits the catalog of one cluster. Safe to share between threads."""
 
     def __init__(self, store: ObjectStore) -> None:
-        """Name the register; nothing is read yet."""
         self._store = store
         self._register = catalog_register(store)
         self._cached = Catalog()
 
     def __reduce__(self) -> tuple[type[CatalogRegister], tuple[ObjectStore]]:
-        """Travel without what was read."""
+        """Pickle the store only, without the cache."""
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the catalog as it is now: one GET, and what has not been read before.
+        """Return the current catalog: one GET, plus objects not yet cached.
 
         Raises:
-            UserError: It is damaged, or lost.
+            UserError: The catalog is damaged or lost.
         """
         try:
             return self._folded(self._register.read())
         except MissingObjectError:
-            # What the head named may have been folded into a newer snapshot and swept since: look again, once.
+            # A newer snapshot may have replaced the named objects, and a sweep deleted them: retry once.
             return self._folded(self._register.read())
 
     def known(self) -> Catalog:
-        """Return the catalog as it was last read or committed here; reads it where it never was."""
+        """Return the cached catalog, or read it if there is none."""
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _go_on) -> Catalog:
-        """Let `decide` change a draft, commit it by one swap, and return the catalog that holds then.
+        """Let `decide` change a draft, commit it in one swap, and return the resulting catalog.
 
-        `decide` checks what it needs and raises to refuse; it runs again on the newer catalog when another commit was
-        faster, at most 20 times. A draft that is left as it was commits nothing. `may_go_on` is asked right before
-        every swap, and may raise: what was decided, and written beside the head, may have taken long.
+        `decide` raises to refuse. It runs again, at most 20 times, if another commit won the race. An unchanged draft
+        commits nothing. `may_go_on` runs right before every swap and may raise.
 
         Raises:
-            LostRaceError: Others were faster every time.
-            UserError: It is damaged, or lost; nothing was written.
+            LostRaceError: Every attempt lost the race.
+            UserError: The catalog is damaged or lost; nothing was written.
         """
         commit_id = fresh_mark()
         written: list[str] = []
@@ -167,7 +165,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # Any try may have landed: one without an answer may have been on its way while the next was made.
+        # Any attempt may have succeeded: one without a response may have arrived late.
         named = set(named_by(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
@@ -175,7 +173,7 @@ class CatalogRegister:
         return self._remember(after) if is_known else self._folded(held)
 
     def _next(self, held: ReadRegister | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
-        """Return what the register shall hold, having written what does not fit into it."""
+        """Return the register's next value, after writing the objects that it references."""
         tail: list[Json] = [] if held is None else held.value["tail"]
         snapshot: Json | None = None if held is None else held.value["snapshot"]
         frame: Json = {"serial": after.serial, "id": after.id, "revision": after.revision}
@@ -200,23 +198,23 @@ class CatalogRegister:
         return self._remember(decoded(self._store, CATALOG, catalog.value, self._fold))
 
     def _appeared(self) -> ReadRegister | None:
-        """Look again where there was none; `None`: the cluster is new.
+        """Read again if the register is missing; `None`: the cluster is new.
 
         Raises:
-            UserError: There was one, and it is gone: to go on would make everything anew over what is there.
+            UserError: The catalog is lost; continuing would overwrite an existing cluster.
         """
         if self._cached.serial:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
             trace = trace_of_catalog(self._store)
-        # Read after the trace: whoever made the first topic meanwhile has left one.
+        # Read after the trace: another process may just have created the first topic.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
             raise lost_catalog(self._store, trace)
         return held
 
     def _fold(self, value: Json) -> Catalog:
-        """Fold what is new onto what is cached, or onto the snapshot where the cached lies before it."""
+        """Apply new commits to the cached catalog, or to the snapshot if the cache is older."""
         tail: list[Json] = value["tail"]
         cached, snapshot = self._cached, value["snapshot"]
         known = [commit["id"] for commit in tail]
@@ -233,7 +231,7 @@ class CatalogRegister:
         return catalog
 
     def _whole(self, commit: Json) -> Json:
-        """Return a commit with its tables; those in an object of their own are known by its sha256."""
+        """Return a commit with its tables, read from its object if it has one."""
         check_shape(commit, COMMIT)
         return get_gzipped(self._store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
@@ -243,17 +241,17 @@ class CatalogRegister:
         return catalog
 
 
-# Commits of many threads that come together are one swap: a hundred migrations side by side do not race each other.
+# Group commits: commits of many threads share one swap instead of racing.
 
 
 class GroupedCatalog(CatalogRegister):
-    """The catalog for threads that commit much: whoever comes while a swap is under way goes with the next one.
+    """A catalog for threads that commit often: commits that arrive during a swap share the next one.
 
-    Each commit is whole or not there, whatever becomes of those it goes with.
+    Each commit succeeds or fails independently of its group.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister) -> None:
-        """Commit through `catalog`, which knows what was read."""
+        """Commit through `catalog`, which holds the cache."""
         super().__init__(store)
         self._through = catalog
         self._turn = threading.Lock()
@@ -261,19 +259,19 @@ class GroupedCatalog(CatalogRegister):
 
     @property
     def waiting(self) -> int:
-        """How many commits wait for the next swap."""
+        """Number of commits that wait for the next swap."""
         return len(self._waiting)
 
     def read(self) -> Catalog:
-        """Return the catalog as it is now."""
+        """Return the current catalog."""
         return self._through.read()
 
     def known(self) -> Catalog:
-        """Return the catalog as it was last read or committed."""
+        """Return the catalog as last read or committed."""
         return self._through.known()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = lambda: None) -> Catalog:
-        """Commit as the register does, alone or with others."""
+        """Commit alone or with a group, like `CatalogRegister.commit`."""
         ours = _Commit(decide, may_go_on)
         self._waiting.append(ours)
         with self._turn:
@@ -281,7 +279,7 @@ class GroupedCatalog(CatalogRegister):
                 self._commit_waiting()
         if ours.error is not None:
             raise ours.error
-        assert ours.after is not None  # noqa: S101 - it came with a group, and did not fail
+        assert ours.after is not None  # noqa: S101 - its group has committed it without an error
         return ours.after
 
     def _commit_waiting(self) -> None:
@@ -309,18 +307,18 @@ class GroupedCatalog(CatalogRegister):
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """What one thread wants, and what came of it."""
+    """The commit of one thread, and its result."""
 
     decide: Callable[[Draft], object]
     may_go_on: Callable[[], None]
     after: Catalog | None = None
     error: BaseException | None = None
     is_stopped: bool = False
-    """Whether it may not go on: the others go on without it."""
+    """Whether `may_go_on` failed: the group continues without it."""
 
 
 class _OneMayNotGoOnError(Exception):
-    """One of a group may not; what it decided is in the draft already, so the others decide anew."""
+    """A commit was stopped after it changed the draft, so the others must decide again."""
 
 
 def _decide(group: list[_Commit], draft: Draft) -> None:

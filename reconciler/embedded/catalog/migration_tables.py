@@ -1,7 +1,7 @@
 """Migrations in the catalog: mounts and unmounts.
 
-What a state means for the topics moves with it, in the same swap: from `executing` on an outbound topic is closed, in
-`prepared` an inbound one is there and closed, at the end the one is gone and the other open.
+A swap changes the state of a migration and of its topics together. An outbound topic is closed from `executing` on and
+removed at the end. An inbound topic exists, closed, from `prepared` on and is opened at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reconciler.resources.mount import pinned
 from reconciler.resources.tiering_policy import RETAIN, switches_in
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
-LOGGER.addHandler(logging.NullHandler())  # Where nobody listens, nothing is said on standard error.
+LOGGER.addHandler(logging.NullHandler())  # No output on standard error by default.
 INBOUND: Final = "inbound"
 OUTBOUND: Final = "outbound"
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
@@ -42,7 +42,7 @@ _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class MigrationRequest:
-    """What is asked of a migration beside its topics."""
+    """Options of a new migration."""
 
     claim: str
     now_ms: int
@@ -50,7 +50,7 @@ class MigrationRequest:
 
 
 def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
-    """Return the table of a migration's direction."""
+    """Return the lifecycle of a migration's direction."""
     return MOUNT if migration.direction == INBOUND else UNMOUNT
 
 
@@ -58,7 +58,7 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
     """Return a migration.
 
     Raises:
-        UserError: There is none; one that came to its end removed itself.
+        UserError: It does not exist; finished migrations remove themselves.
     """
     migration_entry = catalog.migrations.get(str(migration))
     if migration_entry is None:
@@ -68,10 +68,10 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
 
 
 def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to unmount topics, by full name with the Mounting that asks for it; return the migration's id.
+    """Plan to unmount topics (full name → Mounting that requests it); return the migration's id.
 
     Raises:
-        UserError: There is none, one does not exist, is not tiered, is a mirror, or is migrating already.
+        UserError: There are no topics, or one is missing, not tiered, a mirror, or already migrating.
     """
     if not topics:
         raise _nothing()
@@ -80,12 +80,11 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: Migra
 
 
 def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to mount topics under names that are free, each under an id of its own; return the migration's id.
+    """Plan to mount topics under free names and new ids; return the migration's id.
 
     Raises:
         InvalidNamespaceError: A namespace does not exist.
-        UserError: There is none, a name is taken, a location comes twice, is being mounted here already, or is still
-            that of a topic here.
+        UserError: There are no topics, a name is taken, or a location is a duplicate, being mounted, or still in use.
     """
     if not migrants:
         raise _nothing()
@@ -96,7 +95,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # Asked last: a batch of a plan begins thousands of mounts, each of which looks through all before it.
+        # Checked last for speed: a plan may begin thousands of mounts, each of which scans all others.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -121,14 +120,14 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Refuse what a topic of this cluster still has: one that is leaving, was released, or is being deleted.
+    """Refuse locations of topics that still exist here or are being deleted.
 
-    Two topics at one location would write to the same manifests, and what ends the one would take the other along.
+    Two topics at one location would write to the same manifests and delete each other's objects.
     """
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # Said first: a batch of a plan begins thousands of mounts, and there may be as many topics.
+            continue  # Checked first for speed: thousands of mounts may each scan thousands of topics.
         location = str(location_of(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -146,10 +145,10 @@ def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: st
 
 
 def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
-    """Do one verb of the table; return the migration as it is then.
+    """Apply a verb of the lifecycle; return the migration's new entry.
 
     Raises:
-        UserError: There is no such migration, or the verb is not legal now; says what is.
+        UserError: The migration does not exist, or its state does not allow the verb.
     """
     current = migration_with(draft, migration)
     table = lifecycle_of(current)
@@ -163,14 +162,14 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _hold(draft, current, None)  # It never began: nobody else lets go of its topics.
+            _hold(draft, current, None)  # It never began, so no other step releases its topics.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _entered(draft, migration, current, after)
 
 
 def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Say that the work of a state is done; `False`, and nothing: the migration has left it, by whoever was faster."""
+    """Move on after a state's work; return `False` without a change if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
@@ -182,16 +181,16 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
 
 
 def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
-    """Remove topics of a migration that are another's by now; what lies in object storage stays."""
+    """Remove a migration's topics that now belong to another cluster; remote objects stay."""
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 
 def check_coming(draft: Catalog | Draft, full_name: str) -> None:
-    """Refuse to mount a topic under a name that is not free, or where nothing can be read from object storage.
+    """Refuse to mount under a name that is taken, or on a cluster that cannot read object storage.
 
     Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: It cannot be mounted.
+        InvalidNamespaceError: The namespace does not exist.
+        UserError: The topic cannot be mounted.
     """
     _check_tiered(draft, full_name)
     if full_name in draft.topics:
@@ -202,7 +201,6 @@ def check_coming(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
-    """Refuse to mount where nothing can be read from object storage."""
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be mounted: the cluster is bound to no object storage"
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
@@ -212,10 +210,10 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Return a topic that is to be unmounted.
+    """Return the entry of a topic to unmount.
 
     Raises:
-        UserError: It does not exist, is not tiered, is a mirror, or is migrating already.
+        UserError: The topic is missing, not tiered, a mirror, or already migrating.
     """
     try:
         topic = topic_named(draft, full_name)
@@ -263,7 +261,7 @@ def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], reque
 
 
 def _entered(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
-    """Set a state, and what it means for the topics."""
+    """Set a state and apply its effect on the topics."""
     after = replace(migration, state=str(state))
     draft.put_migration(number, after)
     match migration.direction, state:
@@ -288,7 +286,7 @@ def _hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> No
 
 
 def _remove(draft: Draft, migration: MigrationEntry) -> None:
-    """Remove topics from the cluster; what lies in object storage stays (F-R-125)."""
+    """Remove topics from the cluster, but not their remote objects (F-R-125)."""
     for full_name in _names(draft, migration):
         topic_id = draft.topics[full_name].id
         draft.put_topic(full_name, None)
@@ -307,12 +305,12 @@ def _nothing() -> UserError:
     return UserError(message, hint="Name at least one topic.")
 
 
-# Topics as a mount makes them: closed, at the place and with the configs they had, so that nothing of them changes.
+# Mounted topics.
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What object storage says of a topic that is to be mounted: enough to make it as it was."""
+    """The properties of a topic to mount, from object storage."""
 
     location: TopicLocation
     partitions: int
@@ -324,18 +322,18 @@ class Made:
 
 
 def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> None:
-    """Make the topics of a mount, by their location, closed: with the configs, the place and the epoch they had.
+    """Create a mount's topics (by location), closed, with their original configs, location and epoch.
 
-    What its new surroundings would set otherwise becomes its own config: nothing of a topic changes by mounting it.
+    Configs that the new namespace would change are set on the topic, so that mounting changes nothing.
 
     Raises:
-        InvalidNamespaceError: The namespace of one does not exist.
-        UserError: A name is taken, or the namespace would hold too many.
+        InvalidNamespaceError: A namespace does not exist.
+        UserError: A name is taken, or a quota would be exceeded.
     """
     for migrant in migration_with(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
-            continue  # Somebody was here before.
+            continue  # Another process created it.
         own, effective = (
             checked_configs(f"topic at {original.location}", configs_there)
             for configs_there in (original.configs, original.effective)
@@ -357,7 +355,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> No
 
 
 def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
-    """Return the tiering of a topic; where its owner had switched it off, what is remote is retained."""
+    """Return the tiering of a mounted topic; its remote data is retained if tiering was off."""
     origins = {key: (value, "topic") for key, value in effective.items()}
     if not switches_in(origins).is_off:
         return TieringEntry(str(TieringState.ENABLED), epoch)

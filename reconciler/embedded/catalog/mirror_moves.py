@@ -1,4 +1,4 @@
-"""State changes of mirrors within one commit."""
+"""Mirror state changes within one commit."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 def link_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
-    """Return the link of a mirror, with its name; `None`: it is gone."""
+    """Return a mirror's link and its name; `None` if it was deleted."""
     return next(((name, link) for name, link in catalog.links.items() if link.id == mirror.link_id), None)
 
 
 def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
-    """Return a topic that has a record as a mirror, be it stopped.
+    """Return a topic with a mirror entry, stopped or not.
 
     Raises:
-        UserError: There is no such topic, or it never was a mirror.
+        UserError: The topic does not exist or was never a mirror.
     """
     topic = topic_named(catalog, full_name)
     if topic.mirror is None:
@@ -49,20 +49,20 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
 
 
 def ask_mirror(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
-    """Let a mirror begin what a verb asks for, and return what it is then.
+    """Start the operation of a verb, and return the mirror's new entry.
 
     Raises:
-        UserError: It is no mirror, or the verb is not legal in its state: it says what is.
+        UserError: The topic is no mirror, or its state does not allow the verb.
     """
     _, mirror = mirror_named(draft, full_name)
     return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, request))
 
 
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
-    """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
+    """Make an ordinary topic the mirror of its own mirror; idempotent for an operation.
 
     Raises:
-        UserError: It is a mirror already or a read replica, the link has no half here, or that operation is over.
+        UserError: The topic is a mirror or read replica, the link is missing, or the operation has ended.
     """
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
@@ -76,27 +76,27 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
 
 
 def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
-    """Replace the entry of a mirror, and return it.
+    """Replace a mirror's entry, and return it.
 
     Raises:
-        UserError: It is none; or as `decide` raises.
+        UserError: The topic is no mirror; or as `decide` raises.
     """
     _, mirror = mirror_named(draft, full_name)
     return _put(draft, full_name, decide(mirror))
 
 
 def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
-    """Return a mirror and the operation that it goes through.
+    """Return a mirror and its operation in progress.
 
     Raises:
-        UserError: Another operation is under way, or none.
+        UserError: No operation or another one is in progress.
     """
     _, mirror = mirror_named(catalog, full_name)
     return mirror, mirrors.under_way(full_name, mirror, operation)
 
 
 def drop_records(draft: Draft, link: LinkEntry) -> None:
-    """Let the stopped mirrors of a link that goes be ordinary topics without a record (F-C-091)."""
+    """Turn the stopped mirrors of a deleted link into ordinary topics (F-C-091)."""
     for name, topic in list(draft.topics.items()):
         if topic.mirror is not None and topic.mirror.link_id == link.id and topic.mirror.is_stopped:
             draft.put_topic(name, replace(topic, mirror=None))
@@ -108,15 +108,12 @@ def _put(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntry:
     return mirror
 
 
-# Which mirrors of a catalog may be deleted: none on its way to another state, none that its link would make again.
-
-
 def check_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
-    """Refuse to delete a mirror that cannot be deleted now; every other topic can.
+    """Refuse to delete a mirror in transition, or one that its link would create again.
 
     Raises:
         UserError: It is being promoted, reversed or restored.
-        BlockedError: The auto-create filters of its link take it: it would be made again, with all it had.
+        BlockedError: The link's auto-create filters match it.
     """
     if topic.mirror is not None:
         mirrors.check_deletable(full_name, topic.mirror, link_of(catalog, topic.mirror))

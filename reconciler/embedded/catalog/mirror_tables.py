@@ -40,10 +40,10 @@ from reconciler.resources.mirrors import (
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
-    """Make a link. One that is there and asks for the same is left alone.
+    """Create a link; does nothing if an equal one exists.
 
     Raises:
-        UserError: It exists and differs, its list of synced configs is not complete, or it lacks filters.
+        UserError: It exists and differs, its list of synced configs is incomplete, or it lacks filters.
     """
     existing = draft.links.get(name)
     after = created_link(name, existing, entry)
@@ -52,16 +52,16 @@ def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
 
 
 def alter_link(draft: Draft, name: str, declared: Json) -> None:
-    """Replace what is asked of a link; its id, source and mirrors stay.
+    """Replace a link's declaration; its id, source and mirrors stay.
 
     Raises:
-        UserError: It does not exist, its list of synced configs is not complete, or it lacks filters.
+        UserError: The link does not exist, its list of synced configs is incomplete, or it lacks filters.
     """
     draft.put_link(name, altered_link(name, link_named(draft, name), declared))
 
 
 def delete_link(draft: Draft, name: str) -> bool:
-    """Remove a link; say whether it was there. Its stopped mirrors are ordinary topics from then on.
+    """Delete a link and make its stopped mirrors ordinary topics; return whether it existed.
 
     Raises:
         BlockedError: It has mirrors that are not stopped.
@@ -76,7 +76,7 @@ def delete_link(draft: Draft, name: str) -> bool:
 
 
 def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEntry]:
-    """Return a link's mirrors by full name, sorted."""
+    """Return a link's mirrors, sorted by full name."""
     return {
         name: topic.mirror
         for name, topic in sorted(catalog.topics.items())
@@ -86,7 +86,7 @@ def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEnt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorShape:
-    """What is asked of a new mirror: its link, the source's full name, and configs of its own."""
+    """Declaration of a new mirror: link, the source's full name, own configs."""
 
     link: str
     source: str
@@ -97,13 +97,13 @@ class MirrorShape:
 def create_mirror(
     draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str, now_ms: int = 0
 ) -> None:
-    """Make the destination of a mirror, with the partitions and synced configs its source has.
+    """Create a mirror with the partitions and synced configs of its source.
 
     Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        QuotaExceededError: A namespace may not hold that much.
-        UserError: There is no such link, its source is never mirrored, the name is not what the link makes of its
-            source's, or it is taken, or needed by a mount, or a config of its own is synced.
+        InvalidNamespaceError: The namespace does not exist.
+        QuotaExceededError: A namespace quota would be exceeded.
+        UserError: The link is missing, the source cannot be mirrored, the name is wrong, taken or reserved for a mount,
+            or an own config is synced.
     """
     link = link_named(draft, shape.link)
     check_mirrored(full_name, shape.source, (shape.link, link))
@@ -126,12 +126,12 @@ def create_mirror(
 
 
 def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
-    """Bring a mirror's partitions and synced configs to what its source has.
+    """Update a mirror's partitions and synced configs from its source.
 
     Raises:
-        SourceChangedError: Its source was deleted and created again.
-        QuotaExceededError: A namespace would hold too many partitions.
-        UserError: It is no mirror, or its source has fewer partitions.
+        SourceChangedError: The source was deleted and created again.
+        QuotaExceededError: A namespace quota for partitions would be exceeded.
+        UserError: The topic is no mirror, or its source has fewer partitions.
     """
     entry = topic_named(draft, full_name)
     mirror = entry.follows
@@ -152,14 +152,14 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
 
 
 def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
-    """Return what mirrors of a topic follow: defaults are left out, each cluster has its own."""
+    """Return what mirrors copy of a topic's definition, without defaults, which differ by cluster."""
     topic = topic_named(catalog, full_name)
     configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
     return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
 
 
 def complete_first_copy(draft: Draft, topic_id: str) -> None:
-    """Record that a mirror has reached the end its source had when it was made; other topics have no first copy."""
+    """Record that a mirror has reached the end that its source had at creation; ignores other topics."""
     for name, entry in draft.topics.items():
         if entry.id == topic_id and entry.mirror is not None:
             draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))

@@ -1,7 +1,6 @@
-"""The entries of the catalog: namespaces, topics, links and migrations.
+"""Catalog entries: namespaces, topics, links and migrations.
 
-A key that is absent has its default, so what comes later (tiering, migrations) reads what is written now.
-A process that adds one raises the catalog's format: an older writer would drop it, and refuses a newer format instead.
+An absent key has its default. Adding a key raises the catalog's format, since an older writer would drop it.
 """
 
 from __future__ import annotations
@@ -17,16 +16,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEntry:
-    """What belongs to the cluster as a whole: its properties, and the object storage it was bound to.
-
-    `storage_id` is the id of that storage (`storage.json`), whatever URL it is reached at.
-    """
+    """The cluster's properties and the id of its object storage (from `storage.json`, independent of the URL)."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_id: str | None = None
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         document: Json = {}
         if self.properties:
             document["properties"] = dict(self.properties)
@@ -36,16 +32,16 @@ class ClusterEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> ClusterEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document.get("properties", {}), document.get("storage_id"))
 
 
 @dataclass(frozen=True, slots=True)
 class AclEntry:
-    """One access rule, of a topic or of everything in a namespace.
+    """An access rule of a topic, or of everything in a namespace.
 
-    `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal, or a prefix that ends in `*`; counted
-    from below the namespace) are of a namespace's rules; a topic's rules have the topic alone.
+    `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or `prefix*`, relative to the namespace)
+    apply to namespaces only.
     """
 
     principal: str
@@ -56,7 +52,7 @@ class AclEntry:
     names: tuple[str, ...] = ("*",)
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {
             "principal": self.principal,
             "permission": self.permission,
@@ -68,7 +64,7 @@ class AclEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> AclEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(
             document["principal"],
             document["permission"],
@@ -81,34 +77,34 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntry:
-    """Limits of a namespace and all below it; `None` is no limit."""
+    """Limits of a namespace and all below it; `None`: no limit."""
 
     topics: int | None = None
     partitions: int | None = None
     bytes: int | None = None
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {"topics": self.topics, "partitions": self.partitions, "bytes": self.bytes}
 
     @classmethod
     def from_json(cls, document: Json) -> QuotaEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document["topics"], document["partitions"], document["bytes"])
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceEntry:
-    """A namespace, what everything in it inherits, and the limits of all below it."""
+    """A namespace, the settings that its contents inherit, and its limits."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
     acls: tuple[AclEntry, ...] = ()
     quotas: QuotaEntry | None = None
     kms_key_id: str | None = None
-    """What is written below it is encrypted under this key; the nearest tier's wins."""
+    """Encryption key of objects written below; the nearest tier's key wins."""
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         document: Json = {}
         if self.configs:
             document["configs"] = dict(self.configs)
@@ -122,7 +118,7 @@ class NamespaceEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> NamespaceEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         quotas = document.get("quotas")
         return cls(
             document.get("configs", {}),
@@ -134,9 +130,9 @@ class NamespaceEntry:
 
 @dataclass(frozen=True, slots=True)
 class TieringEntry:
-    """Where the tiering of a topic is (`reconciler/lifecycles.py`); a topic that was never tiered has none.
+    """The tiering state of a topic (`reconciler/lifecycles.py`).
 
-    `epoch` rises with every transition. `policy` is that of the last disabling: what became of the remote data.
+    Every transition raises `epoch`. `policy` says whether the last disabling retained or deleted remote data.
     """
 
     state: str
@@ -144,60 +140,59 @@ class TieringEntry:
     policy: str = "retain"
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {"state": self.state, "epoch": self.epoch, "policy": self.policy}
 
     @classmethod
     def from_json(cls, document: Json) -> TieringEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document["state"], document["epoch"], document["policy"])
 
 
 @dataclass(frozen=True, slots=True)
 class HoldEntry:
-    """The migration that has a topic in its hands. `is_closed`: it takes and gives no records."""
+    """The migration that holds a topic. `is_closed`: the topic can be neither read nor written."""
 
     migration: int
     is_closed: bool = False
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {"migration": self.migration, "is_closed": self.is_closed}
 
     @classmethod
     def from_json(cls, document: Json) -> HoldEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document["migration"], document["is_closed"])
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """What a read replica reads: the location of its source in object storage, and what is wrong with that."""
+    """The source of a read replica: its location in object storage, and a problem with it."""
 
     location: str
     trouble: Trouble | None = None
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         document: Json = {"location": self.location}
         return document if self.trouble is None else {**document, "trouble": self.trouble.to_json()}
 
     @classmethod
     def from_json(cls, document: Json) -> ReplicaEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         trouble = document.get("trouble")
         return cls(document["location"], None if trouble is None else Trouble.from_json(trouble))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """A topic: its id, its initial revision, and its own configs.
+    """A topic: its id, initial revision and own configs.
 
-    `origin` is (name, cluster id) it was made with, where they are no longer those it has: its location in object
-    storage, `<topic>/<cluster uuid>/<revision>`, stays for life. `initial` are the configs that the cluster's defaults
-    gave it when it was made: they hold where neither it nor its tiers say otherwise. `recovering` is the location
-    whose objects it is being made from; it takes and gives no records until that is done. `hold`: it is being mounted
-    or unmounted. `replica`: it is read from another topic's objects, and nothing is ever written to it.
+    `origin`: the original name and cluster id, if changed; the location `<topic>/<cluster uuid>/<revision>` never
+    changes. `initial`: configs set from cluster defaults at creation; its tiers and own configs override them.
+    `recovering`: the location that the topic is being copied from; it is closed until done. `hold`: a mount or unmount
+    in progress. `replica`: a read-only view of another topic's objects.
     """
 
     id: str
@@ -216,11 +211,11 @@ class TopicEntry:
 
     @property
     def follows(self) -> MirrorEntry | None:
-        """What makes it read-only; `None` for an ordinary topic, one whose mirroring is over included."""
+        """The mirror entry, unless the topic is ordinary or its mirroring has stopped."""
         return None if self.mirror is None or self.mirror.is_stopped else self.mirror
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         document: Json = {"id": self.id, "partitions": self.partitions, "revision": self.revision}
         if self.replication_factor != 1:
             document["replication_factor"] = self.replication_factor
@@ -246,7 +241,7 @@ class TopicEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> TopicEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         mirror, origin, tiering, hold = (document.get(key) for key in ("mirror", "origin", "tiering", "hold"))
         replica = document.get("replica")
         return cls(
@@ -268,48 +263,48 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic that is marked for deletion, by its id: its name is free again, its objects are still there.
+    """A topic marked for deletion: its name is free, but its objects still exist.
 
-    `location` is that of its remote objects, `<topic>/<cluster uuid>/<revision>`, where they go with it.
+    `location`: the remote objects to delete, `<topic>/<cluster uuid>/<revision>`.
     """
 
     name: str
     location: str | None = None
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {"name": self.name} if self.location is None else {"name": self.name, "location": self.location}
 
     @classmethod
     def from_json(cls, document: Json) -> DeletionEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document["name"], document.get("location"))
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteEntry:
-    """A topic, by its id, whose objects are to be written anew under the key of the namespace it is in now."""
+    """A topic whose objects must be rewritten under its current namespace's key."""
 
     name: str
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {"name": self.name}
 
     @classmethod
     def from_json(cls, document: Json) -> RewriteEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document["name"])
 
 
-# What the catalog holds of a migration: topics that are being mounted or unmounted.
+# Migrations.
 
 
 @dataclass(frozen=True, slots=True)
 class MigrantEntry:
-    """One topic of a migration: what it is called here, its id here, and where its remote objects lie for life.
+    """A topic of a migration: its name, id and remote location.
 
-    `mounting` is the full name of the Mounting that asked for it, where one did.
+    `mounting`: the full name of the Mounting resource that requested it.
     """
 
     name: str
@@ -318,22 +313,22 @@ class MigrantEntry:
     mounting: str | None = None
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         document: Json = {"name": self.name, "topic_id": self.topic_id, "location": self.location}
         return document if self.mounting is None else {**document, "mounting": self.mounting}
 
     @classmethod
     def from_json(cls, document: Json) -> MigrantEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(document["name"], document["topic_id"], document["location"], document.get("mounting"))
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationEntry:
-    """Topics on their way into object storage (`outbound`) or from there (`inbound`): `reconciler/lifecycles.py`.
+    """Topics moving into (`outbound`) or out of (`inbound`) object storage: `reconciler/lifecycles.py`.
 
-    `claim` is a mark of its own, by which what it wrote elsewhere is known again. Without `is_automatic` it moves on
-    from planned, prepared and executed only when it is told to.
+    `claim` uniquely marks what the migration writes elsewhere. Unless `is_automatic`, each of the states planned,
+    prepared and executed waits for a request.
     """
 
     direction: str
@@ -345,7 +340,7 @@ class MigrationEntry:
     is_automatic: bool = True
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return the JSON document."""
         return {
             "direction": self.direction,
             "state": self.state,
@@ -358,7 +353,7 @@ class MigrationEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> MigrationEntry:
-        """Read it back."""
+        """Parse the JSON document."""
         return cls(
             document["direction"],
             document["state"],
@@ -370,7 +365,7 @@ class MigrationEntry:
         )
 
 
-# What the catalog's register is written like, for who reads it. A snapshot needs none: it is known by its sha256.
+# Shapes of the register. Snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}
@@ -461,7 +456,7 @@ COMMIT: Final = {
     "key?": str,
     "sha256?": str,
 }
-"""A commit of the tail: as it is, or where its object lies."""
+"""A commit in the tail: inline, or a reference to its object."""
 
 HEAD: Final = {
     "serial": int,
@@ -470,4 +465,4 @@ HEAD: Final = {
     "snapshot": (None, {"id": str, "key": str, "sha256": str}),
     "tail": list,
 }
-"""The register; its tail is looked at commit by commit, as far as it is new."""
+"""The register. Commits of its tail are validated when they are read."""

@@ -1,6 +1,6 @@
-"""The catalog as a value: lookups, quotas, and topics that a migration holds.
+"""The catalog as a value: lookups, quotas, and topics held by migrations.
 
-A commit says for each key it touches what stands there now (`null`: nothing), so folding commits is assignment.
+A commit stores the new entry of each changed key (`null`: removed), so applying commits is assignment.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import did_you_mean, nearest
 
-# Quotas: how many topics and partitions may lie below a namespace, counted within the commit that adds one.
+# Quotas: topics and partitions below a namespace, checked in the commit that adds them.
 #
-# Bytes are not counted here: no commit knows them. A process that plans measures them first.
+# Bytes are not checked here: planning measures them.
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What lies in a namespace and below it."""
+    """Number of topics and partitions below a namespace."""
 
     topics: int = 0
     partitions: int = 0
@@ -45,18 +45,18 @@ class Usage:
 
     @classmethod
     def of(cls, topic: TopicEntry | None) -> Usage:
-        """Return what one topic takes; one that is not there takes nothing."""
+        """Return the usage of one topic; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 
 class Usages:
-    """What lies below namespaces of a draft: counted once for each that is asked about, then kept while it changes."""
+    """Usage per namespace of a draft, counted on first use and updated with each change."""
 
     def __init__(self) -> None:
         self._below: dict[str, Usage] = {}
 
     def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> Usage:
-        """Return what lies in a namespace and below it."""
+        """Return the usage below a namespace."""
         usage = self._below.get(namespace)
         if usage is None:
             prefix = f"{namespace}:"
@@ -65,7 +65,7 @@ class Usages:
         return usage
 
     def replaced(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
-        """Take note that a topic is made, changed or gone."""
+        """Update the counts after a topic was created, changed or removed."""
         if self._below:
             for tier in tiers_of(split_name(full_name)[0]):
                 if tier in self._below:
@@ -80,12 +80,13 @@ def check_quotas(
     *,
     leaving: str = "",
 ) -> None:
-    """Refuse what would be more than a tier above a topic may hold; tiers of the namespace it is `leaving` count it.
+    """Refuse a change that would exceed a quota of the topic's namespaces.
 
-    `usage_below` says what lies in a namespace and below it, before the commit.
+    `usage_below` returns a namespace's usage before the commit. Namespaces that contain `leaving` already count the
+    topic.
 
     Raises:
-        QuotaExceededError: Says which quota, how much there is and how much it would be.
+        QuotaExceededError: Names the quota, the current and the new usage.
     """
     for tier in tiers_of(split_name(full_name)[0]):
         entry = namespaces.get(tier)
@@ -107,17 +108,17 @@ def _counted(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, 
 
 
 class OwnerEntry(str):
-    """The lineage of the state that owns something: plain text in JSON, for there may be as many as topics."""
+    """Lineage of the state that owns a resource; a plain JSON string to save space."""
 
     __slots__ = ()
 
     def to_json(self) -> str:
-        """Return what the catalog keeps."""
+        """Return the JSON string."""
         return str(self)
 
     @classmethod
     def from_json(cls, lineage: Any) -> OwnerEntry:
-        """Read it back."""
+        """Parse the JSON string."""
         return cls(lineage)
 
 
@@ -146,17 +147,17 @@ E = TypeVar(
 )
 
 _THE_CLUSTER: Final = "cluster"
-"""The one key of the table `clusters`."""
+"""The only key of the table `clusters`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a cluster holds, after `serial` commits; `id` names the last of them."""
+    """The cluster's contents after `serial` commits; `id` names the last commit."""
 
     serial: int = 0
     id: str = ""
     revision: int = 0
-    """The initial revision the last new topic got; only rises."""
+    """Last initial revision or migration id assigned; never decreases."""
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
     links: Mapping[str, LinkEntry] = field(default_factory=dict)
@@ -165,26 +166,26 @@ class Catalog:
     rewrites: Mapping[str, RewriteEntry] = field(default_factory=dict)
     """By topic id."""
     clusters: Mapping[str, ClusterEntry] = field(default_factory=dict)
-    """One entry, where anything was ever set."""
+    """At most one entry."""
     migrations: Mapping[str, MigrationEntry] = field(default_factory=dict)
     """By id, in decimal digits."""
     owners: Mapping[str, OwnerEntry] = field(default_factory=dict)
-    """By what is owned: `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
+    """By resource: `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
     workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Who owns something, by the lineage of the state."""
+    """Owners, by the lineage of their state."""
 
     @property
     def owned(self) -> Owners:
-        """Who owns what."""
+        """The owners of resources."""
         return Owners(self.workspaces, self.owners)
 
     @property
     def cluster(self) -> ClusterEntry:
-        """What belongs to the cluster as a whole."""
+        """Cluster-wide settings."""
         return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
     def to_json(self) -> Json:
-        """Return the whole of it, as snapshots keep it."""
+        """Return the JSON document of a snapshot."""
         return {
             "serial": self.serial,
             "id": self.id,
@@ -204,11 +205,11 @@ class Catalog:
 
     @classmethod
     def from_json(cls, snapshot: Json) -> Catalog:
-        """Read a snapshot back: it is a commit onto nothing."""
+        """Parse a snapshot."""
         return cls().after(snapshot)
 
     def after(self, commit: Json) -> Catalog:
-        """Return what it is after a commit."""
+        """Return the catalog after a commit."""
         tables: dict[str, dict[str, Json | None]] = commit["tables"]
         return Catalog(
             serial=commit["serial"],
@@ -240,10 +241,10 @@ def _after(table: Mapping[str, E], changes: dict[str, Json | None] | None, kind:
 
 
 class Draft:
-    """A catalog that is being changed: what is read is what was written, and `commit` says what a commit will."""
+    """A mutable copy of a catalog that records its changes for a commit."""
 
     def __init__(self, base: Catalog) -> None:
-        """Begin at `base`, which stays as it is."""
+        """Start from `base`, which is not modified."""
         self.base = base
         self.revision = base.revision
         self.namespaces = dict(base.namespaces)
@@ -260,20 +261,20 @@ class Draft:
 
     @property
     def cluster(self) -> ClusterEntry:
-        """What belongs to the cluster as a whole."""
+        """Cluster-wide settings."""
         return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
     def usage_below(self, namespace: str) -> Usage:
-        """Return what lies in a namespace and below it."""
+        """Return the usage below a namespace."""
         return self._usages.below(namespace, self.topics)
 
     def next_revision(self) -> int:
-        """Return the initial revision of a new topic, or the id of a new migration: no number comes twice."""
+        """Return a new unique number: a topic's initial revision or a migration's id."""
         self.revision += 1
         return self.revision
 
     def put_cluster(self, entry: ClusterEntry) -> None:
-        """Set what belongs to the cluster as a whole; where nothing was ever set, nothing stands."""
+        """Set the cluster-wide settings; unchanged settings are not written."""
         if entry != self.cluster:
             self._put("clusters", self.clusters, _THE_CLUSTER, entry)
 
@@ -291,28 +292,28 @@ class Draft:
         self._put("links", self.links, name, entry)
 
     def put_deletion(self, topic_id: str, entry: DeletionEntry | None) -> None:
-        """Mark a topic's objects for deletion, or say that they are gone."""
+        """Mark a topic's objects for deletion, or remove the mark."""
         self._put("deletions", self.deletions, topic_id, entry)
 
     def put_rewrite(self, topic_id: str, entry: RewriteEntry | None) -> None:
-        """Mark a topic's objects to be written under another key, or say that they are."""
+        """Mark a topic's objects for a rewrite, or remove the mark."""
         self._put("rewrites", self.rewrites, topic_id, entry)
 
     def put_migration(self, migration: int, entry: MigrationEntry | None) -> None:
-        """Set a migration, or remove its record."""
+        """Set or remove a migration."""
         self._put("migrations", self.migrations, str(migration), entry)
 
     @property
     def owned(self) -> Owners:
-        """Who owns what."""
+        """The owners of resources."""
         return Owners(self.workspaces, self.owners)
 
     def put_owner(self, key: str, lineage: str | None) -> None:
-        """Say which state owns something, or that it is free."""
+        """Set or remove the owner of a resource."""
         self._put("owners", self.owners, key, None if lineage is None else OwnerEntry(lineage))
 
     def put_workspace(self, lineage: str, entry: ResourceOwner | None) -> None:
-        """Say who owns something, or that they own nothing more."""
+        """Set or remove an owner."""
         self._put("workspaces", self.workspaces, lineage, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
@@ -325,7 +326,7 @@ class Draft:
         self._changes.setdefault(name, {})[key] = entry
 
     def attempt(self, decide: Callable[[Draft], object]) -> None:
-        """Let `decide` change it, or leave it as it is where that raises: others have changed it, too."""
+        """Run `decide`, and undo only its own changes if it raises."""
         before = {name: dict(held) if isinstance(held, dict) else held for name, held in vars(self).items()}
         before |= {"_changes": {name: dict(changes) for name, changes in self._changes.items()}}
         try:
@@ -336,22 +337,22 @@ class Draft:
 
     @property
     def is_changed(self) -> bool:
-        """Tell whether there is anything to commit."""
+        """Tell whether there are changes to commit."""
         return bool(self._changes)
 
     def counts(self) -> dict[str, int]:
-        """Return how many entries of each table change."""
+        """Return the number of changed entries per table."""
         return {name: len(changes) for name, changes in self._changes.items()}
 
     def tables(self) -> Json:
-        """Return what changes, as a commit keeps it."""
+        """Return the changes as JSON tables of a commit."""
         return {
             name: {key: None if entry is None else entry.to_json() for key, entry in changes.items()}
             for name, changes in self._changes.items()
         }
 
     def committed(self, commit_id: str) -> Catalog:
-        """Return the catalog this becomes."""
+        """Return the resulting catalog."""
         return Catalog(
             serial=self.base.serial + 1,
             id=commit_id,
@@ -368,15 +369,15 @@ class Draft:
         )
 
 
-# What is in the catalog under a name, or the error that says it is not.
+# Lookups by name.
 
 
 def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
-    """Return a topic. Where it is not there, what is nearly called so is named, of all topics or of those `known`.
+    """Return a topic; the error suggests similar names, of all topics or of `known`.
 
     Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: It does not exist.
+        InvalidNamespaceError: The namespace does not exist.
+        UserError: The topic does not exist.
     """
     entry = catalog.topics.get(full_name)
     if entry is not None:
@@ -387,7 +388,7 @@ def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[s
 
 
 def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
-    """Return a topic by its id, wherever it has moved; `full_name` is where it was last. `None`: it is gone."""
+    """Return a topic by id, even if it was renamed from `full_name`; `None` if it was deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return entry
@@ -395,7 +396,7 @@ def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry
 
 
 def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
-    """Return the name of a topic by its id, wherever it has moved; `full_name`, where it was last, if it is gone."""
+    """Return the current name of a topic; its last name `full_name` if it was deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return full_name
@@ -403,7 +404,7 @@ def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
 
 
 def names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
-    """Return what topics are called now, by id; those that are gone are absent."""
+    """Return current topic names by id; deleted topics are absent."""
     return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
 
 
@@ -420,11 +421,11 @@ def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
 
 
 def check_free(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a name that no new topic can have.
+    """Refuse a name that a new topic cannot have.
 
     Raises:
-        UserError: It is not a name, or taken.
-        InvalidNamespaceError: Its namespace does not exist; namespaces are never made implicitly.
+        UserError: The name is invalid or taken.
+        InvalidNamespaceError: The namespace does not exist; none is created implicitly.
     """
     try:
         check_full_name(full_name)
@@ -447,40 +448,40 @@ def check_namespace_of(catalog: Catalog | Draft, full_name: str) -> None:
 
 
 def unknown_namespace(name: str) -> InvalidNamespaceError:
-    """Return the error for a namespace that does not exist."""
+    """Return the error for a missing namespace."""
     return InvalidNamespaceError(f"namespace {name} does not exist", hint="Create it first; none is made implicitly.")
 
 
-# Topics in the hands of a migration: their shape and configs stay, and from the cut on no process reads or writes them.
+# Topics held by a migration: their shape and configs are frozen, and from the cut on they are closed.
 #
-# Kafka has no error of its own for that: records are refused with INVALID_TOPIC_EXCEPTION, changes of the topic with
-# POLICY_VIOLATION (redpanda: "resource is being migrated").
+# Kafka has no error for this: records are refused with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION
+# (Redpanda: "resource is being migrated").
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
 _SEE: Final = "See whose it is, how far, and what may be asked of it: reconciler mount status"
-"""Without an id: each cluster counts its own, and what stops a migration differs by its state."""
+"""Names no id: ids are per cluster, and what stops a migration depends on its state."""
 SEAL: Final = "migration:"
-"""What the writer of a sealed head begins with; the migration's id follows."""
+"""Prefix of a sealed head's writer, followed by the migration's id."""
 
 
 def sealed_by(migration: int) -> str:
-    """Return the writer of the heads that a migration has sealed."""
+    """Return the writer of heads sealed by a migration."""
     return f"{SEAL}{migration}"
 
 
 def is_closed(topic: TopicEntry) -> bool:
-    """Tell whether a topic takes and gives no records, and whether nothing but its migration may touch them."""
+    """Tell whether only a migration may access the topic's records."""
     return topic.hold is not None and topic.hold.is_closed
 
 
 def is_served(topic: TopicEntry) -> bool:
-    """Tell whether a topic takes and gives records."""
+    """Tell whether a topic can be read and written."""
     return topic.recovering is None and not is_closed(topic)
 
 
 def check_served(full_name: str, topic: TopicEntry) -> None:
-    """Refuse records of or for a topic that is not whole yet, or is being mounted or unmounted.
+    """Refuse reads and writes of a topic that is being recovered, mounted or unmounted.
 
     Raises:
         UserError: It is.
@@ -497,10 +498,10 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
 
 
 def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse what is not possible with a read replica: all it has is its source's; `what` was asked for.
+    """Refuse the operation `what` on a read replica, whose contents belong to its source.
 
     Raises:
-        UserError: It is one.
+        UserError: The topic is a read replica.
     """
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
@@ -508,7 +509,7 @@ def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
 
 
 def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse to change a topic that is being mounted or unmounted; `what` is not possible then.
+    """Refuse the operation `what` on a topic that is being mounted or unmounted.
 
     Raises:
         UserError: It is.
@@ -522,14 +523,14 @@ def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
 
 
 def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
-    """Refuse a name that a planned mount is going to need, unless it is for that very topic.
+    """Refuse a name reserved by a planned mount, unless for the topic with this id.
 
     Raises:
-        UserError: One is.
+        UserError: The name is reserved.
     """
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # The name first: a batch of a plan makes thousands of topics, each of which looks through all mounts.
+            # Name first for speed: a plan may create thousands of topics, each of which scans all mounts.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
-"""Every topic config an embedded cluster knows."""
+"""Topic configs of embedded clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """A value that holds for a topic.
+    """A config value of a topic.
 
     `origin` is `topic`, the namespace it is inherited from, `cluster` (its properties) or `default`.
     """
@@ -36,7 +36,7 @@ class EffectiveConfig:
 
 
 def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
-    """Return every config of a topic: its own value, else the nearest tier's, else the default. Sorted by key."""
+    """Return every config of a topic, sorted by key: its own value, else the nearest tier's, else the default."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
     for key, (value, origin) in set_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
@@ -44,7 +44,7 @@ def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, Eff
 
 
 def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
-    """Return what the topic, a tier above it or the cluster sets: key → (value, origin)."""
+    """Return configs set by the topic, its tiers or the cluster: key → (value, origin)."""
     namespace, _ = split_name(full_name)
     topic = catalog.topics.get(full_name)
     values = {
@@ -64,24 +64,24 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
 
 
 def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return configs in canonical form, sorted; a value `default` means none.
+    """Return configs in canonical form, sorted, without values `default`.
 
     Raises:
-        UserError: A key or a value cannot be.
+        UserError: A key or a value is invalid.
     """
     checked = ((key, checked_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
 
 def changed_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return `before` with some keys set and some (`None`) back to what they inherit."""
+    """Return `before` with some keys set and some (`None`) removed."""
     merged: dict[str, str | None] = {**before, **changes}
     remaining = {key: value for key, value in merged.items() if value is not None}
     return checked_configs(where, remaining)
 
 
 def checked_value(where: str, key: str, value: str) -> str | None:
-    """Return a value in canonical form, `None` for `default`."""
+    """Return a value in canonical form; `None` for `default`."""
     if key not in CONFIGS:
         hint = did_you_mean(nearest(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
@@ -98,15 +98,15 @@ _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
-    """Return the configs a mirror takes from its source, sorted; none once its link is gone."""
+    """Return the configs that a mirror takes from its source, sorted; empty if its link was deleted."""
     synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
 
 
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
-    """Tell whether what a mirror holds begins where its source begins, and expires there alone (F-C-054).
+    """Tell whether a mirror's start follows its source's (F-C-054).
 
-    So it is while its link syncs both limits of retention; else they, and where the log begins, are its own (F-C-055).
+    True if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
     """
     mirror = topic.follows
     return mirror is not None and {*synced_with(catalog, mirror)} >= _RETENTION
@@ -115,10 +115,10 @@ def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
 def taken_configs(
     catalog: Catalog | Draft, full_name: str, source: SourceTopic, link: LinkEntry
 ) -> Mapping[str, str | None]:
-    """Return what a mirror sets of its own so that synced configs are its source's; `None`: nothing.
+    """Return the configs that a mirror must set to match its source; `None` removes one.
 
-    Where its source has a default, nothing that a namespace or the cluster says here may come between (F-C-050). What
-    this platform does not know is left out: it has the last word about its topics.
+    If the source has a default that the mirror would not inherit, the default is set explicitly (F-C-050). Unknown
+    configs are skipped.
     """
     inherited = _inherited(catalog, full_name)
     taken: dict[str, str | None] = {}
@@ -131,7 +131,6 @@ def taken_configs(
 
 
 def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
-    """Return what a topic would have that sets nothing itself."""
     properties = catalog.cluster.properties
     values = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
     for tier in tiers_of(split_name(full_name)[0]):
@@ -142,24 +141,24 @@ def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
 
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
-    """Refuse to set on a mirror what follows its source.
+    """Refuse to set configs that a mirror takes from its source.
 
     Raises:
-        UserError: Names what follows.
+        UserError: Names the synced configs.
     """
     check_own(full_name, synced_with(catalog, mirror), keys)
 
 
-# Keys: objects of a namespace are written under its own, the nearest tier's wins (SSE-KMS; foreseen by KIP-37).
+# Encryption keys: the nearest tier's key wins (SSE-KMS; foreseen by KIP-37).
 
 
 def key_of(catalog: Catalog | Draft, full_name: str) -> str | None:
-    """Return the key the objects of a topic are written under; `None`: the store's own."""
+    """Return the encryption key of a topic's objects; `None`: the store's default."""
     return key_in(catalog, split_name(full_name)[0])
 
 
 def key_in(catalog: Catalog | Draft, namespace: str) -> str | None:
-    """Return the key of a namespace, or of the nearest tier above it that has one."""
+    """Return the key of a namespace or of its nearest tier that has one."""
     for tier in reversed(tiers_of(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:
@@ -168,12 +167,12 @@ def key_in(catalog: Catalog | Draft, namespace: str) -> str | None:
 
 
 def keys_of(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
-    """Return the key of each of many topics, by topic id."""
+    """Return the keys of topics, by topic id."""
     return {catalog.topics[name].id: key_of(catalog, name) for name in full_names}
 
 
 def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark the topics whose key is no longer the one in `before`, in the commit that changes it."""
+    """Mark topics whose key differs from `before`, in the commit that changes it."""
     for name in full_names:
         topic_id = draft.topics[name].id
         if key_of(draft, name) != before[topic_id]:
