@@ -1,4 +1,4 @@
-"""One cluster's side of links: mirrors, syncs and where a mirror starts."""
+"""One cluster's side of links: mirrors, synced configs and rules, starts."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Linking:
-    """The links of one cluster. Safe to share between threads. Links and mirrors are the super user's."""
+    """The links of one cluster, for the super user. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
-    """Asked before every write, from any thread; may raise, and the next process goes on."""
+    """Called before every write, from any thread; may raise, so that another process continues."""
 
     def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
-        """Ask for a verb; a failover is done when it returns, what takes several steps has begun.
+        """Start a verb on a mirror; a failover completes before returning.
 
         Raises:
-            UserError: It is no mirror, or the verb is not legal in its state.
+            UserError: The topic is no mirror, or its state does not allow the verb.
         """
         request = self._asked(operation)
         after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, request), f"{verb} mirror {full_name}")
@@ -85,12 +85,12 @@ class Linking:
         return after
 
     def join(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
-        """Let an ordinary topic become the mirror of its own mirror: no process appends to it from here on.
+        """Make an ordinary topic the mirror of its own mirror and close it to producers.
 
-        Where groups had got to in it is as if brought: from here on its source has the last word.
+        Its group offsets count as synced, so the source overwrites them from now on.
 
         Raises:
-            UserError: It is a mirror already, or the link has no half here.
+            UserError: It is a mirror already, or the link does not exist on this cluster.
         """
         now_ms = self._asked(begun.id).now_ms
         after = self._commit(lambda draft: join_peer(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}")
@@ -100,18 +100,18 @@ class Linking:
         return after
 
     def change(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
-        """Replace the entry of a mirror by one commit, and return it."""
+        """Replace a mirror's entry in one commit, and return it."""
         return self._commit(lambda draft: change_mirror(draft, full_name, decide), f"change mirror {full_name}")
 
     def change_link(self, name: str, decide: Callable[[mirrors.LinkEntry], mirrors.LinkEntry]) -> None:
-        """Replace the entry of a link by one commit."""
+        """Replace a link's entry in one commit."""
         self._commit(lambda draft: draft.put_link(name, decide(link_named(draft, name))), f"change link {name}")
 
     def advance(self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False) -> MirrorEntry:
-        """Let a mirror go to the next state of its operation; one that stops takes records when this returns.
+        """Advance a mirror's operation to a state; a stopped mirror accepts producers on return.
 
         Raises:
-            UserError: Another operation is under way, or the table has no such move.
+            UserError: Another operation is in progress, or the transition is not allowed.
         """
         request = replace(self._asked(operation), is_given_up=is_given_up)
         after = self.change(full_name, lambda entry: mirrors.advanced(full_name, entry, to, request))
@@ -120,10 +120,10 @@ class Linking:
         return after
 
     def open_heads(self, full_name: str) -> None:
-        """Hold the groups of a topic whose mirroring is over to its ends, then hand its heads to producers."""
+        """Clamp a stopped mirror's groups to its ends, then let producers append."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         if topic.follows is not None:
-            return  # It is a mirror again.
+            return  # It became a mirror again.
         heads = read_heads(self.cluster.store, topic.id)
         held = {number: heads.get(number, _UNWRITTEN) for number in range(topic.partitions)}
         self.may_go_on()
@@ -132,10 +132,10 @@ class Linking:
         self._hand(topic)
 
     def truncate(self, full_name: str, *, operation: str) -> Mapping[int, Truncated]:
-        """Cut what a restore has to cut, and return what was cut off each partition.
+        """Truncate partitions for a restore; return what each one lost.
 
         Raises:
-            UserError: That operation is not under way.
+            UserError: The operation is not in progress.
         """
         from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
 
@@ -147,16 +147,16 @@ class Linking:
         return truncated
 
     def ends(self, full_name: str) -> dict[int, int]:
-        """Return where each partition ends."""
+        """Return the end offset of each partition."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         bounds = read_bounds(self.cluster.store, topic.id, topic.partitions)
         return {number: span.end for number, span in bounds.items()}
 
     def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
-        """Note in every head that it equals its source, whose bounds these are, up to its own end.
+        """Record in every head that it matches its source, with these bounds, up to its own end.
 
         Raises:
-            UserError: That operation is not under way.
+            UserError: The operation is not in progress.
         """
         topic = topic_named(self.cluster.catalog.read(), full_name)
 
@@ -165,7 +165,8 @@ class Linking:
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def standing(head: Head) -> Head | None:
-                # Read after the head: where that operation is over, the head may have got what its source has not.
+                # Checked after reading the head: once the operation ends, the head may get records that its source
+                # lacks.
                 under_way(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -175,7 +176,7 @@ class Linking:
         all_side_by_side(note, sorted(bounds), name="stand")
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
-        """Write down where a new mirror begins, and let partitions that hold nothing begin there."""
+        """Record the start offsets of a new mirror, and move empty partitions there."""
         after = self.change(full_name, lambda entry: mirrors.begun(entry, offsets))
         topic = topic_named(self.cluster.catalog.read(), full_name)
         begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
@@ -190,7 +191,7 @@ class Linking:
         return after
 
     def heads(self, full_name: str) -> dict[int, Head]:
-        """Return the heads of the partitions that were ever written."""
+        """Return the heads of partitions that were ever written."""
         return read_heads(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
 
     def _asked(self, operation: str) -> TransitionRequest:
@@ -201,13 +202,13 @@ class Linking:
         results: list[MirrorEntry | None] = []
 
         def decided(draft: Draft) -> None:
-            results[:] = [decide(draft)]  # It decides anew where another commit was faster.
+            results[:] = [decide(draft)]  # a lost race decides again
 
         self.cluster.catalog.commit(decided, may_go_on=self.may_go_on)
         return results[0]  # type: ignore[return-value]  # None only of those that return none
 
     def _seal(self, full_name: str) -> None:
-        """Shut producers out of every partition, those that hold nothing too, and abort what they have open."""
+        """Close every partition, empty ones included, to producers, and abort their open transactions."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         heads = self._hand(topic)
         opened = {(name, one["epoch"]) for head in heads.values() for name, one in head.transactions.items()}
@@ -233,18 +234,16 @@ def _begun(head: Head, offset: int) -> Head | None:
     return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
 
 
-# What a link does to all of its mirrors at once: made, brought to their sources' shape, and what is wrong with them.
-#
-# One commit each, that changes nothing where nothing differs. Pure, over a draft.
+# Changes to all mirrors of a link, each in one commit. Pure, over a draft.
 
 
 def make_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
-    """Make the mirrors that the filters of a link take now; return those made, and why others were not.
+    """Create the mirrors that a link's filters match; return `None` or the error for each.
 
     Raises:
-        UserError: There is no such link.
+        UserError: The link does not exist.
     """
     link = link_named(draft, link_name)
     outcomes: dict[str, ReconcilerError | None] = {}
@@ -262,12 +261,12 @@ def make_mirrors(
 
 
 def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str, ReconcilerError]:
-    """Bring mirrors, by full name, to the shape of their sources; return why some could not."""
+    """Update mirrors (by full name) from their sources; return errors by name."""
     failed: dict[str, ReconcilerError] = {}
     for name, source in sources.items():
         entry = draft.topics.get(name)
         if entry is None or entry.follows is None:
-            continue  # It was deleted or stopped meanwhile.
+            continue  # It was deleted or stopped.
         try:
             follow_source(draft, name, source)
         except ReconcilerError as error:
@@ -276,7 +275,7 @@ def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str
 
 
 def note_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: Collection[str]) -> None:
-    """Note what is wrong with mirrors that are still there."""
+    """Record the problems of mirrors that still exist."""
     for name, trouble in troubles.items():
         entry = draft.topics.get(name)
         if entry is not None and entry.follows is not None:
@@ -284,23 +283,23 @@ def note_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: 
 
 
 def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
-    """Write down which cluster a link was made to; the first one counts.
+    """Record a link's source cluster, unless already recorded.
 
     Raises:
-        UserError: There is no such link.
+        UserError: The link does not exist.
     """
     link = link_named(draft, link_name)
     if link.source_cluster_id is None:
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
 
 
-# The topics of a cluster as a link to another cluster sees them: what is mirrored of each, and whether it may be read.
+# Topics that a cluster offers to a link from another cluster.
 #
-# Links act for the super user of the other cluster, so they may read everything, but for what a rule denies to them.
+# Links act as the super user of the other cluster: they may read everything that no rule denies.
 
 
 def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, Offered]:
-    """Return the topics of a catalog by full name, or of `only` some, as `principal` sees them; no read replicas."""
+    """Return topics (all or `only` these) as `principal` sees them, without read replicas."""
     who = Permissions.of(principal) if _denies_anything(catalog) else None
     chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
     names = [name for name in chosen if catalog.topics[name].replica is None]
@@ -315,7 +314,7 @@ def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = 
 
 
 def _denies_anything(catalog: Catalog) -> bool:
-    """Tell whether there is a rule to be asked about at all: with ten thousand topics it is not asked in vain."""
+    """Tell whether any rule denies access; avoids checking thousands of topics if none does."""
     namespaces = (rule for entry in catalog.namespaces.values() for rule in entry.acls)
     topics = (rule for entry in catalog.topics.values() for rule in entry.acls)
     return any(rule.permission != ALLOW for rule in chain(namespaces, topics))
@@ -323,17 +322,17 @@ def _denies_anything(catalog: Catalog) -> bool:
 
 def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
     verdict = who.verdict(catalog, Operation.READ, Kind.TOPIC, full_name)
-    return verdict.is_allowed or verdict.rule is None  # Without a rule it only lacks one that allows.
+    return verdict.is_allowed or verdict.rule is None  # Without a matching rule, only an allow rule is missing.
 
 
-# Access rules that a link brings to a catalog (`resources/mirrors.py`). Pure, within one commit.
+# Access rules that a link copies (`resources/mirrors.py`). Pure, within one commit.
 
 
 _NONE: Final[RuleFields] = {}
 
 
 def rules_in(catalog: Catalog) -> AccessRules:
-    """Return the access rules of everything in a catalog that has some."""
+    """Return all access rules in a catalog."""
     return AccessRules(
         {name: rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},
         {name: rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.namespaces.items() if entry.acls},
@@ -341,10 +340,10 @@ def rules_in(catalog: Catalog) -> AccessRules:
 
 
 def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
-    """Give the mirrors of a link, and namespaces that are here, the rules of a source; return how many places changed.
+    """Copy a source's rules to a link's mirrors and existing namespaces; return how many changed.
 
     Raises:
-        UserError: There is no such link.
+        UserError: The link does not exist.
     """
     link = link_named(draft, link_name)
     changed = 0
@@ -372,26 +371,25 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
 def _brought(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    """Return the rules there are to be, and which of them are the link's, by path and operation."""
+    """Return the resulting rules, and those owned by the link, by path and operation."""
     changes, own = brought(rule_fields(namespace_rules(entries)), before, wanted)
     return (changed_rules(entries, changes) if changes else entries), own
 
 
-# Where a mirror begins: where its source does, while its link syncs retention. What expired there goes here, too.
+# Start offsets: while a link syncs retention, a mirror expires exactly what its source expired.
 #
-# The mirror's own retention leaves it alone then (`segments/retention.py`): both would keep other records otherwise,
-# for their clocks, segments and sizes are their own.
+# The mirror's own retention (`segments/retention.py`) is off then, since clocks, segments and sizes differ.
 
 
 def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
-    """Let partitions of a mirror begin where those of its source do, as far as they reach; none begins earlier again.
+    """Move the start of a mirror's partitions up to their source's, at most to the stable end.
 
-    Where its link does not sync retention, and once its mirroring is over, nothing is done.
+    Does nothing unless the link syncs retention and the mirroring is active.
 
     Raises:
-        UserError: There is no such topic, or its object storage is not at hand.
-        OwnershipLostError: Its remote part belongs to another cluster now.
-        LostRaceError: Others were faster every time.
+        UserError: The topic does not exist, or its object storage is unavailable.
+        OwnershipLostError: The remote partition now belongs to another cluster.
+        LostRaceError: Every attempt lost the race.
     """
     catalog = cluster.catalog.read()
     topic = topic_named(catalog, full_name)

@@ -1,7 +1,7 @@
-"""The tiering state of topics, and of the cluster as a whole.
+"""The tiering state of topics, and cluster-wide settings.
 
-The state machine of KIP-950 moves with the configs: a commit that changes what a topic's switches say moves its state
-in the same swap (`retier`), so nobody ever sees one without the other.
+The state machine of KIP-950 follows the configs: one commit changes a topic's switches and its state together
+(`retier`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRUE: Final = "true"
 
 
 def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tiering | None:
-    """Return what holds for a topic of the cluster `cluster_id` now; `None`: it was never tiered."""
+    """Return the current tiering of a topic; `None` if it was never tiered."""
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
@@ -59,7 +59,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tie
 
 
 def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
-    """Tell whether nothing below a topic's local start may be fetched: it begins there then (F-R-040)."""
+    """Tell whether records below the topic's local start cannot be read, so that it begins there (F-R-040)."""
     topic = catalog.topics.get(full_name)
     if topic is not None and topic.replica is not None:
         return property_of(catalog.cluster.properties, ENABLED) != _TRUE
@@ -70,13 +70,13 @@ def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
 
 
 def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return where a topic's remote objects lie, or would."""
+    """Return the location of a topic's remote objects, existing or not."""
     name, made_by = topic.origin or (full_name, cluster_id)
     return TopicLocation(name, made_by, topic.revision)
 
 
 def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> TopicManifest:
-    """Return `topic.json` of a topic of the cluster `cluster_id`, from its catalog."""
+    """Return a topic's `topic.json`."""
     topic = catalog.topics[full_name]
     return TopicManifest(
         location_of(full_name, topic, cluster_id),
@@ -93,17 +93,17 @@ def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> Topi
 
 
 def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return where the remote objects lie that a topic is read from: of a read replica, those of its source."""
+    """Return the location that a topic is read from: its source's for a read replica."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
     return location_of(full_name, topic, cluster_id)
 
 
 def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
-    """Return the location whose objects go when a topic is deleted; `None`: they stay, and can be recovered.
+    """Return the remote location to delete together with a topic; `None`: its objects stay and can be recovered.
 
-    They go where the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), and where switching its
-    tiering off was to delete them. Copies that are still being made are of no use to anybody.
+    They are deleted if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling its
+    tiering was to delete them, or if they are incomplete copies of a recovery.
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -120,13 +120,13 @@ def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -
 
 
 def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Move the tiering of topics to what their configs ask for now; each transition raises the tiered epoch (F-K-056).
+    """Move the tiering state of topics to what their configs require; each transition raises the epoch (F-K-056).
 
-    Where one is refused, none moves, and `or_else` takes back what was changed before: others of the commit stand.
-    A read replica has no tiering of its own, whatever its namespaces say.
+    If one is refused, none moves, and `or_else` undoes the caller's changes, since others of the commit stay. Read
+    replicas have no tiering of their own.
 
     Raises:
-        UserError: The tiering of one is being switched off: no change of it until that is done (F-K-054, F-K-055).
+        UserError: Tiering is being disabled and cannot change until that is done (F-K-054, F-K-055).
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
@@ -145,10 +145,10 @@ def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], obj
 
 
 def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
-    """Refuse a change of what the tiering of a topic rests on while it is being switched off (F-K-054).
+    """Refuse a change of tiering configs while a topic is recovered or its tiering is disabled (F-K-054).
 
     Raises:
-        UserError: It is, and one of the configs is such a one.
+        UserError: Such a config would change.
     """
     state = None if topic.tiering is None else topic.tiering.state
     changed = sorted(SWITCHES.intersection(changes))
@@ -163,15 +163,15 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
 
 
 def disabling(catalog: Catalog | Draft) -> list[str]:
-    """Return the full names of the topics whose tiering is being switched off, sorted."""
+    """Return the topics whose tiering is being disabled, sorted."""
     states = ((name, topic.tiering) for name, topic in catalog.topics.items())
     return sorted(name for name, tiering in states if tiering is not None and tiering.state == TieringState.DISABLING)
 
 
 def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Say that all of a topic's manifests have gone through the disabling of `epoch` (F-K-062); later moves stand.
+    """Finish the disabling of `epoch` after all manifests were processed (F-K-062); ignore it after a later transition.
 
-    Two that finish it at once both say so; one of them raises the tiered epoch (F-K-056).
+    Only one of two concurrent callers raises the epoch (F-K-056).
     """
     for full_name in disabling(draft):
         topic = draft.topics[full_name]
@@ -188,7 +188,7 @@ def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tu
         return None if is_off else TieringEntry(str(TIERING.initial), 1)
     state = TieringState(before.state)
     if is_off != (state is TieringState.ENABLED):
-        return before  # On and switched on, or off (or nearly) and switched off.
+        return before  # The state already matches the switches.
     verb = "disable-tiering" if is_off else "enable-tiering"
     try:
         after = TIERING.step(state, verb)
@@ -202,14 +202,14 @@ def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tu
     return TieringEntry(str(after), before.epoch + 1, policy)
 
 
-# The cluster as a whole in the catalog: its properties, and the object storage it is bound to.
+# Cluster-wide settings: properties and object storage.
 
 
 def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
-    """Set properties; `None` or `default` puts one back to its default (F-R-014).
+    """Set cluster properties; `None` or `default` resets one (F-R-014).
 
     Raises:
-        UserError: A name or value cannot be; an empty value is no way to reset one.
+        UserError: A name or value is invalid; an empty value does not reset.
     """
     merged: dict[str, str | None] = dict(draft.cluster.properties)
     for name, value in changes.items():
@@ -226,7 +226,7 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
     """Bind the cluster to an object storage, once.
 
     Raises:
-        UserError: It is bound to another one, and topics lie there (F-R-013).
+        UserError: It is bound to another storage that holds topics (F-R-013).
     """
     bound = draft.cluster.storage_id
     if bound == storage_id:
@@ -239,7 +239,7 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
 
 
 def tiered_topics(catalog: Catalog | Draft) -> list[str]:
-    """Return the topics that are or were tiered, or are read replicas, sorted, and those still to be deleted there."""
+    """Return topics with remote objects, sorted: tiered ones, read replicas, and deleted ones with objects left."""
     topics = catalog.topics.items()
     existing = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
     going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicShape:
-    """What is asked of a new topic."""
+    """Declaration of a new topic."""
 
     partitions: int
     replication_factor: int = 1
@@ -59,11 +59,11 @@ class TopicShape:
 
 
 def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str) -> None:
-    """Make a topic; partitions that are never written to cost nothing.
+    """Create a topic; empty partitions cost nothing.
 
     Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: The name is taken, name, partitions or configs cannot be, or a namespace would hold too many.
+        InvalidNamespaceError: The namespace does not exist.
+        UserError: The name is taken, a value is invalid, or a quota would be exceeded.
     """
     check_free(draft, full_name)
     check_unreserved(draft, full_name, topic_id)
@@ -83,7 +83,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
 
 
 def initial_configs(draft: Draft) -> dict[str, str]:
-    """Return what the cluster's defaults give a new topic: later they touch no topic that is there (F-R-004)."""
+    """Return the configs that cluster defaults give a new topic; existing topics are not affected later (F-R-004)."""
     properties = draft.cluster.properties
     return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
@@ -96,10 +96,10 @@ def alter_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
 ) -> None:
-    """Set configs, or (`None`) let them inherit again; add partitions.
+    """Set or (`None`) reset configs; add partitions.
 
     Raises:
-        UserError: It does not exist, partitions would shrink or be too many, or a config cannot be.
+        UserError: The topic does not exist, partitions would shrink or exceed the limit, or a config is invalid.
     """
     entry = topic_named(draft, full_name)
     if changes or partitions is not None or replication_factor is not None:
@@ -126,14 +126,14 @@ def alter_topic(
 
 
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
-    """Rename a topic, also into another namespace: records, offsets, id and location stay (F-K-014).
+    """Rename a topic, also into another namespace; records, offsets, id and location stay (F-K-014).
 
-    Where that has another key its objects are marked to be written anew.
+    If the encryption key changes, its objects are marked for a rewrite.
 
     Raises:
         InvalidNamespaceError: The new namespace does not exist.
-        UserError: There is no such topic, the new name cannot be, the new namespace would hold too many, or would
-            switch tiering on again that is being switched off.
+        UserError: The topic does not exist, the new name is invalid, a quota would be exceeded, or tiering that is
+            being disabled would be enabled.
     """
     entry = topic_named(draft, old)
     if old == new:
@@ -155,12 +155,12 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
 
 
 def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str | None = None) -> bool:
-    """Mark a topic of the cluster `cluster_id` for deletion and free its name; say whether it was there.
+    """Mark a topic for deletion and free its name; return whether it existed.
 
     Raises:
         StalePlanError: The name now belongs to another topic than `topic_id`.
         UserError: It is being mounted or unmounted, or promoted, reversed or restored as a mirror.
-        BlockedError: It is a mirror that its link would make again.
+        BlockedError: It is a mirror that its link would create again.
     """
     entry = draft.topics.get(full_name)
     if entry is None:
@@ -179,10 +179,10 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
 
 def check_growth(full_name: str, before: int, after: int) -> None:
-    """Refuse fewer partitions than there are.
+    """Refuse fewer partitions.
 
     Raises:
-        UserError: Partitions only grow in place.
+        UserError: Partitions would shrink, or exceed the limit.
     """
     _check_partitions(full_name, after)
     if after < before:
@@ -196,7 +196,7 @@ def _check_partitions(full_name: str, partitions: int) -> None:
         raise UserError(message, hint=f"A topic has 1 to {MAX_PARTITIONS:,} partitions.")
 
 
-# Topics that are being made from object storage: there from the first commit on, and closed until all is copied.
+# Recovered topics: they exist from the first commit on, and stay closed until all is copied.
 
 
 _ONLY_AT_CREATION: Final = "remote.recovery"
@@ -205,14 +205,14 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 def recover_topic(
     draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str, location: str, original: Mapping[str, str]
 ) -> None:
-    """Make a topic that is to be filled from a location; `found` are the configs it had there.
+    """Create a topic to be filled from a location, where it had the configs `original`.
 
-    What the new topic says itself, or would inherit as it was, stays; of `found` the rest becomes its own. A topic that
-    neither writes nor reads remotely is one whose tiering was switched off and whose remote data is retained.
+    The declared and the inherited configs win over `original`. Without remote reads and writes, the topic's tiering is
+    disabled and its remote data retained.
 
     Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: The cluster has no object storage, or such a topic cannot be made.
+        InvalidNamespaceError: The namespace does not exist.
+        UserError: The cluster has no object storage, or the topic is invalid.
     """
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
@@ -226,24 +226,24 @@ def recover_topic(
 
 
 def recovered(draft: Draft, topic_id: str) -> None:
-    """Say that a topic has all it is made from; does nothing where it is gone."""
+    """Mark a topic's recovery as complete; does nothing if the topic is gone."""
     for full_name, topic in draft.topics.items():
         if topic.id == topic_id and topic.recovering is not None:
             draft.put_topic(full_name, replace(topic, recovering=None))
             return
 
 
-# Read replicas: topics whose records lie in the object storage of another topic, which alone writes them.
+# Read replicas: topics whose records are read from another topic's object storage.
 
 
 def create_replica(
     draft: Draft, full_name: str, partitions: int, *, topic_id: str, location: str, acls: tuple[AclEntry, ...] = ()
 ) -> None:
-    """Make a read replica of what lies at a location, which has so many partitions now.
+    """Create a read replica of a location with this number of partitions.
 
     Raises:
-        InvalidNamespaceError: Its namespace does not exist.
-        UserError: The cluster has no object storage, or no topic can have that name.
+        InvalidNamespaceError: The namespace does not exist.
+        UserError: The cluster has no object storage, or the name is invalid or taken.
     """
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be a read replica: its cluster is bound to no object storage"
@@ -257,12 +257,12 @@ def create_replica(
 
 
 def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
-    """Note how many partitions the source of a read replica has, and what is wrong with it; nothing where it is gone.
+    """Record the source's partitions and problem of a read replica; does nothing if it is gone.
 
-    Partitions never become fewer. A trouble that goes on keeps the time since when.
+    Partitions never decrease. A problem that persists keeps its start time.
 
     Raises:
-        QuotaExceededError: A namespace would hold too many partitions.
+        QuotaExceededError: A namespace quota for partitions would be exceeded.
     """
     full_name = next((name for name, topic in draft.topics.items() if topic.id == topic_id), None)
     if full_name is None:
@@ -281,14 +281,14 @@ def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Troubl
         draft.put_topic(full_name, after)
 
 
-# Namespaces (KIP-37): hierarchical homes of topics, made with all their tiers, never implicitly.
+# Namespaces (KIP-37): hierarchical, never created implicitly.
 
 
 def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
-    """Make a namespace and every tier above it. One that is there and asks for the same is left alone.
+    """Create a namespace and its missing parents; does nothing if an equal one exists.
 
     Raises:
-        UserError: The name or a config cannot be, or it is there and differs.
+        UserError: The name or a config is invalid, or the namespace exists and differs.
     """
     try:
         tiers = tiers_of(check_namespace(name))
@@ -307,10 +307,10 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
 
 
 def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set configs, or (`None`) remove them; every topic below that does not override them changes with it.
+    """Set or (`None`) remove configs; topics below that do not override them change too.
 
     Raises:
-        InvalidNamespaceError: It does not exist.
+        InvalidNamespaceError: The namespace does not exist.
     """
     entry = _namespace_named(draft, name)
     topics = topics_under(draft, name) if SWITCHES.intersection(changes) else []
@@ -321,19 +321,19 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
-    """Set or (`None`) lift the quotas of a namespace; what is there already may be more, and then only not grow.
+    """Set or (`None`) remove quotas; usage that exceeds them stays but cannot grow.
 
     Raises:
-        InvalidNamespaceError: It does not exist.
+        InvalidNamespaceError: The namespace does not exist.
     """
     draft.put_namespace(name, replace(_namespace_named(draft, name), quotas=_limits(quotas)))
 
 
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
-    """Set or (`None`) remove the key of a namespace, and mark the topics below that had another by now.
+    """Set or (`None`) remove a namespace's key, and mark the topics whose key changes for a rewrite.
 
     Raises:
-        InvalidNamespaceError: It does not exist.
+        InvalidNamespaceError: The namespace does not exist.
     """
     entry, topics = _namespace_named(draft, name), topics_under(draft, name)
     before = keys_of(draft, topics)
@@ -342,10 +342,10 @@ def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
 
 
 def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: bool) -> bool:
-    """Remove a namespace of the cluster `cluster_id` and mark its topics for deletion; say whether it was there.
+    """Delete a namespace and mark its topics for deletion; return whether it existed.
 
     Raises:
-        BlockedError: It holds namespaces and the deletion is not recursive; nothing is deleted.
+        BlockedError: It contains namespaces and the deletion is not recursive; nothing is deleted.
     """
     if name not in draft.namespaces:
         return False
@@ -361,13 +361,13 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
 
 
 def namespaces_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return all namespaces below one, sorted; below the default one lie all."""
+    """Return the namespaces below one, sorted; all of them for the default namespace."""
     prefix = f"{name}:" if name else ""
     return sorted(namespace for namespace in catalog.namespaces if namespace.startswith(prefix))
 
 
 def topics_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return the full names of all topics in a namespace and below it, sorted."""
+    """Return the topics in a namespace and below it, sorted."""
     prefix = f"{name}:" if name else ""
     return sorted(topic for topic in catalog.topics if topic.startswith(prefix))
 
@@ -380,7 +380,7 @@ def _namespace_named(draft: Draft, name: str) -> NamespaceEntry:
 
 
 def _limits(quotas: QuotaEntry | None) -> QuotaEntry | None:
-    """Return quotas in their one form: those that limit nothing are none."""
+    """Return `None` for quotas without a limit."""
     return None if quotas == QuotaEntry() else quotas
 
 
