@@ -1,4 +1,4 @@
-"""Measured sizes and lags of live resources, and what one copy of a topic lacks of another."""
+"""Sizes and lags of live topics, and the differences between two copies of a topic."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """Where the offsets of a partition that is, or was, tiered lie: below `local_start` in the remote tier alone."""
+    """Offsets of a partition that is or was tiered; those below `local_start` are only in the remote tier."""
 
     number: int
     start: int
     local_start: int
     uploaded_to: int
-    """What is local below this offset is remote, too; what is gone from there on was never remote."""
+    """Local records below this offset are also remote; no record from this offset on is."""
     remote_bytes: int
-    """Of what lies in the remote tier alone."""
+    """Bytes that are only in the remote tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Size and use of one topic; counts are of all its partitions, and of what lies in two tiers once."""
+    """Size and use of one topic, summed over its partitions; records in two tiers count once."""
 
     bytes: int
     records: int
     groups: tuple[str, ...] | None = None
-    """Consumer groups that are reading it; `None`: not asked for, or we cannot tell."""
+    """Consumer groups with active readers; `None`: not measured or unknown."""
     ages: tuple[tuple[int, int], ...] = ()
-    """(newest timestamp in ms, bytes) of its oldest-first stretches, at most 100."""
+    """(newest timestamp in ms, bytes) of up to 100 ranges, oldest first."""
     local_only_bytes: int = 0
-    """What an upload would have to copy."""
+    """Bytes that are not uploaded."""
     tiered: tuple[TieredPartition, ...] = ()
-    """The partitions ever written to of a topic that is, or was, tiered."""
+    """Partitions with records, if the topic is or was tiered."""
     positions: Positions = field(default_factory=dict)
-    """Where its partitions stand that were ever written to."""
+    """Positions of the partitions that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
-    """Where each consumer group goes on reading, by partition; `None`: not asked for, or we cannot tell."""
+    """Committed offsets of each consumer group, by partition; `None`: not measured or unknown."""
     diverged: tuple[Diverged, ...] | None = None
-    """What it has from where its own mirror agrees with it last, by records; `None`: its offsets say it."""
+    """Records after the last offset on which the topic and its mirror agree; `None`: computed from offsets."""
     newest_ms: int | None = None
-    """The latest timestamp of a record; `None`: it holds none, or we cannot tell."""
+    """Latest timestamp of a record; `None`: no records, or unknown."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → about how many bytes are older, where a platform tells it of the times that are asked for alone."""
+    """Time in ms → approximate bytes older than it, on platforms that measure only the requested times."""
     undeletable: UndeletableError | None = None
-    """Why it cannot be restored: its platform deletes nothing of what `diverged` would be."""
+    """Why a restore is impossible: the platform cannot delete the records in `diverged`."""
 
     def older_than(self, ms: int) -> int | None:
-        """Return about how many bytes are older than a time; `None`: we cannot tell."""
+        """Return approximately how many bytes are older than a time; `None`: unknown."""
         if ms in self.older:
             return self.older[ms]
         return sum(size for newest, size in self.ages if newest < ms) if self.ages else None
@@ -74,14 +74,11 @@ class Measure:
 
 
 Measures: TypeAlias = Mapping[Address, Measure]
-"""An address that is absent was not measured: we cannot tell."""
+"""Addresses that were not measured are absent."""
 
 Cuts: TypeAlias = Mapping[Address, Sequence[int]]
-"""Times in ms of which a measure is to tell how much of a topic is older."""
+"""Times in ms; a measure reports how many bytes of the topic are older than each."""
 NO_CUTS: Final[Cuts] = MappingProxyType({})
-
-
-# How two copies of a topic stand to each other: what one lacks of the other, and where they agree last.
 
 
 _BEGINNING: Final = Position(0, 0)
@@ -90,9 +87,9 @@ _BEGINNING: Final = Position(0, 0)
 def check_approved(
     restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[Stretch], approved: Iterable[Stretch]
 ) -> None:
-    """Refuse to cut off what nobody agreed to.
+    """Refuse to cut off more than was approved.
 
-    `restored`: the cluster and the full name of the topic; `peer`: the cluster of its mirror, and the link there.
+    `restored` is the topic's cluster and full name; `peer` is its mirror's cluster, and the link there.
 
     Raises:
         StalePlanError: More would be cut off than was approved.
@@ -117,11 +114,12 @@ def check_approved(
 
 
 def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
-    """Return what a mirror has not of what its source has; `None`: what it has is of another topic.
+    """Return the offsets that a mirror lacks of its source; `None`: it mirrors another topic of that name.
 
-    What the source let go of is nobody's loss. Where the source was cut, all above the cut is what it has now.
+    Records deleted by the source are not lacking. If the source was truncated, all offsets from the cut on are
+    lacking.
     """
-    # One that was made anew and never written to has no positions that would tell.
+    # A topic that was never written to has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
     lacked: list[Stretch] = []
@@ -134,29 +132,28 @@ def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> 
 
 
 def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
-    """Return (partition, the last offset that was copied of it); -1: none ever was."""
+    """Return (partition, last copied offset) pairs; -1: nothing was copied."""
     return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
 
 
 def agreed_ends(topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None) -> dict[int, int]:
-    """Return where each partition of an original source is to be cut: where it and its mirror agree last.
+    """Return the offset at which to cut each partition of an original source: the last on which its mirror agrees.
 
-    Each side knows what it copied from the other; where both ever did, what is known of more counts.
+    Each side records what it copied from the other. If both did, the higher offset counts, except on a renumbered
+    topic: its record is in offsets of the other side.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():
         mirror_position = mirror.get(partition)
         agreed = 0 if mirror_position is None else _copied_to(mirror_position, topic_position, topic_id)
-        if (
-            mirror_position is not None and not topic_position.is_renumbered
-        ):  # Else what it knows is in offsets of the other.
+        if mirror_position is not None and not topic_position.is_renumbered:
             agreed = max(agreed, _copied_to(topic_position, mirror_position, mirror_id))
         ends[partition] = min(topic_position.end, agreed)
     return ends
 
 
 def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
-    """Return what lies from the cuts on."""
+    """Return the offsets from the cuts on."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
         Stretch(partition, start, topic[partition].end)
@@ -169,11 +166,11 @@ _FEW: Final = 8
 
 
 class UndeletableError(UserError):
-    """A topic has records that its mirror never got, and its platform cannot delete them."""
+    """A topic has records that its mirror never received, and its platform cannot delete them."""
 
 
 def diverged_error(cluster: str, full_name: str, diverged: Iterable[Diverged]) -> UserError:
-    """Return what is said of records that a restore would lose, and nobody gave up."""
+    """Return the error for records that a restore would lose without consent."""
     partitions = list(diverged)
     parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in partitions]
     total = counted(sum(one.records for one in partitions), "record")
@@ -187,7 +184,7 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[Diverged]) -
 
 
 def _agreed_end(copy: Position, source: Position) -> int:
-    """Return from which offset on a mirror lacks what its source has."""
+    """Return the first offset that a mirror lacks of its source."""
     compared = min(copy.fetched, source.end)
     if compared <= 0 or not copy.source_epochs:
         return copy.end
@@ -196,53 +193,51 @@ def _agreed_end(copy: Position, source: Position) -> int:
 
 
 def _copied_to(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return up to which offset one log is known to be a copy of another as it is now."""
+    """Return the offset up to which a log is a copy of another log in its present epochs."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
     return agreed_to(copy.source_epochs, source.epochs, min(reached, source.end))
 
 
-# What topics take, tier by tier: what lies with the cluster, and what lies in object storage.
-
-
 Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full", "read_replica"]
-"""What tiering does now: nothing, upload, serve what was uploaded, or both; or serve what another topic uploaded. A
-pause of uploads does not show."""
+"""Effective tiering: none, upload only, serve uploaded records only, both, or serve records of another topic. Paused
+uploads do not change it.
+"""
 
 
 class TierUsage(NamedTuple):
-    """What a tier holds."""
+    """Size of what a tier stores."""
 
     bytes: int = 0
     segments: int = 0
 
     @classmethod
     def sum(cls, usages: Iterable[TierUsage]) -> TierUsage:
-        """Return what several hold together."""
+        """Return the total of several."""
         usage_list = list(usages)
         return cls(sum(one.bytes for one in usage_list), sum(one.segments for one in usage_list))
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteHeld:
-    """What object storage holds of a partition."""
+    """Object storage of a partition."""
 
     start: int
     end: int
     """The next offset to be uploaded."""
     held: TierUsage
     garbage: TierUsage
-    """What is marked for deletion and not deleted yet: it is not part of the log any more."""
+    """Marked for deletion and not deleted yet; no longer part of the log."""
     uploaded_ms: int | None
-    """When a segment was uploaded last. Null: nothing was uploaded yet."""
+    """When the last segment was uploaded. Null: nothing is uploaded."""
     is_ahead: bool
-    """Whether an upload was cut off before the cluster took note of it."""
+    """Whether an interrupted upload wrote objects that the cluster has not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStorage:
-    """One partition. Offsets from `start` to `local_start` are remote only; `end` is the next to be written."""
+    """One partition; offsets from `start` to `local_start` are only remote."""
 
     partition: int
     start: int
@@ -251,50 +246,50 @@ class PartitionStorage:
     """The next offset to be written."""
     local: TierUsage
     remote: RemoteHeld | None
-    """`None`: nothing was ever uploaded, or it is not shown."""
+    """`None`: nothing was uploaded, or object storage is hidden."""
     log_bytes: int
-    """What the log takes, each record counted once, though it may lie in both tiers."""
+    """Size of the log; records in both tiers count once."""
     log_records: int
-    """Likewise."""
+    """Records of the log, each counted once."""
     pending_bytes: int | None
-    """Still to be uploaded, the open segment included. Null: nothing of it is uploaded."""
+    """Bytes still to be uploaded, the open segment included. Null: nothing is uploaded."""
     problem: ReconcilerError | None = None
-    """Why it cannot be told what object storage holds; nothing of that is counted then."""
+    """Why object storage could not be read; nothing of it is counted then."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieringShown:
-    """What holds for a topic that is, or was, tiered."""
+    """Tiering of a topic that is or was tiered."""
 
     mode: Mode
     state: str
-    """ENABLED, DISABLING or DISABLED; of a read replica FOLLOWING or SOURCE_GONE."""
+    """ENABLED, DISABLING or DISABLED; FOLLOWING or SOURCE_GONE for a read replica."""
     epoch: int
-    """Rises whenever it is switched on or off."""
+    """Rises whenever tiering is switched on or off."""
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, for life; of a read replica that of its source."""
+    """`<topic>/<cluster uuid>/<initial revision>`, for life; that of the source for a read replica."""
     url: str
     """`remote://<object storage>`."""
     is_paused: bool
-    """Whether uploads pause on the whole cluster."""
+    """Whether uploads are paused on the whole cluster."""
     hidden: str | None
-    """Why nothing is shown of object storage. Null: it is."""
+    """Why object storage is not shown. Null: it is shown."""
     problem: ReconcilerError | None = None
-    """Where that is no choice: what is wrong with the object storage as a whole."""
+    """Error of the whole object storage, if it is hidden because of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStorage:
-    """One topic or mirror."""
+    """Storage of one topic or mirror."""
 
     address: Address
     tiering: TieringShown | None
-    """`None`: it was never tiered."""
+    """`None`: never tiered."""
     partitions: tuple[PartitionStorage, ...]
 
     @property
     def problem(self) -> ReconcilerError | None:
-        """Return why it cannot be told what object storage holds of all of it, the first reason; `None`: it can."""
+        """Return the first reason why object storage could not be read completely; `None`: it was."""
         whole = None if self.tiering is None else self.tiering.problem
         return whole or next(
             (partition.problem for partition in self.partitions if partition.problem is not None), None
@@ -302,9 +297,9 @@ class TopicStorage:
 
     @property
     def lag(self) -> int | None:
-        """Return how many offsets the source of a read replica has uploaded that it does not show yet.
+        """Return how many offsets uploaded by a read replica's source are not yet in the replica.
 
-        `None`: it is no read replica, or its source cannot be seen.
+        `None`: no read replica, or its source is not visible.
         """
         if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
             return None
@@ -318,43 +313,40 @@ class TopicStorage:
 
     @property
     def local(self) -> TierUsage:
-        """What the cluster holds of all partitions."""
+        """Usage of the cluster's disks by all partitions."""
         return TierUsage.sum(partition.local for partition in self.partitions)
 
     @property
     def remote(self) -> TierUsage:
-        """What object storage holds of all partitions, counted once."""
+        """Usage of object storage by all partitions; each record counts once."""
         return TierUsage.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
 
     @property
     def garbage(self) -> TierUsage:
-        """What is marked for deletion in object storage."""
+        """Objects marked for deletion in object storage."""
         return TierUsage.sum(partition.remote.garbage for partition in self.partitions if partition.remote is not None)
 
     @property
     def log_bytes(self) -> int:
-        """What the log takes, each record counted once."""
+        """Size of the log; each record counts once."""
         return sum(partition.log_bytes for partition in self.partitions)
 
     @property
     def log_records(self) -> int:
-        """How many records the log has."""
+        """Number of records of the log."""
         return sum(partition.log_records for partition in self.partitions)
 
     @property
     def pending_bytes(self) -> int | None:
-        """What is still to be uploaded; `None`: nothing is uploaded of this topic."""
+        """Bytes still to be uploaded; `None`: nothing of this topic is uploaded."""
         pending = [partition.pending_bytes for partition in self.partitions if partition.pending_bytes is not None]
         return sum(pending) if pending else None
 
     @property
     def uploaded_ms(self) -> int | None:
-        """When a segment was uploaded last."""
+        """When the last segment was uploaded."""
         upload_times = [partition.remote.uploaded_ms for partition in self.partitions if partition.remote is not None]
         return max((when for when in upload_times if when is not None), default=None)
-
-
-# What a cluster's instruments say: sizes, lags and what is pending, as numbers.
 
 
 COUNTED: Final[Mapping[str, str]] = MappingProxyType(
@@ -382,7 +374,7 @@ COUNTED: Final[Mapping[str, str]] = MappingProxyType(
         "anomalies": "Findings of scrubs in object storage: missing objects and damaged manifests, mended or not.",
     }
 )
-"""What upkeep counts of object storage, in Redpanda's names below `cloud_storage_`, and what each counts."""
+"""Counters of maintenance in object storage, named as in Redpanda below `cloud_storage_`, with their help texts."""
 
 LEVELS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -395,36 +387,36 @@ LEVELS: Final[Mapping[str, str]] = MappingProxyType(
         "readers": "Files of the cache that readers of this machine hold at that moment: no trim evicts them.",
     }
 )
-"""What holds of object storage and its cache, named likewise, and what each says."""
+"""Gauges of object storage and its cache, named in the same way, with their help texts."""
 
 
 class RemoteVitals(NamedTuple):
-    """What a tiered topic has in object storage, sums over its partitions."""
+    """Object storage of a tiered topic, summed over its partitions."""
 
     bytes: int
     segments: int
     pending_deletion: int
-    """Segments that are marked and not deleted yet."""
+    """Segments marked for deletion and not deleted yet."""
     log_bytes: int
-    """Of the whole log, each record counted once."""
+    """Size of the whole log; each record counts once."""
     pending_bytes: int | None
-    """Still to be uploaded; `None`: nothing of it is uploaded."""
+    """Bytes still to be uploaded; `None`: nothing is uploaded."""
     lag: int | None = None
-    """Of a read replica: offsets that its source has uploaded and that it does not show yet."""
+    """Offsets uploaded by the source of a read replica that the replica does not have yet."""
 
 
 class PartitionVitals(NamedTuple):
-    """Where one partition stands."""
+    """Position of one partition."""
 
     end: int
     newest_ms: int | None = None
-    """The latest timestamp of a record; `None`: it holds none, or its platform does not say."""
+    """Latest timestamp of a record; `None`: no records, or the platform does not report it."""
     copied: int | None = None
-    """Of a mirror that is numbered anew: its end in offsets of its source; `None`: they are its own."""
+    """End of a renumbered mirror in offsets of its source; `None`: the offsets are the same."""
 
     @property
     def reached(self) -> int:
-        """How far a mirror has come, in offsets of its source."""
+        """The end of a mirror in offsets of its source."""
         return self.end if self.copied is None else self.copied
 
 
@@ -439,15 +431,15 @@ class TopicVitals(NamedTuple):
     start: int
     end: int
     records: int
-    """On Kafka at most so many: compaction and transactions leave offsets without a record."""
+    """An upper bound on Kafka: compaction and transactions leave offsets without a record."""
     bytes: int | None
-    """`None`: whoever asks may not know."""
+    """`None`: the caller lacks the permission."""
     source: Address | None = None
-    """Of a mirror: the topic it follows."""
+    """The topic that a mirror follows."""
     remote: RemoteVitals | None = None
-    """`None`: it was never tiered, or that is not shown."""
+    """`None`: never tiered, or not shown."""
     stands: Mapping[int, PartitionVitals] = NO_PARTITIONS
-    """Of the partitions that were ever written or copied to."""
+    """Partitions that were ever written or copied to."""
 
     def behind(self, source: TopicVitals) -> int:
         """Return how many offsets a mirror lacks of its source."""
@@ -457,9 +449,9 @@ class TopicVitals(NamedTuple):
         )
 
     def behind_ms(self, source: TopicVitals) -> int | None:
-        """Return how much older a mirror's newest records are, in its slowest partition; `None`: that is not known.
+        """Return how much older the newest records of a mirror's slowest partition are; `None`: unknown.
 
-        That of a partition of which nothing was copied yet is not known.
+        A partition that lags and was never copied has no known lag.
         """
         lags, is_known = [], True
         for number, source_partition in source.stands.items():
@@ -474,7 +466,7 @@ class TopicVitals(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """How many offsets a group has still to read of a topic."""
+    """How many offsets of a topic a group has not read yet."""
 
     group: str
     topic: str
@@ -485,11 +477,11 @@ _TOPICS_MEASURED: Final = 1_000
 _PARTITIONS_MEASURED: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
-"""What is measured of a cluster at most; the first by name."""
+"""Limits of what is measured on a cluster; the first by name are measured."""
 
 
 def measured_names(partitions: Mapping[str, int]) -> list[str]:
-    """Return the topics that are measured: the first by name, as many as the bounds above allow. Pure."""
+    """Return the names of the topics to measure: the first by name, within the limits above."""
     chosen: list[str] = []
     left = _PARTITIONS_MEASURED
     for name, count in sorted(partitions.items()):
@@ -503,20 +495,20 @@ def measured_names(partitions: Mapping[str, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Everything of one cluster; `measured` and `lags` are bounded, what is beyond is only counted."""
+    """Measurements of one cluster; `measured` and `lags` are limited, what is beyond the limits is only counted."""
 
     topics: int
     partitions: int
     measured: Sequence[TopicVitals] = ()
     unmeasured: int = 0
-    """Topics beyond the bounds."""
+    """Topics beyond the limits."""
     groups: int = 0
     lags: Sequence[GroupLag] = ()
     unmeasured_groups: int = 0
     open_transactions: int | None = 0
-    """In the partitions of measured topics; on Kafka all. `None`: whoever asks may not know."""
+    """In partitions of measured topics; of all topics on Kafka. `None`: the caller lacks the permission."""
     pending_deletions: int = 0
-    """Topics that are marked and not yet deleted."""
+    """Topics marked and not yet deleted."""
     pending_rewrites: int = 0
     levels: Mapping[str, float] = field(default_factory=dict)
-    """Of the cache of this machine, by the names of `LEVELS`; nothing where there is none."""
+    """Gauges of this machine's cache, by the names in `LEVELS`; empty without a cache."""

@@ -1,4 +1,4 @@
-"""The Mounting kind, what can be mounted, and the configs that a mount pins."""
+"""The Mounting kind, mountable topics, and the configs that a mount pins."""
 
 from __future__ import annotations
 
@@ -110,40 +110,37 @@ class Mounting(Model):
         return self.metadata.cluster
 
 
-# What lies in object storage and a topic could be made from, so that a plan can say what that would bring.
-
-
 @dataclass(frozen=True, slots=True)
 class Recoverable:
-    """A topic as object storage has it. Sizes are of what would be copied."""
+    """A topic in object storage from which a topic could be created; sizes are of what would be copied."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, its namespace included."""
     full_name: str
-    """What it was called last."""
+    """The name it had last."""
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """All that were set for it: by itself, its namespaces or its cluster."""
+    """Its effective configs, set by itself, its namespaces or its cluster."""
     bytes: int = 0
     records: int = 0
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """By partition: the first offset that is there, and the next to be uploaded. Absent: nothing was uploaded."""
+    """Partition → (first offset, next offset to be uploaded); absent: nothing was uploaded."""
     ages: tuple[tuple[int, int], ...] = ()
-    """(newest timestamp in ms, bytes) of its segments, or of runs of them."""
+    """(newest timestamp in ms, bytes) of its segments, or of runs of segments."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Of `configs`, those that it said itself."""
+    """Those of `configs` that the topic set itself."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """Of `configs`, or hidden by them, what the defaults of its cluster gave it when it was made."""
+    """Configs from the cluster's defaults when the topic was created, also those that others hide."""
     uploaded_ms: int | None = None
-    """When a segment of it was uploaded last, by the clock of records; `None`: never."""
+    """When its last segment was uploaded, by the timestamps of records; `None`: never."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Group → partition → the next offset it wants to read, as far as that was kept with the cluster that is lost."""
+    """Group → partition → next offset to read, from the backup of the lost cluster."""
     groups_lost: UserError | None = None
-    """Why that is no use."""
+    """Why the offsets of groups are not usable."""
 
     def clamped(self) -> tuple[ClampedOffset, ...]:
-        """Return the offsets that lie beyond what was uploaded: they are set back to its end."""
+        """Return the committed offsets beyond the uploaded end; they are reset to that end."""
         ends = {number: end for number, (_, end) in self.ends.items()}
         return tuple(
             ClampedOffset(group, number, offset, ends.get(number, 0))
@@ -155,80 +152,74 @@ class Recoverable:
 
 @dataclass(frozen=True, slots=True)
 class ClampedOffset:
-    """A committed offset that what is restored does not reach."""
+    """A committed offset beyond the end of a restored partition."""
 
     group: str
     partition: int
     committed: int
     offset: int
-    """What it is set back to: the end of what was uploaded."""
+    """The offset it is reset to: the end of what was uploaded."""
 
 
 Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]
-"""By the address of the topic that is to be made: what is there, or why that cannot be."""
-
-
-# What lies detached in object storage, who has what was, and what a mounting of a plan would take from there.
+"""By the address of the topic to be created: what object storage has of it, or why it cannot be created."""
 
 
 MIGRATING: Final = "MIGRATING"
-"""What a cluster says of a topic that is being mounted or unmounted."""
+"""Cluster status of a topic that is being mounted or unmounted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mountable:
-    """A topic that was ever detached. Sizes are those it had when it was detached last."""
+    """A topic that was ever detached; sizes are from its last detachment."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`: for life, the namespace included."""
     full_name: str
-    """The name it was made with: what it is mounted by. An alias is never kept."""
+    """The name it was created with and is mounted by; an alias is not stored."""
     state: Literal["detached", "claimed", "mounted"]
     owner: str | None
-    """Id of the cluster that mounts it or has it mounted; of a detached one, that of the last."""
+    """Id of the cluster that mounts it or has it mounted; of its last cluster if detached."""
     name: str
-    """What its owner calls it, or called it last."""
+    """The name it has, or had last, on the owner's cluster."""
     partitions: int = 0
     records: int = 0
-    """In object storage; what its owner had not uploaded is not there."""
+    """Records in object storage; those that its owner did not upload are missing."""
     bytes: int = 0
     at_ms: int | None = None
-    """Since when it is so."""
+    """When it came into its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountSource:
-    """What a mounting of a plan takes."""
+    """The topic that a planned mounting attaches."""
 
     location: str
     found: Recoverable | None
-    """What lies there; `None`: it is attached still, and this plan detaches it first."""
+    """What object storage has of it; `None`: still attached, and this plan detaches it first."""
     unmounts: Address | None = None
     """The mounting of this plan that detaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountedElsewhere:
-    """Where a topic is that a command mounted under another name, or on another cluster."""
+    """A topic that a command mounted under another name, or on another cluster."""
 
     location: str
     topic: Address | None
-    """What it is called now; `None`: on a cluster that was not read."""
+    """Its present address; `None`: on a cluster that was not read."""
     owner: str
-    """Id of that cluster."""
+    """Id of the cluster that has it."""
     name: str
-    """What its owner calls it."""
+    """Its name on the owner's cluster."""
 
     def __str__(self) -> str:
-        """Say where."""
+        """Return the address, or the name and the cluster."""
         return self.topic or f"{self.name} on cluster {self.owner}"
 
 
 Mounts: TypeAlias = Mapping[Address, MountSource | UserError]
-"""By the address of a mounting whose topic is not there yet: what it takes, or why that cannot be."""
-
-
-# A migration as a cluster has it: topics on their way into object storage, or out of it.
+"""By the address of a mounting whose topic is not attached: what it attaches, or why it cannot."""
 
 
 Direction: TypeAlias = Literal["inbound", "outbound"]
@@ -240,69 +231,68 @@ class Migrant:
     """A topic that is mounted or unmounted."""
 
     full_name: str
-    """What it is called on the cluster."""
+    """Its full name on the cluster."""
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, for life."""
     mounting: str | None
-    """The Mounting that asked for it. Null: it was asked for by hand."""
+    """The Mounting that started it. Null: it was started by hand."""
     partitions: int | None = None
-    """Null: it is not on the cluster, yet or any more."""
+    """Null: the topic is not on the cluster, yet or any more."""
     is_closed: bool = False
-    """Whether it takes and gives no records there."""
+    """Whether the topic rejects reads and writes on the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """A migration of one cluster, as it is now."""
+    """A migration of one cluster, in its present state."""
 
     id: int
-    """Of that cluster: another one counts its own."""
+    """Unique within the cluster."""
     direction: Direction
     """inbound: a mount; outbound: an unmount."""
     state: str
-    """A `lifecycles.MigrationState`; its table says what may be asked for then."""
+    """A `lifecycles.MigrationState`; its table lists the possible verbs."""
     topics: tuple[Migrant, ...]
     created_ms: int
     completed_ms: int | None = None
-    """Null: it has not come to an end."""
+    """Null: it has not ended."""
     bytes_left: int | None = None
-    """Stored bytes still to be uploaded. Null: nothing is, or nothing more than was."""
+    """Stored bytes still to be uploaded. Null: it is a mount, or all is uploaded."""
     is_automatic: bool = True
     """Whether it continues by itself from state to state."""
     by_jobs: bool = False
-    """Whether jobs of an apply do it: nobody else brings it further."""
+    """Whether jobs of an apply carry it out; no other process continues it."""
     waits: tuple[str, ...] = ()
-    """What keeps it from going on, as far as a look tells."""
+    """Reasons why it waits, as far as they are known."""
 
 
 def way_to_free(release: str, *, is_mounted: bool) -> str:
-    """Return the hint for a topic that another cluster has mounted, or is mounting; `release` is the last resort."""
+    """Return the hint for a topic that another cluster has or is mounting; `release` is the last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
     return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is gone for good: {release}"
 
 
 Phase: TypeAlias = Literal["whole", "prepare", "finish"]
-"""How far a migration goes by hand: to its end; until its topics are prepared, and served as before; from there on."""
+"""How far a manual migration goes: completely; until its topics are prepared and still served; from prepared to
+complete.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandMigration:
-    """A migration that is asked for by hand, of several topics at once."""
+    """A migration of several topics that is requested by hand."""
 
     direction: Direction
     topics: Mapping[str, str]
-    """By the full names that they have or get here, where they lie."""
+    """Location by full name on this cluster."""
     phase: Phase = "whole"
-
-
-# Configs that become a topic's own when it is mounted: nothing of it changes by what its new surroundings say.
 
 
 _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
 _NO_LIMIT_UNLESS_SET: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
 _NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
-"""Where these are said other rules hold than where they are not, whatever they say."""
+"""Configs whose presence changes other rules, whatever their value; so they have no default to pin."""
 
 
 def pinned(
@@ -311,11 +301,12 @@ def pinned(
     effective: Mapping[str, str],
     known: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS,
 ) -> dict[str, str]:
-    """Return the configs a topic has of its own, so that under those `around` it all that held for it holds.
+    """Return the configs a topic must set itself to keep its behavior below the tiers `around` it.
 
-    `own` are those it had, `effective` all that were set for it: what is missing there had its default, as
-    `known`. What is the same here stays inherited. Of two words for one thing the nearest hides others: each round may
-    ask for another.
+    `own` are the configs it set, `effective` all that applied; those missing there had the defaults of `known`.
+    Configs
+    with the same inherited value stay inherited. Repeats until nothing is missing, because a config can hide its
+    synonyms.
     """
     pins = dict(own)
     while missing := {
@@ -339,7 +330,7 @@ def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[s
 def _missing_configs(
     now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]
 ) -> list[tuple[str, str]]:
-    """Return what does not hold now, as it would be written down."""
+    """Return the (config, former value) pairs that no longer apply."""
     missing = []
     for key in sorted({*now, *effective} - {_ONLY_AT_CREATION}):
         default = _default(key, known)
@@ -356,7 +347,7 @@ def _default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
 
 
 def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
-    """Return what it takes that the tiering is as it was: not being set is no value that could be written down."""
+    """Return the configs that restore the former tiering; an unset config cannot be pinned by value."""
     pins: dict[str, str] = {}
     if (switches := switches_in(before)) != switches_in(now):
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
@@ -364,7 +355,7 @@ def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
         pins["remote.log.disable.policy"] = policy
     limits, now_limits = _limits(targets_in(before)), _limits(targets_in(now))
     changed = {key: _limit_text(limit) for key, limit in limits.items() if limit != now_limits[key]}
-    # A total that a local target raises comes with that.
+    # The local target also raises the total, so it is enough to pin the local one.
     return pins | ({key: value for key, value in changed.items() if "local" in key} or changed)
 
 
@@ -382,9 +373,10 @@ def _limit_text(value: int | None) -> str:
 
 
 def told(configs: Configs) -> dict[str, str]:
-    """Return configs without where each comes from, as they are told to who mounts the topic.
+    """Return the values without their origins, for the cluster that mounts the topic.
 
-    A local target of the cluster's is told as it holds, no longer than the total: as a topic's own it would raise that.
+    A local target from the cluster's default is capped at the total: as the topic's own config it would raise the
+    total.
     """
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
@@ -399,10 +391,10 @@ class StoredTopics:
     """What object storage has for a plan."""
 
     recoveries: Recoveries = field(default_factory=dict)
-    """The new topics that are to be made from it."""
+    """New topics to be created from object storage."""
     mounts: Mounts = field(default_factory=dict)
-    """What the mountings take whose topics are not there yet."""
+    """Topics that mountings are to attach."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """Where recorded topics are stored that a command unmounted; for an order, also others whose names it takes."""
+    """Locations of recorded topics that a command unmounted; for an order, also others whose names it takes."""
     mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
-    """Recorded topics that are gone, and mounted under another name by a command."""
+    """Recorded topics that are gone, and that a command mounted under another name."""

@@ -1,7 +1,8 @@
-"""Who owns what on a cluster: workspaces, what they own, and how one takes or lets go of it. Pure.
+"""Owners of a cluster's resources: who owns which key, and how a workspace takes or releases keys. Pure.
 
-Every platform keeps the same: the key of each owned resource with the lineage of the state that owns it, and for each
-lineage the workspace. Keys leave out the cluster, which each workspace may call otherwise.
+Every platform stores the key of each owned resource with the lineage of the state that owns it, and the workspace
+of
+each lineage. Keys leave out the cluster's name, which may differ between workspaces.
 """
 
 from __future__ import annotations
@@ -19,47 +20,47 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class ResourceOwner:
-    """A workspace in one environment, and the state that says what it owns."""
+    """A workspace in one environment, and the state that records what it owns."""
 
     workspace: str
     environment: str | None
     lineage: str
-    """The lifelong id of the state; empty before there is one."""
+    """The lifelong id of the state; empty until the state exists."""
     state: str
-    """Where the state lies, without credentials."""
+    """Location of the state, without credentials."""
 
     @classmethod
     def of(cls, workspace: str, environment: str | None, lineage: str, location: str) -> ResourceOwner:
-        """Return the owner whose state lies at a location; what might be secret in it is left out."""
+        """Return the owner with its state at a location; credentials and query parameters are removed."""
         return cls(workspace, environment, lineage, _CREDENTIALS.sub("", location.partition("?")[0]))
 
     def is_same(self, other: ResourceOwner) -> bool:
-        """Tell whether both are one: by the id of the state, or by name and place where a state was made anew."""
+        """Tell whether both are the same: by lineage, or by name and location if the state was created again."""
         if self.lineage and self.lineage == other.lineage:
             return True
         mine, theirs = ((owner.workspace, owner.environment, owner.state) for owner in (self, other))
         return mine == theirs
 
     def __str__(self) -> str:
-        """Say it as people do."""
+        """Return the text for messages."""
         where = f" in environment {self.environment!r}" if self.environment is not None else ""
         return f"workspace {self.workspace!r}{where} (state {self.state})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what documents and clusters say of it."""
+        """Return the stored form."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> ResourceOwner:
-        """Read it back."""
+        """Read the stored form."""
         return cls(stored["workspace"], stored["environment"], stored["lineage"], stored["state"])
 
 
 def owned_as(address: Address, resource: object = None) -> str | None:
-    """Return the key under which a cluster says who owns a resource; `None`: such things are shared.
+    """Return the key under which a cluster records the owner of a resource; `None`: shared.
 
-    A topic, its mirror and its mounting are one thing. Every workspace declares the clusters it uses, so nobody owns
-    a cluster.
+    A topic, its mirror and its mounting have the same key. Clusters are shared: every workspace declares those it
+    uses.
     """
     kind = kind_of(address)
     match kind:
@@ -75,44 +76,47 @@ def owned_as(address: Address, resource: object = None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Who owns what on one cluster."""
+    """Owners of the resources of one cluster."""
 
     who: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Workspaces, by the lineages of their states."""
+    """Lineage → workspace."""
     what: Mapping[str, str] = field(default_factory=dict)
     """Key → lineage."""
     unknown: str | None = None
-    """Why this cluster does not say who owns what; `None`: it does."""
+    """Why this cluster does not record owners; `None`: it does."""
 
     def of(self, key: str) -> ResourceOwner | None:
-        """Return who owns something; `None`: nobody, or that is not known."""
+        """Return the owner of a key; `None`: free or unknown."""
         lineage = self.what.get(key)
         return None if lineage is None else self.who.get(lineage)
 
     def other(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
-        """Return who owns something where that is somebody else."""
+        """Return the owner of a key if it is another workspace."""
         owner = self.of(key)
         return None if owner is None or (me is not None and owner.is_same(me)) else owner
 
 
 NOBODY: Final = Owners()
-"""Of a cluster on which nothing is owned yet."""
+"""Owners of a cluster on which nothing is owned."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """All that one workspace owns from now on; the rest of what it owned becomes free. Nothing or all is written."""
+    """All that one workspace owns from now on; its other keys become free. Written completely or not at all."""
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
     """Key → the other owner from whom it may be taken; `None`: it must be free."""
     keep: Collection[str] = ()
-    """What else is ours; what another owns of it stays the other's."""
+    """Other keys that stay ours, except those of another owner."""
     makes_cluster: bool = False
-    """The cluster is made first, empty, if there is none yet: of several that make it, one owns what they all want."""
+    """Create the cluster first, empty, if it does not exist: of several processes that create it, one owns the keys."""
 
     def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
-        """Return what changes (`None`: it becomes free), and what of `take` is another's; then nothing changes."""
+        """Return the new lineage of each changed key (`None`: free), and the keys of `take` that another owns.
+
+        If another owns any of `take`, nothing changes.
+        """
         refused = dict(self._find_refused(held))
         if refused:
             return {}, refused
@@ -130,7 +134,7 @@ class OwnerChange:
                 yield key, holder
 
     def workspaces_on(self, held: Owners, changes: Mapping[str, str | None]) -> dict[str, ResourceOwner | None]:
-        """Return what changes of who there is: we say where our state lies, and who owns nothing more is left out."""
+        """Return the changed workspaces: our location, and `None` for each that no longer owns a key."""
         what = {**held.what, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}
         gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.who if lineage not in used}

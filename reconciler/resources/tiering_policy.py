@@ -77,17 +77,15 @@ class TieringPolicy(Model):
         return
 
 
-# What a topic's configs make of tiering: whether it writes and reads remotely, and how much it keeps where. Pure.
-#
-# The tables are Redpanda's; Kafka's words of KIP-405 and KIP-950 mean the same where Redpanda's are not set.
+# The tables are Redpanda's; Kafka's configs (KIP-405, KIP-950) mean the same where Redpanda's are not set.
 
 
 Configs: TypeAlias = Mapping[str, tuple[str, str]]
-"""Config key → (value, where it comes from); a value of the origin `cluster` is a default of the cluster."""
+"""Config key → (value, origin); values of the origin `cluster` are defaults of the cluster."""
 
 CLUSTER: Final = "cluster"
 RETAIN: Final = "retain"
-"""The policy of a disabling that deletes nothing (KIP-950)."""
+"""Disable policy that deletes nothing (KIP-950)."""
 SWITCHES: Final = frozenset(
     {
         "remote.log.copy.disable",
@@ -98,7 +96,7 @@ SWITCHES: Final = frozenset(
         "remote.write",
     }
 )
-"""The configs that switch the tiering of a topic on and off."""
+"""Configs that switch tiering on and off."""
 _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "remote.storage.enable": ("remote.write", "remote.read"),
     "remote.log.copy.disable": ("remote.write",),
@@ -106,7 +104,7 @@ _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "local.retention.bytes": ("retention.local.target.bytes",),
     "remote.log.delete.on.disable": ("remote.log.disable.policy",),
 }
-"""Kafka's word → Redpanda's words that say the same, and go before it where one tier says both."""
+"""Kafka's config → Redpanda's configs with the same meaning, over which it wins within one tier."""
 _DEFAULT: Final = "nothing says otherwise: the default"
 _TOTAL_MS: Final = 7 * 24 * 60 * 60 * 1000
 _LOCAL_MS: Final = 24 * 60 * 60 * 1000
@@ -114,22 +112,22 @@ _LOCAL_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Whether a topic uploads to and fetches from the remote tier, each judged by itself."""
+    """Whether a topic uploads to and fetches from the remote tier."""
 
     write: bool
     read: bool
 
     @property
     def is_off(self) -> bool:
-        """Tell whether the topic is not tiered at all: switching both off is what KIP-950 calls disabling."""
+        """Tell whether both are off, which KIP-950 calls disabled."""
         return not (self.write or self.read)
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """How much a tiered topic keeps, each partition for itself; `None`: no limit. Times in ms.
+    """Retention of a tiered topic, per partition; `None`: no limit. Times in ms.
 
-    `rules` says of each number by which rule it came about.
+    `rules` explains each value.
     """
 
     total_ms: int | None
@@ -141,7 +139,7 @@ class Targets:
 
 
 def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
-    """Lay the configs of a nearer tier over those found so far: the nearest wins, in whichever words it says it."""
+    """Apply the configs of a nearer tier to the effective ones: it wins, also over synonyms of its configs."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
             for hidden in _HIDDEN_BY[word]:
@@ -151,7 +149,7 @@ def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], 
 
 
 def switches_in(configs: Configs) -> Switches:
-    """Return what holds: the topic's own word, else what its tiers or the cluster's defaults at creation say."""
+    """Return the switches in effect."""
     is_stored = _is_true(configs, "remote.storage.enable")
     write = _boolean(configs, "remote.write")
     read = _boolean(configs, "remote.read")
@@ -162,7 +160,7 @@ def switches_in(configs: Configs) -> Switches:
 
 
 def switch_rules_in(configs: Configs) -> Mapping[str, str]:
-    """Return by which rule each of `switches_in` came about."""
+    """Return the rule behind each value of `switches_in`."""
     stored = _named_rule_of("remote.storage.enable", configs)
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
     write = _named_rule_of("remote.log.copy.disable", configs) if is_copying_off else stored
@@ -173,7 +171,7 @@ def switch_rules_in(configs: Configs) -> Mapping[str, str]:
 
 
 def disable_policy_in(configs: Configs) -> str:
-    """Return what switching off does to remote data: `retain`, unless `delete` is asked for (F-K-052)."""
+    """Return what disabling does to remote data: `retain`, unless `delete` is set (F-K-052)."""
     policy = configs.get("remote.log.disable.policy")
     if policy is not None:
         return policy[0]
@@ -254,10 +252,9 @@ def _is_true(configs: Configs, key: str) -> bool:
     return _boolean(configs, key) or False
 
 
-# Tiered storage in Kafka's own words (KIP-405, KIP-950): what a policy says in them, and what cannot be. Pure.
-#
-# One switch, `remote.storage.enable`, tiers a topic; its remote records are read wherever it is on. Switched off it
-# deletes them, and only when it is told to; to keep them, only copying is switched off (KIP-950, Kafka 3.9).
+# Tiered storage in Kafka's configs (KIP-405, KIP-950). `remote.storage.enable` tiers a topic and makes its remote
+# records readable. Switching it off deletes them, if so requested; to keep them, only copying is switched off
+# (KIP-950, Kafka 3.9).
 
 
 ENABLE: Final = "remote.storage.enable"
@@ -275,18 +272,19 @@ LAGS: Final[Mapping[str, str]] = {
 """KIP-1241: how long a record is kept back from the remote tier → the local limit it must be within."""
 AS_TOTAL: Final = "-2"
 OFF: Final = "tiering off"
-"""What a policy that switches tiering off says of each topic below it, until it is known whether that is tiered: the
-name of no config. Its value is `retain` or `delete`."""
+"""Placeholder for a policy that switches tiering off, until it is known whether the topic is tiered; not a config. Its
+value is `retain` or `delete`.
+"""
 
 Layer: TypeAlias = dict[str, tuple[str, str]]
-"""Config → (value, the address it comes from)."""
+"""Config → (value, address of its origin)."""
 
 RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAGS})
-"""The configs that say nothing without the switch, or that it needs."""
+"""Configs that depend on the switch."""
 
 
 def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs a policy stands for; what it leaves open is absent, and so is what `unsayable` names."""
+    """Return the configs of a policy; absent are those it leaves open, and what `unsayable` yields."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}
@@ -303,7 +301,7 @@ def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
 
 
 def unsayable(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield what of a policy Kafka has no words for: the way to the field, and why."""
+    """Yield what Kafka cannot express of a policy: the path of the field, and why."""
     if policy.remote_write and policy.remote_read is False:
         yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
     elif policy.remote_write is None and policy.remote_read is not None:
@@ -317,7 +315,7 @@ def unsayable(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]
 
 
 def laid_over(above: Layer, own: Layer) -> Layer:
-    """Lay a nearer tier over what is above it: whoever says how tiering is switched says all of it."""
+    """Apply a nearer tier to those above it; its switch replaces the whole switch above."""
     if OFF in own:
         above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
     elif own.keys() & {ENABLE, COPY_DISABLE}:
@@ -326,10 +324,10 @@ def laid_over(above: Layer, own: Layer) -> Layer:
 
 
 def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
-    """Return a layer with what its policy means for one topic, which has the configs `seen` now.
+    """Return a layer with its policy resolved for one topic, whose present configs are `seen`.
 
-    Switched on, copying is on again where it was switched off. Switched off, a topic that never was tiered needs no
-    words: `retain` would switch its tiering on.
+    Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because
+    `retain` would switch its tiering on.
     """
     if OFF not in layer:
         value, origin = layer.get(ENABLE, ("", ""))
@@ -340,7 +338,7 @@ def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: b
     remaining = {key: held for key, held in layer.items() if key != OFF and not (key in TOTALS and held[1] == origin)}
     words: dict[str, str] = {}
     if not can_untier:
-        words = {ENABLE: "false"} if was_switched else {}  # before KIP-950, and refused where it is on
+        words = {ENABLE: "false"} if was_switched else {}  # before KIP-950; rejected if tiering is on
     elif policy == "delete" and was_switched:
         words = {ENABLE: "false", DELETE_ON_DISABLE: "true"}
     elif is_tiered:
@@ -352,9 +350,9 @@ def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: b
 
 
 def broken(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield what brokers refuse of a tiered topic's effective configs: the keys, why, and what to do (V2 to V5, V10).
+    """Yield what brokers reject of a tiered topic's effective configs: keys, reason, remedy (V2 to V5, V10).
 
-    Without the switch none of it is looked at, by them or here.
+    Brokers check nothing unless tiering is switched on.
     """
     if configs.get(ENABLE) != "true":
         return
@@ -394,7 +392,7 @@ def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tup
 
 
 def without_effect(configs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configs of a topic that is not tiered that brokers take, and do nothing with."""
+    """Return the configs that brokers accept on an untiered topic and that have no effect."""
     if configs.get(ENABLE) == "true":
         return ()
     idle = {COPY_DISABLE: "false", **dict.fromkeys(TOTALS, AS_TOTAL), **dict.fromkeys(LAGS, "0")}

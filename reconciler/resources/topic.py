@@ -23,11 +23,11 @@ from reconciler.resources.base import (
 from reconciler.resources.configs import Configs
 
 FOLLOWING: Final = "FOLLOWING"
-"""What a cluster says of a read replica whose source is there."""
+"""Status of a read replica whose source exists."""
 REPLICAS: Final = "replicas"
-"""The job that lets read replicas follow, and the name under which it remembers when it did, by topic id."""
+"""The job that updates read replicas, and the name under which it stores its last runs, by topic id."""
 SOURCE_GONE: Final = "SOURCE_GONE"
-"""What it says of one whose source was deleted: what it showed last stays its end, and can be read no more."""
+"""Status of a read replica whose source was deleted: its end stays and its records are no longer readable."""
 
 
 class TopicSpec(Model):
@@ -77,7 +77,7 @@ class TopicSpec(Model):
     )
 
     def beside_replica(self) -> Iterator[str]:
-        """Yield the fields, as they are written, that a read replica declares and cannot have; nothing of others."""
+        """Yield the names of declared fields that a read replica cannot have; nothing for other topics."""
         if self.read_replica_of is not None:
             declared = {
                 "partitions": self.partitions,

@@ -1,4 +1,4 @@
-"""What a profile found in the records of a topic."""
+"""Profile of the records of a topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 KEY_PREFIX: Final = 256
-"""Bytes that are shown of a key."""
+"""Maximum number of bytes of a key that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,37 +21,37 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without a record, from the last one before it to the first one after it."""
+    """A time without a record: from the last record before it to the first one after it."""
 
     start_ms: int
     end_ms: int
 
     @property
     def length_ms(self) -> int:
-        """Return how long it is."""
+        """Length in ms."""
         return self.end_ms - self.start_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What some records are, a partition's or a topic's. Bytes are those of keys, values and headers, uncompressed."""
+    """Counts of the records of a partition or a topic."""
 
     records: int = 0
     bytes: int = 0
     """Of keys, values and headers, uncompressed."""
     first_offset: int | None = None
-    """Of a record that is there. Null: there is none."""
+    """Offset of an existing record. Null: there are none."""
     last_offset: int | None = None
     first_ms: int | None = None
-    """The earliest time of a record. Null: none has one."""
+    """The earliest timestamp. Null: no record has one."""
     last_ms: int | None = None
-    """The latest."""
+    """The latest timestamp."""
     null_keys: int = 0
     null_values: int = 0
     tombstones: int = 0
     """Null values that have a key."""
     old_records: int = 0
-    """From before the time that was asked for."""
+    """Records from before the requested time."""
     old_bytes: int = 0
     sizes: Sizes | None = None
     """Null: there are no records."""
@@ -59,7 +59,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """The keys of a partition, and what newer records of the same key supersede there."""
+    """The keys of a partition, and the records that newer ones of the same key supersede."""
 
     keys: int = 0
     superseded_records: int = 0
@@ -74,27 +74,27 @@ class PartitionProfile:
     counts: Counts = Counts()
     keys: KeyCounts = KeyCounts()
     gap: Gap | None = None
-    """Between two records. Null: none is as long as a second."""
+    """Longest gap between two records. Null: none is as long as a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyProfile:
-    """One of the keys with the most records."""
+    """A key with very many records: one of at most ten."""
 
     prefix: bytes
     """The first `KEY_PREFIX` bytes."""
     key_bytes: int
-    """How long it is."""
+    """Length of the whole key."""
     records: int
     bytes: int
     """Of keys, values and headers, uncompressed."""
     partitions: int
-    """How many have it."""
+    """How many partitions have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """How many records there are in each of many equal stretches of time."""
+    """Number of records in equal intervals of time."""
 
     start_ms: int
     width_ms: int
@@ -103,32 +103,32 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a topic holds, up to its last stable offsets."""
+    """Profile of a topic up to its last stable offsets."""
 
     partitions: tuple[PartitionProfile, ...]
     counts: Counts = Counts()
     keys: int = 0
-    """Different ones, in all partitions together."""
+    """Different keys in all partitions."""
     scattered_keys: int = 0
-    """Those that more than one partition has."""
+    """Keys in more than one partition."""
     top_keys: tuple[KeyProfile, ...] = ()
-    """With the most records first; at most ten."""
+    """Keys with the most records, in descending order; at most ten."""
     timeline: Timeline | None = None
-    """Null: no record has a time."""
+    """Null: no record has a timestamp."""
 
     @property
     def superseded_records(self) -> int:
-        """Return how many records compaction would remove at most."""
+        """Return the maximum number of records that compaction would remove."""
         return sum(partition.keys.superseded_records for partition in self.partitions)
 
     @property
     def superseded_bytes(self) -> int:
-        """As `superseded_records`."""
+        """Return the bytes of `superseded_records`."""
         return sum(partition.keys.superseded_bytes for partition in self.partitions)
 
     @property
     def skew(self) -> float | None:
-        """Return how many times the average the largest partition has, by bytes; `None` where there are none."""
+        """Return the size of the largest partition as a multiple of the average; `None`: no bytes."""
         total = self.counts.bytes
         return (
             max(partition.counts.bytes for partition in self.partitions) * len(self.partitions) / total

@@ -13,9 +13,6 @@ from reconciler.resources.base import Complaint, Many, Model, NameOnly, SizeByte
 from reconciler.resources.cluster import Location, LocationSpec
 from reconciler.resources.configs import Properties, canonical_value
 
-# Guards of a workspace: rules that can refuse a plan, and what was reviewed and is allowed all the same.
-
-
 _ACTION: Final = re.compile(r"[a-z-]+:.+")
 _PERCENTAGE: Final = re.compile(r"(\d|[1-9]\d|100)%")
 
@@ -24,7 +21,7 @@ def _parse_day(value: object) -> object:
     if isinstance(value, date):
         return value
     try:
-        # Nothing but a text: pydantic would take a number for a time since 1970.
+        # pydantic would read a number as a time since 1970.
         return date.fromisoformat(value if isinstance(value, str) else "")
     except ValueError as error:
         message = "not a date such as 2026-12-01"
@@ -83,7 +80,7 @@ class Between(Model):
 
 
 def _canonical_choices(configs: object) -> object:
-    """Turn the values a rule allows into the strings platforms store, as resources hold them."""
+    """Convert the values that a rule allows into the strings that platforms store."""
     if type(configs) is not dict:
         return configs
     wrong: list[Complaint] = []
@@ -246,7 +243,7 @@ def connect_address(url: str) -> tuple[str, int]:
     if parts.scheme != "sc" or not parts.hostname:
         message = "not sc://host"
         raise ValueError(message)
-    parts.hostname.encode("idna")  # as who connects does: `spark..local` is no name
+    parts.hostname.encode("idna")  # raises for names such as `spark..local`, as a connection would
     return parts.hostname, parts.port or _CONNECT_PORT
 
 
@@ -287,7 +284,7 @@ class SparkSpec(Model):
         if remote is not None:
             try:
                 connect_address(remote)
-            except ValueError as error:  # also of a port that is no number
+            except ValueError as error:  # also raised for a port that is not a number
                 raise refusal(Complaint("names no Spark Connect server", "Write sc://host:15002")) from error
         return remote
 
@@ -315,16 +312,16 @@ class SparkSpec(Model):
 
     @property
     def below(self) -> int:
-        """Stored bytes: a job that reads fewer runs in this process; of 0, none does."""
+        """Limit in stored bytes below which a job runs in this process; 0: none does."""
         return 0 if self.engine == "spark" else self.in_process_below
 
     @property
     def name(self) -> str:
-        """What people call it: `Spark local[*]`. Of a Connect URL only host and port: it may hold a token."""
+        """Name for messages, such as `Spark local[*]`. Without parameters of a Connect URL: they may hold a token."""
         return f"Spark {self.master if self.remote is None else self.remote.partition(';')[0].rstrip('/')}"
 
     def engine_for(self, stored_bytes: int) -> str:
-        """Return where a job runs that reads so many bytes."""
+        """Return where a job that reads this many bytes runs."""
         return IN_PROCESS if stored_bytes < self.below else self.name
 
 
