@@ -1,6 +1,7 @@
 """`cluster check`: one listing, then catalog, partitions, groups and transactions.
 
-Memory is bounded by sixteen bytes an object and one partition a thread; findings beyond ten thousand are only counted.
+Memory is bounded by sixteen bytes per object and one partition per thread; findings beyond ten thousand are only
+counted.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from reconciler.objectstore.register import Register
 
 
-# The catalog as it is now, beside the one that was judged when a check began.
+# The current catalog, which may be newer than the one checked.
 
 
 class Present:
-    """The topics as they are now, turned around once for each catalog. Safe from any thread."""
+    """The current topics, indexed once per catalog. Thread-safe."""
 
     def __init__(self, store: ObjectStore, serial: int | None) -> None:
         self._catalog = CatalogRegister(store)
@@ -45,7 +46,10 @@ class Present:
         self._turned: tuple[str, Topics] | None = None
 
     def topics(self) -> Topics | None:
-        """Return them; `None` where the catalog cannot be read, or holds less than it did: no topic is gone then."""
+        """Return the topics; `None` if the catalog is unreadable or outdated.
+
+        An outdated catalog proves no deletion.
+        """
         with self._lock:
             catalog = self._read()
             if catalog is None:
@@ -55,7 +59,7 @@ class Present:
             return self._turned[1]
 
     def catalog(self) -> Catalog | None:
-        """Return the catalog itself, with the same exceptions."""
+        """Return the catalog; `None` in the same cases."""
         with self._lock:
             return self._read()
 
@@ -79,18 +83,18 @@ NAMING: Final = frozenset(
         Kind.PAGE_DAMAGED,
     }
 )
-"""With one of these, what seems to be named by nobody may be all that is left of something."""
+"""With one of these findings, objects that seem unreferenced may be the last copy of something."""
 FINDINGS: Final = 10_000
-"""More are counted and left out."""
+"""Limit of findings kept in memory; more are only counted."""
 _LOOKS: Final = 3
 _AT_ONCE: Final = 16
 _AT_ONCE_DEEP: Final = 4
-"""Parts are read whole then, and one takes up to 64 MiB, a few times over."""
+"""Fewer threads, since a part is read whole: up to 64 MiB, several times over in memory."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What a cluster was found to be."""
+    """The result of a check."""
 
     cluster_id: str | None = None
     objects: int = 0
@@ -98,7 +102,7 @@ class Checked:
     namespaces: int = 0
     topics: int = 0
     partitions: int = 0
-    """That were ever written."""
+    """Partitions that were ever written."""
     pages: int = 0
     parts: int = 0
     records: int = 0
@@ -109,17 +113,17 @@ class Checked:
     transactions: int = 0
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
-    """Findings beyond ten thousand."""
+    """Number of findings beyond ten thousand."""
     kinds: set[Kind] = field(default_factory=set)
-    """Of all findings, also those left out."""
+    """Kinds of all findings, including those left out."""
     errors: int = 0
     serial: int | None = None
-    """Of the catalog; `None` where it cannot be read."""
+    """Serial of the catalog; `None` if it is unreadable."""
     is_sure: bool = True
-    """Whether all that names objects was read and agrees: only then is what no process names known."""
+    """Whether every object that names others was readable and consistent, so that unnamed objects are known."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
-        """Keep findings, as long as there is room."""
+        """Count findings, and store them up to the limit."""
         for finding in findings:
             self.errors += finding.severity is Severity.ERROR
             self.kinds.add(finding.kind)
@@ -130,7 +134,7 @@ class Checked:
                 self.left_out += 1
 
     def count(self, looked: Looked) -> None:
-        """Add up what one partition was found to be."""
+        """Add the result of one partition."""
         self.partitions += looked.is_there
         self.pages += looked.pages
         self.parts += looked.parts
@@ -141,14 +145,13 @@ class Checked:
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> Checked:
-    """Look at every register and object of a cluster; changes nothing. `deep` reads every record as well.
+    """Check every register and object of a cluster without changes; `deep` also reads every record.
 
-    With its object storage, manifests are held against heads, whether they have what those say is uploaded, and against
-    the segments that are there.
-    Writers may be at work: what looks wrong is looked at again before it is said.
+    With `storage`, manifests are compared with heads and with the stored segments. Since writers may be active, a
+    problem is reported only after it was read again.
 
     Raises:
-        MendFirstError: The store, or object storage, refuses these credentials: that is no damage.
+        MendFirstError: The store or object storage refuses the credentials, which is not damage.
     """
     store = UnmistakenStore(store)
     storage = None if storage is None else UnmistakenStore(storage)
@@ -191,7 +194,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
 def _remote(
     storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None, *, deep: bool
 ) -> RemoteCheck | None:
-    """Return what looks at object storage, where it is at hand and the one that the cluster is bound to."""
+    """Return the remote check, if the cluster is bound to an object storage and it is given."""
     bound = None if catalog is None else catalog.cluster.storage_id
     if storage is None or bound is None or cluster_id is None:
         return None
@@ -205,7 +208,7 @@ def _remote(
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What is looked at, and by whom."""
+    """State of one check."""
 
     store: ObjectStore
     contents: Contents
@@ -214,11 +217,11 @@ class _Cluster:
     threads: SideBySide
     present: Present
     opened: list[Opened] = field(default_factory=list)
-    """What partitions say is open."""
+    """Transactions that partitions hold open."""
     remote: RemoteCheck | None = None
 
     def partitions(self, checked: Checked, *, deep: bool) -> dict[tuple[str, int], int]:
-        """Look at every partition that was ever written, and return where each ends."""
+        """Check every partition that was ever written; return end offsets."""
         known = None if self.read.catalog is None else Topics.of(self.read.catalog)
         reader = None
         if deep:
@@ -236,7 +239,7 @@ class _Cluster:
         return ends
 
     def transactions(self, checked: Checked) -> None:
-        """Look at every transaction, and at what partitions say is open."""
+        """Check every transaction, and those that partitions hold open."""
         look = TransactionCheck(self.store, self.store.clock_ms())
         for findings in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
             checked.transactions += 1
@@ -245,9 +248,9 @@ class _Cluster:
             checked.add(findings)
 
     def headless(self, committed: set[tuple[str, int]]) -> Heads | None:
-        """Return what tells partitions without head; `None` where the catalog cannot be read now.
+        """Return an index of partitions without a head; `None` if the catalog is unreadable now.
 
-        Heads are listed again: who made one since the first listing has named what is there.
+        Heads are listed again, since some were created after the first listing.
         """
         catalog = self.present.catalog()
         if catalog is None or self.stored.is_all_named:
@@ -255,7 +258,7 @@ class _Cluster:
         return Heads(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
 
     def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
-        """Look at every group; return the partitions without head that one has read from."""
+        """Check every group; return the partitions without a head that a group has read."""
         look = GroupCheck(self.store, self.present.topics, ends)
         for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
             checked.groups += 1
@@ -278,7 +281,7 @@ def _of_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[CheckFind
 
 
 def _catalog(store: ObjectStore) -> ReadCatalog:
-    """Read the catalog; what looks wrong is looked at again: a newer snapshot may have replaced what was read."""
+    """Read the catalog; retry on errors, since a newer snapshot may have replaced what was read."""
     register = catalog_register(store)
     read = _read_once(register)
     for _ in range(_LOOKS - 1):
@@ -310,7 +313,7 @@ _RANKS: Final = tuple(Severity)
 
 
 def _order(finding: CheckFinding) -> tuple[int, str, str, int, int]:
-    """Return where a finding stands: the gravest first, then by place."""
+    """Return the sort key of a finding: severity, then place."""
     place, first = finding.place, finding.gone[0].start if finding.gone else -1
     partition = -1 if place.partition is None else place.partition
     return _RANKS.index(finding.severity), finding.kind, place.topic or place.key, partition, first

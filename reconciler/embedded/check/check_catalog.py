@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReadCatalog:
-    """A catalog as it was read; `None` where some of it could not be. `keys` are the objects its head names."""
+    """A catalog, `None` if unreadable, with the keys of the objects that its head names."""
 
     catalog: Catalog | None
     keys: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class ReadCatalog:
 
 @dataclass(slots=True)
 class _Fold:
-    """A catalog that is put together from its objects, and what stood in the way."""
+    """A catalog built from its objects, with findings."""
 
     store: ObjectStore
     catalog: Catalog = field(default_factory=Catalog)
@@ -47,7 +47,7 @@ class _Fold:
     findings: list[CheckFinding] = field(default_factory=list)
 
     def take(self, commit: Json) -> None:
-        """Fold one commit, from an object of its own where it has one."""
+        """Apply one commit, read from its object if it has one."""
         key = commit.get("key")
         if key is not None:
             self.keys.append(key)
@@ -59,7 +59,7 @@ class _Fold:
 
 
 def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
-    """Put the catalog together from every object its head names, checking each one's sha256."""
+    """Build the catalog from all objects that its head names, verifying each sha256."""
     if held is None:
         return ReadCatalog(Catalog())
     fold = _Fold(store)
@@ -84,7 +84,7 @@ def _of_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield what a catalog says that cannot be, or that was left half-way. Pure."""
+    """Yield contradictions and unfinished work in a catalog. Pure."""
     yield from _of_names(catalog)
     yield from _of_namespaces(catalog)
     yield from _of_topics(catalog)
@@ -114,7 +114,7 @@ def _of_names(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
-    """Return every namespace that is not there though something lies in it, and one name below it. Pure."""
+    """Return missing namespaces, each with the name of a topic or namespace below it. Pure."""
     missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
@@ -147,25 +147,25 @@ def _of_topics(catalog: Catalog) -> Iterator[CheckFinding]:
                 yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"topic {name}: {what}", place)
 
 
-# Consumer groups looked at: their registers, and the topics and logs their offsets are of.
+# Consumer groups.
 
 
 Partition: TypeAlias = tuple[str, int]
-"""Topic id and number."""
+"""Topic id and partition number."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """Looks at groups, from any thread. `topics` reads the catalog, `ends` are those of partitions ever written."""
+    """Checks groups, from any thread. `topics` reads the catalog; `ends` are the ends of written partitions."""
 
     store: ObjectStore
     topics: Callable[[], Topics | None]
     ends: Mapping[Partition, int]
     headless: set[Partition] = field(default_factory=set)
-    """Gathers where groups have read from partitions that have no head."""
+    """Partitions without a head that groups have read."""
 
     def look(self, key: str) -> list[CheckFinding]:
-        """Look at the group whose register has this key."""
+        """Check the group of a register key."""
         name = group_of_key(key)
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no group", Place(key))]
@@ -175,14 +175,14 @@ class GroupCheck:
             return [CheckFinding(Kind.GROUP_DAMAGED, error.message, Place(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
-        # The catalog is read after the register: a topic that a group has offsets of was there before them.
+        # Read after the register, so that topics of new offsets are known.
         known = self.topics() if group is not None and group.topic_ids else None
         return [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._end))
 
     def _end(self, place: Partition, offset: int) -> int:
-        """Return where a log ends; what lies beyond the end that was seen is looked for again: logs grow.
+        """Return the end of a log, read again if `offset` is beyond the known end, since logs grow.
 
-        Of a head that cannot be read, which is a finding of its own, nothing is said here: it ends at `offset`.
+        If the head is unreadable, which is reported elsewhere, return `offset`.
         """
         seen = self.ends.get(place, 0)
         try:
@@ -194,7 +194,7 @@ class GroupCheck:
 def judge_group(
     name: str, group: Group, place: Place, topics: Topics, end_of: Callable[[Partition, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield which offsets of a group are of no topic, or beyond where its log ends."""
+    """Yield offsets of a group for deleted topics, or beyond the end of a log."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that are gone, the first of id {gone[0]}"
@@ -214,11 +214,11 @@ def judge_group(
             )
 
 
-# Transactions looked at: their registers, and whether what a partition holds open is open there too.
+# Transactions.
 
 
 class Opened(NamedTuple):
-    """A transaction that a partition holds open, and the producer epoch it is of."""
+    """A transaction that a partition holds open, and its producer epoch."""
 
     transactional_id: str
     epoch: int
@@ -228,20 +228,20 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionCheck:
-    """Looks at transactions, from any thread. `now_ms` is the store's time."""
+    """Checks transactions, from any thread. `now_ms` is the store's time."""
 
     store: ObjectStore
     now_ms: int
 
     def look(self, key: str) -> list[CheckFinding]:
-        """Look at the transactional id whose register has this key."""
+        """Check the transactional id of a register key."""
         name = transactional_id_of_key(key)
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", Place(key))]
         try:
             stored = read_transaction(self.store, name)
             if stored is not None and stored[0].state in DECIDED:
-                stored = read_transaction(self.store, name)  # its producer may just be carrying it out
+                stored = read_transaction(self.store, name)  # its producer may be completing it
         except UserError as error:
             return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, Place(key))]
         if stored is None:
@@ -258,14 +258,14 @@ class TransactionCheck:
         return []
 
     def look_at_open(self, opened: Opened) -> list[CheckFinding]:
-        """Look at whether what a partition holds open is open; by then it may have ended."""
+        """Check that a transaction open in a partition is open in its register; it may have ended since."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)
             if _is_known(stored, opened.epoch):
                 return []
             head = read_head(self.store, opened.topic_id, opened.partition)
         except UserError:
-            return []  # what cannot be read is a finding of its own
+            return []  # unreadable registers are reported elsewhere
         still = {} if head is None else head.transactions.get(opened.transactional_id, {})
         if still.get("epoch") != opened.epoch:
             return []
@@ -275,7 +275,7 @@ class TransactionCheck:
 
 
 def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
-    """Tell whether a register knows of what is open in an epoch: it is going on, or decided and not carried out."""
+    """Tell whether a register accounts for a transaction in an epoch: ongoing, or decided but not completed."""
     if stored is None:
         return False
     transaction, now = stored

@@ -1,7 +1,7 @@
 """Check owners, migrations and mirrors.
 
-All of them are read, of whatever cluster: a topic of ours may have been released, and a claim of ours may have been
-forgotten. Registers are read before the catalog, and what looks wrong is looked at again: migrations may go on.
+Registers of all clusters are read, since a topic may have been released or a claim lost. Registers are read before the
+catalog, and problems are read again, since migrations may be running.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# Migrations judged: what the catalog says of them and of the topics they hold, and who may append to those. Pure.
+# Migrations, compared with the topics that they hold and with those topics' heads. Pure.
 #
-# What is half-way of a topic that is mounted or unmounted is no damage: it is said that it is on its way. What no
-# migration is going to finish is.
+# A topic in an active migration is a note, not damage. State that no migration will finish is damage.
 
 
 _S = MigrationState
 _ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
 _TOLD: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
-"""States that one which is not automatic leaves only where that is asked for."""
+"""States in which a manual migration waits for a request."""
 _OPEN: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
 """States of an outbound migration in which clients still read and write."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
 _MADE: Final = _CLOSED | {_S.PREPARED}
-"""States of an inbound migration in which its topics are there, closed."""
+"""States of an inbound migration in which its topics exist, closed."""
 _CUT: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 """States of an outbound migration in which every head is sealed."""
 
 
 def state_of(migration: MigrationEntry) -> MigrationState | None:
-    """Return the state of a migration; `None`: what is written there is none."""
+    """Return the state of a migration; `None` if it is invalid."""
     try:
         return MigrationState(migration.state)
     except ValueError:
@@ -60,7 +59,7 @@ def state_of(migration: MigrationEntry) -> MigrationState | None:
 
 
 def migration_of(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry | None:
-    """Return the migration that holds a topic; `None`: none does, or the one that did is over."""
+    """Return the active migration that holds a topic, or `None`."""
     if topic.hold is None:
         return None
     migration = catalog.migrations.get(str(topic.hold.migration))
@@ -69,7 +68,7 @@ def migration_of(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry 
 
 
 def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield the migrations that are under way, where one and its topics disagree, and holds that nobody takes off."""
+    """Yield active migrations, contradictions with their topics, and stale holds."""
     for number, migration in catalog.migrations.items():
         names = [topic.name for topic in migration.topics]
         place, state = Place(CATALOG, names[0] if names else None), state_of(migration)
@@ -94,7 +93,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
 def _of_topics(
     catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
 ) -> Iterator[CheckFinding]:
-    """Yield which topics are not as the state of their migration says."""
+    """Yield topics that contradict the state of their migration."""
     topics_by_id = {topic.id: topic for topic in catalog.topics.values()}
     closed = _MADE if migration.direction == INBOUND else _CLOSED
     is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN)
@@ -112,7 +111,7 @@ def _of_topics(
 
 
 def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
-    """Yield where a head lets another append than the catalog does; what a migration is about to change is no fault."""
+    """Yield a difference between a head's writer and the catalog's, unless a migration is about to resolve it."""
     writer = writer_of(topic)
     if head.writer == writer:
         return
@@ -125,7 +124,7 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Place) 
         return
     migration = migration_of(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_cut(migration) or not head.is_settled):
-        return  # It is about to be sealed, is being mounted, or takes nothing by the catalog; a stale hold is told.
+        return  # It waits for a seal or a mount, or is closed in the catalog; a stale hold is reported elsewhere.
     kind = Kind.HANDOVER_UNFINISHED if is_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
 
@@ -136,22 +135,22 @@ def _is_cut(migration: MigrationEntry) -> bool:
 
 _LOOKS: Final = 3
 _CLAIMED: Final = frozenset({MigrationState.EXECUTED, MigrationState.CUT_OVER})
-"""States of an inbound migration in which its topics are claimed, all of them."""
+"""States of an inbound migration in which all its topics are claimed."""
 _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, MigrationState.GONE, None})
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What was found of registers; `lost` are the topics of the catalog, by full name, that are not ours any more."""
+    """Findings on ownership; `lost` are the topics that other clusters own or that were released."""
 
     findings: tuple[CheckFinding, ...] = ()
     lost: frozenset[str] = frozenset()
 
 
 def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> Owned:
-    """Look at every register of ownership: one listing, a GET each; again, where something is wrong.
+    """Check every register of ownership with one listing and a GET each; repeat if there are findings.
 
-    `catalog` reads the catalog of the cluster `cluster_id`; `None`: it cannot be read, and registers alone are judged.
+    `catalog` reads the cluster's catalog; if it returns `None`, only the registers are checked.
     """
     result = _once(storage, cluster_id, catalog)
     for _ in range(_LOOKS - 1):
@@ -195,7 +194,7 @@ def _once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | No
 def lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield the topics, by full name, of which object storage says that they are not this cluster's. Pure."""
+    """Yield topics that no longer belong to this cluster by object storage. Pure."""
     for name, topic in catalog.topics.items():
         key = _register_of(name, topic, cluster_id)
         ownership = registers.get(key)
@@ -204,7 +203,7 @@ def lost_topics(
 
 
 def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
-    """Tell whether a register says of a topic of this cluster what it should."""
+    """Tell whether a register matches a topic of this cluster."""
     has_it = ownership.state is Owning.MOUNTED and ownership.owner == cluster_id
     if migration is None:
         return has_it
@@ -240,7 +239,7 @@ def _of_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Owners
 def left_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
-    """Yield the claims of this cluster, by key, that no migration of its catalog goes on with. Pure."""
+    """Yield claims of this cluster, by key, without an active migration. Pure."""
     going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
     own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
@@ -263,7 +262,7 @@ def _of_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownersh
 
 
 def _is_there(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
-    """Tell whether anything of the topic is left: where its objects went with it, its register means nothing."""
+    """Tell whether the topic still has objects; without them, its register is irrelevant."""
     location = registers[finding.place.key].location
     try:
         return read_topic_manifest(storage, location.cluster_id, location.revision) is not None
@@ -276,13 +275,13 @@ def _register_of(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
     return mountable_key(location.topic, location.cluster_id, location.revision)
 
 
-# Mirrors in a check: what the catalog says of them, against their links and against what their partitions hold.
+# Mirrors, compared with their links and partitions.
 #
-# A transition that nobody has ended yet is no fault: whoever reaches both clusters goes on with it.
+# An unfinished transition is no damage: any process that reaches both clusters continues it.
 
 
 def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield what the catalog says of mirrors that cannot be, or is under way. Pure."""
+    """Yield mirrors without a link, and transitions in progress. Pure."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
         mirror, place = entry.mirror, Place(CATALOG, name)
@@ -297,9 +296,9 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
-    """Yield where a partition holds a copy of something else than its mirror follows. Pure.
+    """Yield a partition whose contents were copied from another topic than its mirror follows. Pure.
 
-    While a transition is under way, and once mirroring is over, a head tells of what was copied before.
+    Skipped during a transition and after mirroring, when the head still describes an earlier copy.
     """
     source, mirror = head.source, topic.follows
     if source is None:
@@ -318,9 +317,9 @@ def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckF
 
 
 def hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
-    """Give partitions to whom the catalog says, as the next append would; return how many.
+    """Give partitions to the catalog's writer, as the next append would; return how many.
 
-    Groups are held to the end of what was mirrored first: producers would write below their offsets else.
+    Groups are clamped to the mirrored end first, since producers would otherwise write below their offsets.
     """
     store, topics = cluster.store, {entry.id: entry for entry in cluster.catalog.read().topics.values()}
     numbers: defaultdict[str, list[int]] = defaultdict(list)
@@ -341,7 +340,7 @@ def hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) 
 
 
 def forget_mirrors(cluster: EmbeddedCluster) -> list[str]:
-    """Let stopped mirrors whose link is gone be ordinary topics; return their names."""
+    """Turn stopped mirrors without a link into ordinary topics; return their names."""
     gone: list[str] = []
 
     def decide(draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""Check partitions: heads, pages, parts, contents, and objects that nothing names."""
+"""Check partitions: heads, pages, parts, contents, and unnamed objects."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartReader:
-    """Reads parts whole; large ones row group by row group."""
+    """Reads whole parts, large ones by row group."""
 
     store: ObjectStore
     missing: Kind = Kind.PART_MISSING
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
-        """Yield how a part differs from what its head says."""
+        """Yield differences between a part and its head."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
             differences = list(self._differences(entry, offsets))
@@ -52,7 +52,7 @@ class PartReader:
         except UserError as error:
             differences = [error.message]
         except ReconcilerError:
-            raise  # A store that does not answer says nothing of the part.
+            raise  # An unavailable store proves nothing about the part.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
@@ -79,12 +79,12 @@ class PartReader:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReader:
-    """Reads remote segments whole, past the cache, and their indexes."""
+    """Reads whole remote segments and their indexes, bypassing the cache."""
 
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
-        """Yield how a segment or its index differs from what the manifest says; an index may be gone."""
+        """Yield differences between a segment or its index and the manifest; a missing index is allowed."""
         yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = index_key(entry.key)
         stored = self.storage.get(key)
@@ -100,10 +100,10 @@ class SegmentReader:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# One partition looked at: its head, its pages, and whether every part they name is there as they say.
+# Partitions: the head, its pages, and all parts that they name.
 #
-# Writers may be at work. What looks wrong is looked at again with nothing remembered, and is reported only when the
-# head still says it or has been wrong every time.
+# Writers may be active: a problem is read again without caches, and reported only if the head is unchanged or every
+# reading has a problem.
 
 
 _LOOKS: Final = 3
@@ -111,7 +111,7 @@ _LOOKS: Final = 3
 
 @dataclass(slots=True)
 class Looked:
-    """What one partition was found to be."""
+    """The result of checking one partition."""
 
     findings: tuple[CheckFinding, ...] = ()
     is_there: bool = True
@@ -120,26 +120,26 @@ class Looked:
     bytes: int = 0
     records: int = 0
     segments: int = 0
-    """In object storage, as are these records."""
+    """In object storage, as are `remote_records`."""
     remote_records: int = 0
     end: int | None = None
     topic_id: str = ""
     topic: str | None = None
     partition: int = 0
     transactions: Mapping[str, int] = field(default_factory=dict)
-    """Of what is open in it: transactional id → producer epoch."""
+    """Open transactions: transactional id → producer epoch."""
     named: list[str] = field(default_factory=list)
-    """The objects it names."""
+    """Keys of the objects that the partition names."""
 
     def count(self, manifest: Manifest) -> None:
-        """Add what a manifest names."""
+        """Add the segments and records of a manifest."""
         self.segments += manifest.segments
         self.remote_records += manifest.records
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of a catalog by id, and those that are marked for deletion."""
+    """The topics of a catalog by id, and the ids of deleted ones."""
 
     by_id: Mapping[str, tuple[str, TopicEntry]]
     deleted: frozenset[str]
@@ -147,16 +147,16 @@ class Topics:
 
     @classmethod
     def of(cls, catalog: Catalog) -> Topics:
-        """Turn a catalog around."""
+        """Index a catalog by topic id."""
         by_id = {entry.id: (name, entry) for name, entry in catalog.topics.items()}
         return cls(by_id, frozenset(catalog.deletions), catalog)
 
 
 @dataclass(frozen=True)
 class PartitionCheck:
-    """Looks at partitions, from any thread. `topics` reads the catalog anew, `deep` reads what a part holds.
+    """Checks partitions, from any thread. `topics` reads the catalog again; `deep` reads a part's contents.
 
-    `remote` looks at what object storage has of them, where that is at hand.
+    `remote` checks object storage, if available.
     """
 
     store: ObjectStore
@@ -167,7 +167,7 @@ class PartitionCheck:
     remote: RemoteCheck | None = None
 
     def look(self, key: str) -> Looked:
-        """Look at the partition whose head has this key."""
+        """Check the partition of a head key."""
         looked, version = self._once(key, self.known)
         for _ in range(_LOOKS - 1):
             if not looked.findings:
@@ -183,7 +183,7 @@ class PartitionCheck:
         return looked
 
     def _once(self, key: str, topics: Topics | None) -> tuple[Looked, str | None]:
-        """Return what is found now, and the version of the head it was found by."""
+        """Return the current result, and the version of the head."""
         topic_id, partition = partition_of_head(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
         looked, place = Looked(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
@@ -199,7 +199,7 @@ class PartitionCheck:
             return replace(looked, findings=(finding,)), held.version
         within = list(_Look(self, head, place, held.epoch, looked).findings())
         findings = list(_of_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
-        if topics is None or entry is not None:  # of a topic that is gone, parts are gone on purpose
+        if topics is None or entry is not None:  # parts of a deleted topic are deleted on purpose
             findings += within
         if entry is not None and topics is not None:
             findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
@@ -235,7 +235,7 @@ def _of_topic(
 
 @dataclass(slots=True)
 class _Look:
-    """One look at all that a head names."""
+    """One reading of everything that a head names."""
 
     check: PartitionCheck
     head: Head
@@ -254,7 +254,7 @@ class _Look:
         yield from self._of_parts(self.head.entries, self.place)
 
     def _of_page(self, page: PageRef) -> Iterator[CheckFinding]:
-        """Look at a page and all below it; whatever cannot be read of it takes its offsets along."""
+        """Check a page and everything below it; an unreadable page loses its offsets."""
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
         self.looked.named.append(page.key)
@@ -273,7 +273,7 @@ class _Look:
         for item in below:
             if isinstance(item, PageRef):
                 yield from self._of_page(item)
-        # Retention has deleted what a page still names below the start of the log.
+        # Below the log's start, retention has deleted parts that a page still names.
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._of_parts(live, self.place)
 
@@ -304,13 +304,13 @@ class _Look:
             yield from self.check.deep(entry, place)
 
     def _sizes_now(self, keys: Iterable[str]) -> dict[str, int]:
-        """Ask the store itself: what was written after the listing is not in it."""
+        """List folders again, for parts written after the first listing."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 
 
 def _missing(entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
-    """Yield one finding for each run of neighbours that are gone: a lost folder is one line, not ten thousand."""
+    """Yield one finding per run of adjacent missing parts."""
     run: list[Entry] = []
     for entry in entries:
         if run and entry.base > run[-1].last + 1:
@@ -330,7 +330,7 @@ def _run(run: Sequence[Entry], place: Place) -> CheckFinding:
     )
 
 
-# What no process names: parts, pages and pieces of the catalog whose writer is about to name them, or has died.
+# Unnamed objects: parts, pages and catalog objects whose writer has failed or not yet named them.
 
 
 _HOUR_MS: Final = 3_600_000
@@ -339,7 +339,7 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(slots=True)
 class _Folder:
-    """What no process names of one folder."""
+    """Unnamed objects of one folder."""
 
     first: str
     objects: int
@@ -348,9 +348,9 @@ class _Folder:
 
 
 def unnamed_findings(store: ObjectStore, stored: Stored, heads: Heads | None) -> Iterator[CheckFinding]:
-    """Yield one finding for each folder with objects that no process names: lists again only where there are any.
+    """Yield one finding per folder with unnamed objects; list again only if there are any.
 
-    What is left of partitions that have no head is told apart, where topics are known.
+    Objects of partitions without a head are reported separately if topics are known.
     """
     if stored.is_all_named:
         return
@@ -368,7 +368,7 @@ def unnamed_findings(store: ObjectStore, stored: Stored, heads: Heads | None) ->
 
 
 def age_text(age_ms: int) -> str:
-    """Return an age in hours, or in minutes below two of them."""
+    """Return an age in hours, or in minutes if below two hours."""
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 

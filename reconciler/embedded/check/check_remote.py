@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
-    """Yield what a head says that cannot be; `epoch` is its register's."""
+    """Yield contradictions in a head; `epoch` is its register's."""
     for what in [
         *_of_numbers(head),
         *_of_epochs(head, epoch),
@@ -39,7 +39,7 @@ def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding
 def judge_page(
     page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: Place, *, epoch: int
 ) -> Iterator[CheckFinding]:
-    """Yield what differs between a page and what is known of it where it is named."""
+    """Yield differences between a page and the reference to it."""
     if not below:
         yield CheckFinding(Kind.PAGE_DAMAGED, "it names nothing", place)
         return
@@ -57,7 +57,7 @@ def judge_page(
 
 
 def is_whole(head: Head) -> bool:
-    """Tell whether every number is a number: a head edited by hand may hold anything."""
+    """Tell whether all numbers in a head are integers: it may have been edited by hand."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
@@ -67,7 +67,7 @@ def is_whole(head: Head) -> bool:
 
 
 def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
-    """Tell the same of what a head or a page names."""
+    """Tell whether entries or page references have valid types."""
     texts: list[Any] = [item.key for item in named]
     numbers: list[Any] = [
         number for item in named for number in (item.base, item.last, item.min_ts, item.max_ts, item.bytes)
@@ -104,7 +104,7 @@ def _of_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _of_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Parts lie one behind the other. A gap is no fault: transactions are aborted, keys compacted."""
+    """Yield overlapping parts. Gaps are valid, after aborted transactions or compaction."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -141,14 +141,13 @@ def _of_transactions(head: Head) -> Iterator[str]:
             yield f"{entry.key} belongs to transaction {entry.txn}, which is not open in this partition"
 
 
-# Remote segments and their indexes held against what object storage has: by one listing, deeply by reading them.
+# Remote segments and indexes, compared with a listing, or by `deep` with their contents.
 #
-# An index is made up for by its segment, so that nothing is lost with one. What the local tier has too is not lost
-# either: scrubbing puts it again.
+# A missing index loses nothing, and a segment that is also local is uploaded again by scrubbing.
 
 
 Deep = Callable[[Entry, Place], Iterator[CheckFinding]]
-"""Reads a segment whole, and its index."""
+"""Reads a whole segment and its index."""
 
 _IN_RUNS: Final = {
     Kind.SEGMENT_MISSING: ("the segment is not there", "{:,} segments are not there, this one the first"),
@@ -162,7 +161,7 @@ _ONCE_DELETED: Final = ": delete this object, and `reconciler run --once --only 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A segment, and what is wrong with it or its index."""
+    """A segment with a problem, or with a problem of its index."""
 
     entry: Entry
     finding: CheckFinding
@@ -170,17 +169,17 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """Looks at segments of one partition."""
+    """Checks segments of one partition."""
 
     listed: Stored
     local_start: int
-    """From here on the local tier has every offset too."""
+    """From this offset on, the local tier also has every record."""
     uploads: bool
-    """Whether anything is put there again."""
+    """Whether scrubbing uploads segments again."""
     deep: Deep | None = None
 
     def suspects(self, entries: Sequence[Entry], place: Place) -> Iterator[Suspect]:
-        """Yield what is wrong, oldest first; `place` is that of the manifest."""
+        """Yield problems, oldest first; `place` is the manifest's."""
         sizes = self.listed.sizes([entry.key for entry in entries])
         indexes = self.listed.sizes([index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
@@ -201,7 +200,7 @@ class SegmentCheck:
                 )
 
     def runs(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
-        """Yield findings, one for each run of neighbours that are gone."""
+        """Yield one finding per run of adjacent missing segments."""
         run: list[Suspect] = []
         for suspect in suspects:
             if run and not _goes_on(run[-1], suspect):
@@ -230,7 +229,7 @@ class SegmentCheck:
         return Suspect(entry, self._lost(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
 
     def _lost(self, entry: Entry, kind: Kind, what: str, place: Place, *, then: str = "") -> CheckFinding:
-        """Return a finding of a segment, with the offsets that are gone with it: those that it alone has."""
+        """Return a finding with the offsets lost: those that the segment alone has."""
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
             return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
@@ -246,32 +245,32 @@ def _goes_on(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# What object storage has of a partition, held against its head: the manifest, its pages, and every segment they name.
+# A partition's remote tier, compared with its head: manifest, pages and segments.
 #
-# A head says what is uploaded, and which offsets are there alone; its manifest must have them. The head is read first,
-# so a manifest that uploads or retention have moved on meanwhile seems to contradict it: it is looked at again then.
-# What the manifest does not name any more once all is looked at was replaced meanwhile, and is no fault.
+# The manifest must have what the head counts as uploaded. The head is read first, so a manifest changed by uploads or
+# retention may seem to contradict it and is read again. Objects that the manifest no longer names afterwards were
+# replaced and are no damage.
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCheck:
-    """Looks at manifests and segments, from any thread. `storage` is the object storage of the cluster `cluster_id`.
+    """Checks manifests and segments of one cluster, from any thread.
 
-    `deep` reads what a segment holds.
+    `deep` reads a segment's contents.
     """
 
     storage: ObjectStore
     cluster_id: str
     deep: Deep | None = None
     lost: frozenset[str] = frozenset()
-    """Topics, by full name, that are known not to be this cluster's: nothing is said of each partition then."""
+    """Topics that belong to other clusters: their partitions are skipped."""
 
     def look(
         self, catalog: Catalog, head: Head, place: Place, *, epoch: int, count: Callable[[Manifest], None]
     ) -> Iterator[CheckFinding]:
-        """Yield what is wrong with the remote tier of a partition; `place` and `epoch` are those of its head.
+        """Yield problems of a partition's remote tier; `place` and `epoch` are the head's.
 
-        `count` is told the manifest, where it is the cluster's own.
+        `count` receives the manifest if the cluster owns it.
         """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return
@@ -306,7 +305,7 @@ class RemoteCheck:
     def _of_segments(
         self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, manifest_place: Place, epoch: int
     ) -> Iterator[CheckFinding]:
-        """Yield what is wrong with pages and segments, as far as the manifest names them still."""
+        """Yield problems of pages and segments that the manifest still names."""
         findings: list[CheckFinding] = []
         suspects: list[Suspect] = []
         for page in manifest.pages:
@@ -320,7 +319,7 @@ class RemoteCheck:
             yield from segments.runs(suspect for suspect in suspects if named is None or suspect.entry.key in named)
 
     def _named_now(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
-        """Return the keys that the manifest names now; `None`: it says what it said, or nothing."""
+        """Return the keys that the manifest names now; `None` if unchanged or unreadable."""
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError:
@@ -334,7 +333,7 @@ class RemoteCheck:
         return named
 
     def _of_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[CheckFinding]:
-        """Yield what is wrong with a page, and put into `entries` what it names."""
+        """Yield problems of a page, and append its segments to `entries`."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
             below = read_page(self.storage, page)
@@ -351,7 +350,7 @@ class RemoteCheck:
 
 
 def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[CheckFinding]:
-    """Yield where a manifest does not have what the head says is in it. Pure."""
+    """Yield contradictions between a manifest and its head. Pure."""
     if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_at(head)}"
         yield CheckFinding(Kind.CUT_UNFINISHED, what, place)
@@ -378,10 +377,10 @@ def _cut_at(head: Head) -> int:
 
 
 def _live(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
-    """Return the segments that readers may see: retention has deleted what a page still names below the start."""
+    """Return readable segments: below the start, retention has deleted those that a page still names."""
     return [entry for entry in entries if entry.last >= manifest.start]
 
 
 def _alone(head: Head, start: int) -> tuple[OffsetRange, ...]:
-    """Return the offsets from `start` on that no local part has."""
+    """Return the offsets from `start` on that are only remote."""
     return (OffsetRange(start, head.local_start),) if start < head.local_start else ()

@@ -1,4 +1,4 @@
-"""The kinds of damage that a check can find, with the rule for each."""
+"""Kinds of findings of a check, with a rule for each."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ if TYPE_CHECKING:
     from reconciler.records.log import OffsetRange
 
 
-# The kinds of things a check can find: a closed set.
-
-
 class Severity(StrEnum):
-    """How grave a finding is; only errors make a check fail."""
+    """Severity of a finding; only errors fail a check."""
 
     ERROR = "error"
-    """Something is lost, or cannot be read or trusted."""
+    """Data is lost, unreadable or not trustworthy."""
     WARNING = "warning"
-    """Work was left half-way, or something is left over; nothing is lost."""
+    """Unfinished work or leftovers; nothing is lost."""
     NOTE = "note"
-    """Worth knowing; takes space at most."""
+    """For information; at most space is wasted."""
 
 
 class Kind(StrEnum):
-    """Everything a check can find."""
+    """Kinds of findings."""
 
     CLUSTER_FILE = "cluster-file"
     CATALOG_LOST = "catalog-lost"
@@ -84,12 +81,9 @@ class Kind(StrEnum):
     FOREIGN = "foreign"
 
 
-# What is true of each kind of thing a check can find: how grave it is, why it matters and what to do.
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is true of every finding of a kind. `is_mended`: a repair mends it, and loses nothing by that."""
+    """Severity, impact and advice of a kind. `is_mended`: `--repair` fixes it without losing data."""
 
     severity: Severity
     matters: str
@@ -338,7 +332,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a finding is: an object's key, and the topic and partition it belongs to, as far as there are any."""
+    """Location of a finding: an object's key, with its topic and partition if any."""
 
     key: str
     topic: str | None = None
@@ -347,7 +341,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """One thing that is not as it should be. `gone`: the offsets whose records cannot be read any more."""
+    """A finding of a check. `gone`: offsets whose records are no longer readable."""
 
     kind: Kind
     what: str
@@ -356,22 +350,22 @@ class CheckFinding:
     objects: int = 1
     bytes: int = 0
     age_ms: int | None = None
-    """Of the oldest object, by the store's clock, where age matters."""
+    """Age of the oldest object by the store's clock, if relevant."""
 
     @property
     def rule(self) -> Rule:
-        """What is true of all of its kind."""
+        """The rule of its kind."""
         return RULES[self.kind]
 
     @property
     def severity(self) -> Severity:
-        """How grave it is."""
+        """Severity of its kind."""
         return self.rule.severity
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What a repair did about one kind of finding."""
+    """The repair of one kind of finding."""
 
     kind: Kind
     what: str

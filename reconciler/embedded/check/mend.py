@@ -1,4 +1,4 @@
-"""Repair findings of a check, where no record can be lost."""
+"""Repair findings of a check where no record can be lost."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
-    """Take off holds that no migration takes off, where that is safe; return the topics, by full name.
+    """Remove stale holds where that is safe; return the topics.
 
     Raises:
-        UserError: A register of one is damaged; nothing was changed.
+        UserError: A topic's register is damaged; nothing was changed.
     """
     catalog = cluster.catalog.read()
     safe = {topic.id for name, topic in catalog.topics.items() if _is_stale(catalog, topic) and _is_ours(cluster, name)}
@@ -52,12 +52,12 @@ def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
 
 
 def give_claims_back(cluster: EmbeddedCluster) -> list[str]:
-    """Return claims of migrations that are gone, so that their topics are detached again; return the locations."""
+    """Release claims of deleted migrations, so that their topics are detached; return the locations."""
     remote = cluster.remote
     if remote is None:
         return []
     owned = {key: ownership for key, ownership in ownerships(remote.storage) if isinstance(ownership, Ownership)}
-    # Read after the registers: a claim's migration is committed before it.
+    # Read after the registers, since a migration is committed before its claim.
     left = [ownership for _, ownership in left_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
@@ -69,10 +69,10 @@ def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
 
 
 def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
-    """Tell whether a topic and all of its partitions are this cluster's; where nobody can tell, they are not."""
+    """Tell whether this cluster owns a topic and all its partitions; `False` if unknown."""
     topic, remote = cluster.topic(full_name), cluster.remote
     if topic.hold is not None and not topic.hold.is_closed:
-        return True  # Clients have gone on: nothing was let go of yet.
+        return True  # Not closed, so nothing was released.
     if remote is None:
         return False
     location, cluster_id = location_of(full_name, topic, cluster.cluster_id), cluster.cluster_id
@@ -88,9 +88,9 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
 
 
 def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: Checked) -> list[Mended]:
-    """Put back registers that a killed write left empty or cut off, from the versions that their bucket keeps.
+    """Restore registers truncated by a killed write from the bucket's versions.
 
-    What was cut off was never acknowledged, so each is as it should be then.
+    The truncated write was never acknowledged, so nothing is lost.
     """
     done: dict[Kind, list[str]] = {}
     for finding in checked.findings:
@@ -105,7 +105,11 @@ def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: C
 
 
 def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
-    """Repair what is safe to repair, and report it; repeatable. A damaged or older catalog repairs nothing."""
+    """Repair what is safe, and report it; repeatable. Does nothing if the catalog is damaged.
+
+    Raises:
+        UserError: The catalog is older than the one that was checked.
+    """
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
@@ -126,7 +130,6 @@ def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
 
 
 def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
-    """An empty tier sets nothing, so nothing changes for what lies below it but that it has a parent."""
     made: list[str] = []
 
     def decide(draft: Draft) -> None:
@@ -149,7 +152,7 @@ def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -
 
 
 def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Only what is decided already: what is merely overdue is for `run`, whose clock is nobody's guess."""
+    """Complete decided transactions only; `run` aborts overdue ones."""
     names = [name for finding in findings if (name := transactional_id_of_key(finding.place.key)) is not None]
     done = [name for name in names if finish(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
@@ -176,7 +179,7 @@ def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) 
 
 
 def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
-    """Only what is older than a day by the store's own clock: nobody is about to name it."""
+    """Delete objects older than a day only: no writer will name them."""
     swept = cluster.sweep()
     if not swept.objects:
         return None
@@ -184,7 +187,7 @@ def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | No
 
 
 def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """What a topic that is gone has left: its id is never given again, so no one can come to need it."""
+    """Topic ids are never reused, so the heads of a deleted topic are not needed."""
     catalog = cluster.catalog.read()
     live = {entry.id for entry in catalog.topics.values()}
     deleted = 0
@@ -198,7 +201,7 @@ def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) ->
 
 def _forget_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     def only_live(group: Group) -> Group:
-        # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
+        # Read after the register: an older catalog may lack topics of new offsets.
         return group.only(entry.id for entry in cluster.catalog.read().topics.values())
 
     names = [name for finding in findings if (name := group_of_key(finding.place.key)) is not None]
@@ -232,4 +235,4 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.GROUP_LEFT_OVER: _forget_offsets,
     Kind.UNNAMED: _sweep,
 }
-"""In this order: what one leaves over, a later one removes."""
+"""Ordered: later repairs remove leftovers of earlier ones."""

@@ -1,4 +1,4 @@
-"""A compact index of the objects in a store, and partitions without a head."""
+"""A compact index of a store's objects, and partitions without a head."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
-"""Prefixes of objects that exist because another object names them."""
+"""Prefixes of objects that other objects name."""
 Places: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Found: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
@@ -51,13 +51,13 @@ class Foreign:
 
 @dataclass(slots=True)
 class Contents:
-    """One listing of a store: registers by key, immutable objects by key hash, the rest by folder."""
+    """One listing of a store: registers by key, foreign objects by folder."""
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, Foreign] = field(default_factory=dict)
-    """By folder, `""` for what lies in none."""
+    """By folder; `""` for the root."""
     storages: list[str] = field(default_factory=list)
-    """The `storage.json` of each object storage that lies here, or where immutable objects do."""
+    """Keys of every `storage.json` in the root or among immutable objects."""
     objects: int = 0
     bytes: int = 0
 
@@ -74,7 +74,7 @@ class Stored:
         self._lock = threading.Lock()
 
     def sizes(self, keys: Sequence[str]) -> list[int | None]:
-        """Return the size of each object in bytes; `None` if it was not listed."""
+        """Return object sizes in bytes; `None` if not listed."""
         places, is_there = self._find(keys)
         return [
             int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
@@ -94,7 +94,7 @@ class Stored:
 
     @property
     def is_all_named(self) -> bool:
-        """Tell whether every object of the listing is named."""
+        """Tell whether every listed object is named."""
         return bool(self._is_named.all())
 
     def unnamed(self, listed: Iterable[Listed]) -> Iterator[Listed]:
@@ -113,7 +113,7 @@ class Stored:
 
 
 def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
-    """List all of a store, once."""
+    """List a whole store once."""
     contents, names, sizes = Contents(), array("Q"), array("q")
     for listed in store.list(""):
         contents.objects += 1
@@ -137,7 +137,7 @@ def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
 
 
 def list_below(store: ObjectStore, prefix: str) -> Stored:
-    """List what lies below a prefix, once."""
+    """List objects below a prefix once."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):
         names.frombytes(_hash(listed.key))
@@ -146,7 +146,7 @@ def list_below(store: ObjectStore, prefix: str) -> Stored:
 
 
 def _hash(key: str) -> bytes:
-    # Case-insensitive, since some file systems list a folder as it was first called. Random digits keep keys distinct.
+    # Case-insensitive, since some file systems list a folder by its first spelling. Random digits keep keys distinct.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
@@ -158,19 +158,19 @@ _APART_MS: Final = 10 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class Headless:
-    """Tells of an object whether it lies in a folder of a partition without head. `heads` are the keys of those there.
+    """Finds partitions without a head for an object; `heads` are the existing head keys.
 
-    A topic's parts lie under the name it has, and under the one it was made with.
+    A topic's parts are stored under its current or its original name.
     """
 
     ids: Mapping[str, Collection[str]]
-    """Of topics that are there, by either name."""
+    """Topic ids by current and original name."""
     names: Mapping[str, str]
     heads: Collection[str]
 
     @classmethod
     def of(cls, catalog: Catalog, heads: Iterable[str]) -> Headless:
-        """Turn a catalog around."""
+        """Index a catalog."""
         ids: defaultdict[str, set[str]] = defaultdict(set)
         for name, entry in catalog.topics.items():
             ids[name].add(entry.id)
@@ -180,7 +180,7 @@ class Headless:
         return cls(dict(ids), names, frozenset(heads))
 
     def partitions(self, key: str) -> list[Partition]:
-        """Return the partitions without head whose pages or parts may be the object with this key."""
+        """Return partitions without a head that the object may belong to."""
         if key.startswith(PAGES):
             page = partition_of_page(key)
             places = [] if page is None or page[0] not in self.names else [page]
@@ -190,7 +190,7 @@ class Headless:
         return [place for place in places if head_key(*place) not in self.heads]
 
     def is_shared(self, key: str) -> bool:
-        """Tell whether a part may as well be of another topic that has, or had, the same name."""
+        """Tell whether a part may also belong to another topic that has or had the name."""
         part = partition_of_part(key)
         return part is not None and len(self.ids.get(part[0], ())) > 1
 
@@ -208,14 +208,14 @@ class _Left:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What partitions without head have left; `committed` are those that a group has read from."""
+    """Objects of partitions without a head; `committed` are partitions that a group has read."""
 
     headless: Headless
     committed: Collection[Partition]
     left: dict[Partition, _Left] = field(default_factory=dict)
 
     def take(self, listed: Listed) -> bool:
-        """Count an object that no process names; say whether it is of a partition without head."""
+        """Count an unnamed object; return whether it belongs to a partition without a head."""
         places = self.headless.partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Left(listed.key, listed.modified_ms, listed.modified_ms))
@@ -227,7 +227,7 @@ class Heads:
         return bool(places)
 
     def findings(self, now_ms: int) -> Iterator[CheckFinding]:
-        """Yield one finding for each partition."""
+        """Yield one finding per partition."""
         for (topic_id, partition), left in sorted(self.left.items()):
             signs = [
                 (left.has_pages, "it has pages"),

@@ -1,9 +1,8 @@
 """Delete objects that nothing names.
 
-Objects are listed first, then every name is read: what was written after the listing is not in it, and what was named
-before is found. A name that cannot be read stops the sweep: what seems to be left over may be all there is of
-something. What lies where a topic that is there has a partition without a head stays. Nothing but parts, pages, pieces
-of the catalog and heads of topics that are gone is ever looked at.
+Objects are listed before all names are read, so objects written later are safe. An unreadable name stops the sweep,
+since unnamed objects may be the last copy of something. Objects of existing partitions without a head stay. Only parts,
+pages, catalog objects and heads of deleted topics are deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's clock. Writers publish their objects within half a day, or write them again."""
+"""By the store's clock. Writers publish an object within half a day, or write it again."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
@@ -50,40 +49,39 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SweptPartition:
-    """A partition of a topic that is gone, deleted with all that its head named."""
+    """A deleted partition of a deleted topic."""
 
     topic_id: str
     number: int
     records: int
 
     def __str__(self) -> str:
-        """Say what was deleted."""
+        """Describe the deletion."""
         records = counted(self.records, "record")
         return f"deleted partition {self.number} of topic id {self.topic_id}, which is gone: {records}"
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep deleted; bytes are stored bytes."""
+    """Result of a sweep; `bytes` are stored bytes."""
 
     objects: int = 0
     bytes: int = 0
     partitions: tuple[SweptPartition, ...] = ()
-    """Their objects are counted, too."""
+    """Their objects are included in `objects`."""
 
 
 def sweep(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> Swept:
-    """Delete what no process names and is older than a day. Safe beside any writer, and to be repeated.
+    """Delete unnamed objects older than a day. Safe next to any writer, and repeatable.
 
-    `unless_recent`: only where the last sweep is hours ago, for it reads every head. `storage`: the cluster's object
-    storage, which is swept after the cluster itself.
+    `unless_recent`: skip if the last sweep was within six hours, since a sweep reads every head. `storage`: the
+    cluster's object storage, swept last.
 
     Raises:
-        UserError: A head, a page or the catalog cannot be read, or an object storage lies in the root; nothing was
-            deleted. Or a manifest; then nothing was
-            deleted in object storage.
+        UserError: A head, a page or the catalog is unreadable, or the root holds an object storage; nothing was
+            deleted. Or a manifest is unreadable; nothing was deleted in object storage.
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
@@ -98,7 +96,7 @@ def sweep(
         stored.name(named)
     swept = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
-    # Where a head was removed, its parts are all there is of acknowledged records.
+    # If a head was removed, its parts are the only copy of acknowledged records.
     headless = Headless.of(catalog.read(), (listed.key for listed in heads))
     for batch in _batches(
         listed_object for listed_object in _unnamed(store, stored, old_ms) if not headless.partitions(listed_object.key)
@@ -120,7 +118,7 @@ def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore |
 
 
 def _shared(store: ObjectStore, key: str) -> UserError:
-    """Return the error for a root in which what no process names here is the remote tier of some cluster."""
+    """Return the error for a root that is also an object storage, whose objects would look unnamed."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
         hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",
@@ -132,7 +130,7 @@ def _last_ms(store: ObjectStore) -> int:
     try:
         return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        return 0  # It is only a cache: one sweep too many.
+        return 0  # Only a cache: an extra sweep is harmless.
 
 
 def _remember(store: ObjectStore, at_ms: int) -> None:
@@ -183,16 +181,15 @@ def _named_in(store: ObjectStore, head: Head) -> list[str]:
     for page in all_pages(store, head):
         named.append(page.key)
         if page.level == 0:
-            # Below the start, a page still names what retention has deleted, or died before it could.
+            # Below the log's start, a page may name parts that retention has deleted.
             named += [entry.key for entry in read_page(store, page) if entry.last >= head.start]
     return named
 
 
 def _left_over(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> Swept:
-    """Remove the partitions of topics that are gone: of a first append that died between its head and the catalog.
+    """Remove partitions of unknown topics, left by a first append that failed before its catalog commit.
 
-    What may have been acknowledged was read beside a catalog that had its topic: that an older one was put back since
-    must not cost its records. `cluster check` says so.
+    Acknowledged records stay, since an older catalog may have been restored; `cluster check` reports that.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)
