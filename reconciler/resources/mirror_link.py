@@ -1,6 +1,6 @@
-"""The MirrorLink and MirrorTopic kinds, and the filters that say which topics a link mirrors.
+"""The MirrorLink and MirrorTopic kinds, and the filters that select the topics a link mirrors.
 
-`*` is every name, an exclusion wins wherever it stands, and what nothing matches is left out.
+`*` matches every name, exclusions win regardless of order, and names without a match are excluded.
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ TIMESTAMPS: Final = "__consumer_timestamps"
 _CONFLUENT: Final = ("_confluent", "__confluent")
 _TOOL_PREFIXES: Final = ("__", "mm2-")
 _TOOL_ENDS: Final = (".heartbeats", ".checkpoints.internal")
-"""How names of topics end that MirrorMaker makes; of its own `heartbeats` the whole name."""
+"""Suffixes of MirrorMaker's topics; `heartbeats` also matches as a whole name."""
 
 
 def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
-    """Tell whether filters take a topic or a group, by its full name."""
+    """Tell whether filters include a topic or a group, by its full name."""
     matching = {name_filter.filter_type for name_filter in filters if is_about(name_filter, name)}
     return matching == {"include"}
 
 
 def is_about(name_filter: NameFilter, name: str) -> bool:
-    """Tell whether one filter, of either kind, matches a name."""
+    """Tell whether one filter, including or excluding, matches a name."""
     if name_filter.pattern_type == "prefixed":
         return name.startswith(name_filter.name)
     return name_filter.name in {"*", name}
 
 
 def is_never_mirrored(full_name: str) -> bool:
-    """Tell whether a topic is the platform's own, or its audit log, which stay where they are."""
+    """Tell whether a topic is internal to the platform, or its audit log."""
     name = split_name(full_name)[1]
     return is_internal(name) or name.startswith(_CONFLUENT) or name in {AUDIT_LOG, TIMESTAMPS}
 
 
 def is_never_made(full_name: str) -> bool:
-    """Tell whether no mirror of a topic is made but by hand: schemas, too, are left to who asks for them."""
+    """Tell whether a topic is mirrored only by explicit declaration: internal topics never, schemas on request."""
     return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
 
 
 def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
-    """Tell whether a link with these autoCreate filters makes a mirror of a topic."""
+    """Tell whether a link with these autoCreate filters creates a mirror of a topic."""
     filters = tuple(filters)
     is_taken = takes_name(filters, full_name) and not is_never_made(full_name)
     return is_taken and not is_left_by_default(filters, full_name)
 
 
 def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
-    """Tell whether a topic is called like those that MirrorMaker or another tool keeps, and only `*` takes it."""
+    """Tell whether a topic has a name of MirrorMaker's or another tool's, and only `*` includes it."""
     name = split_name(full_name)[1]
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_ENDS)):
         return False
@@ -82,16 +82,13 @@ def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
     )
 
 
-# Which configs a mirror takes from its source: always, unless left out, or only when listed.
-
-
 ALWAYS_SYNCED: Final = (
     "cleanup.policy",
     "max.message.bytes",
     "message.timestamp.difference.max.ms",
     "message.timestamp.type",
 )
-"""Equal to the source at all times, as is the number of partitions; any list of synced configs must hold them."""
+"""Always equal to the source, like the number of partitions; every list of synced configs must contain them."""
 
 SYNCED_BY_DEFAULT: Final = (
     *ALWAYS_SYNCED,
@@ -101,14 +98,14 @@ SYNCED_BY_DEFAULT: Final = (
     "retention.bytes",
     "retention.ms",
 )
-"""What a link syncs when it lists nothing."""
+"""Configs that a link syncs by default."""
 
 NEVER_SYNCED: Final = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
     "replication.factor",
 )
-"""The destination's own."""
+"""Configs that belong to the destination."""
 
 _OF_TIERS: Final = (
     "confluent.placement.",
@@ -119,15 +116,12 @@ _OF_TIERS: Final = (
     "remote.",
     "retention.local.",
 )
-"""How the configs of tiers and placement begin, on any platform."""
+"""Prefixes of the configs of tiering and placement on all platforms."""
 
 
 def is_never_synced(key: str) -> bool:
-    """Tell whether a config is the destination's own: where its records lie, and what of them may be deleted there."""
+    """Tell whether a config belongs to the destination: where its records are stored and how long they stay there."""
     return key in NEVER_SYNCED or key.startswith(_OF_TIERS)
-
-
-# MirrorTopic: a read-only copy of a topic, made by a link; derived, never a manifest of its own.
 
 
 MirrorState = Annotated[Literal["mirroring", "paused", "promoted", "failed-over", "reversed"], BeforeValidator(folded)]
@@ -162,11 +156,8 @@ class MirrorTopic(Model):
         return address_of("mirror", self.cluster, self.name)
 
 
-# What a mirror link keeps in step beside records: mirrors themselves, groups, ACLs and configs.
-
-
 SYNC_MS: Final = 5_000
-"""How often configs and rules are synced where a link does not say it (`topic.config.sync.ms`, `acl.sync.ms`)."""
+"""Default interval for syncing configs and rules (`topic.config.sync.ms`, `acl.sync.ms`)."""
 _LEAST_SYNC_MS: Final = 1_000
 
 
@@ -249,7 +240,7 @@ class AclSyncSpec(Model):
 
     @model_validator(mode="after")
     def _filtered(self, info: ValidationInfo) -> AclSyncSpec:
-        # A cluster may have it so: there the task says MISCONFIGURATION_ERROR, and whoever lists links must see it.
+        # Clusters may have links without filters; reading them must succeed, their task reports MISCONFIGURATION_ERROR.
         if info.context != KEPT:
             _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
         return self
@@ -263,7 +254,7 @@ class TopicConfigSyncSpec(Model):
     )
     include: Many[str] = Field(
         default=SYNCED_BY_DEFAULT,
-        validate_default=True,  # sorted as one that is written, else links with the default list never settle
+        validate_default=True,  # sorted like a declared list, else links with the default list always differ
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )
@@ -291,9 +282,9 @@ S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
 
 
 def _without_filters(spec: S) -> S:
-    """Let what is disabled have no filters: disabling clears them, so that nothing is planned about them."""
+    """Clear the filters of a disabled task, so that no change is planned for them."""
     if not spec.enabled and spec.filters:
-        object.__setattr__(spec, "filters", ())  # It is frozen from here on.
+        object.__setattr__(spec, "filters", ())  # the model is frozen
     return spec
 
 
@@ -306,9 +297,6 @@ def _require_filters(*, is_enabled: bool, filters: tuple[object, ...], everythin
                 at=("filters",),
             )
         )
-
-
-# MirrorLink: keeps topics of its cluster equal to those of another; mirror topics are derived from it.
 
 
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,12}")
@@ -516,7 +504,7 @@ class MirrorLink(Model):
         return self.metadata.cluster
 
     def mirrors(self) -> tuple[MirrorTopic, ...]:
-        """Return the mirror topics its entries stand for, in the order of the entries."""
+        """Return the declared mirror topics, in the order of their entries."""
         return tuple(self._mirror(entry) for entry in self.spec.mirror_topics)
 
     def _mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:
@@ -534,6 +522,6 @@ class MirrorLink(Model):
 
 
 def fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
-    """Return what is said of a topic, by cluster and full name, whose mirror has fewer partitions than it."""
+    """Return why a topic, by cluster and full name, cannot be restored from a mirror with fewer partitions."""
     what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
     return f"{what}: it has {counted(needed, 'partition')}, and {mirror[1]} {has:,}"

@@ -1,4 +1,4 @@
-"""Mirrors and links as clusters report them: entries, states, positions, and what a link syncs."""
+"""Entries, states and positions of mirrors and links, their transitions, and what a link syncs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from reconciler.resources.mirror_link import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A source topic: `configs` are those it sets or inherits; defaults are left out, each cluster has its own.
+    """A source topic; `configs` are those it sets or inherits, without the cluster's defaults.
 
-    `incarnation` tells it from a later topic of the same name; `None` where the platform cannot.
+    `incarnation` distinguishes it from a later topic of the same name; `None` if the platform cannot.
     """
 
     partitions: int
@@ -35,72 +35,69 @@ class SourceTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-# Links and mirrors as their clusters see them: states, positions, and what is wrong.
-
-
 CONSUMER_OFFSET_SYNC: Final = "ConsumerOffsetSync"
 AUTO_CREATE_MIRROR: Final = "AutoCreateMirror"
 ACL_SYNC: Final = "AclSync"
 TOPIC_CONFIGS_SYNC: Final = "TopicConfigsSync"
 TASKS: Final = (AUTO_CREATE_MIRROR, TOPIC_CONFIGS_SYNC, CONSUMER_OFFSET_SYNC, ACL_SYNC)
-"""What a link does beside copying, in the order in which it does it."""
+"""Tasks of a link apart from copying, in the order in which they run."""
 
 SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
-"""Of a mirror whose source was deleted and created again."""
+"""The source was deleted and created again."""
 UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
-"""Of a mirror whose source was cut below what was copied."""
+"""The source was truncated below the copied offset."""
 MIRROR_TRUNCATED: Final = "MIRROR_TRUNCATED"
-"""Of a mirror whose own cluster lost records that were copied to it."""
+"""The mirror's own cluster lost copied records."""
 RECORDS_REFUSED: Final = "RECORDS_REFUSED"
-"""Of a mirror whose copy its own cluster refuses: its source is there, so it goes on as soon as somebody mends that."""
+"""The mirror's own cluster rejects the copy; mirroring resumes when the cause is removed."""
 SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
-"""Of a mirror whose source is not there; it may come back until the link's time-out."""
+"""The source does not exist; it may return until the link's timeout."""
 
 NEVER_FETCHED: Final = -1
-"""Last source fetch offset of a partition of which nothing was ever copied."""
+"""Last source fetch offset of a partition of which nothing was copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong: a code of the field (`SOURCE_TOPIC_ID_CHANGED`, `CONSUMER_GROUP_IN_USE_ERROR`), and in words."""
+    """A problem: a code (`SOURCE_TOPIC_ID_CHANGED`, `CONSUMER_GROUP_IN_USE_ERROR`) and a message."""
 
     code: str
     message: str
     since_ms: int = 0
 
     def to_json(self) -> Json:
-        """Return what is kept."""
+        """Return the stored form."""
         return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
 
     @classmethod
     def from_json(cls, stored: Json) -> Trouble:
-        """Read it back."""
+        """Read the stored form."""
         return cls(stored["code"], stored["message"], stored["since_ms"])
 
 
 def noted(trouble: Trouble | None, now_ms: int) -> Trouble | None:
-    """Return a trouble as it is kept: since when it is so, or since now."""
+    """Return a trouble with the time since when it lasts, by default now."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorSeen:
-    """A mirror as its cluster has it."""
+    """A mirror as its cluster reports it."""
 
     cluster: str
-    """The destination, on which it lives."""
+    """The destination cluster."""
     name: str
     """Full name, prefix included."""
     topic_id: str
     link: str
-    """Its name; the id it had where it is gone."""
+    """Name of the link; its former id if the link is gone."""
     source_cluster: str
-    """Empty where the link is gone: only that knew."""
+    """Empty if the link is gone, because only the link records it."""
     source: str
     status: MirrorStatus
     partitions: int
     since_ms: int = 0
-    """When it came into that state. 0: not known, such as when its link was paused."""
+    """When it came into its state, in ms. 0: unknown, for example after its link was paused."""
     source_topic_id: str | None = None
     operation: Operation | None = None
     trouble: Trouble | None = None
@@ -108,39 +105,39 @@ class MirrorSeen:
     stopped_by: str | None = None
     """The verb that stopped it: `promote`, `failover`, `reverse-and-start` or `reverse-and-pause`."""
     is_automatic: bool = False
-    """Whether the link made it by itself."""
+    """Whether the link created it by itself."""
     first_copy_done: bool = False
     begins: Mapping[int, int] | None = None
-    """Where its partitions began, where that was not the beginning of its source's."""
+    """First offsets of its partitions, if they differ from the source's."""
     is_untouched: bool = False
-    """A restore of it was given up before it had changed a record."""
+    """Whether a restore was given up before it changed a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSeen:
-    """A link as its destination has it; `declared` is without its mirrors."""
+    """A link as its destination reports it; `declared` leaves out its mirrors."""
 
     declared: MirrorLink
     id: str
     status: LinkStatus
     trouble: Trouble | None = None
     tasks: Mapping[str, Trouble] = field(default_factory=dict)
-    """What is wrong with its tasks, by name."""
+    """Problems of its tasks, by task name."""
     source_cluster_id: str | None = None
-    """Of the cluster it was made to, the only one that is followed. Null: it has not met it yet."""
+    """Id of the source cluster it was created for, the only one it follows. Null: not yet connected."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the link."""
         return self.declared.metadata.name
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a partition of a mirror, or of what was one, stands.
+    """Position of a partition of a present or former mirror.
 
-    `source_topic_id`, `source_epochs` and `fetched` say what was copied last: all below `fetched` is the source's log
-    as it was under those epochs. What was written here after mirroring ended lies from `fetched` on.
+    All records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`. Records from `fetched`
+    on were written here after mirroring ended.
     """
 
     start: int
@@ -150,16 +147,16 @@ class Position:
     source_epochs: tuple[tuple[int, int], ...] = ()
     fetched: int = NEVER_FETCHED
     is_renumbered: bool = False
-    """Whether its own offsets, from `start` to `end`, are others than those of its source."""
+    """Whether its offsets differ from those of its source."""
 
 
 Positions: TypeAlias = Mapping[int, Position]
-"""By partition; one that is absent was never written to."""
+"""By partition; partitions that were never written to are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets of one partition, `start` to before `stop`; there may be fewer records."""
+    """Offsets of one partition from `start` to before `stop`; there may be fewer records."""
 
     partition: int
     start: int
@@ -167,79 +164,76 @@ class Stretch:
 
     @property
     def length(self) -> int:
-        """How many offsets it spans."""
+        """Number of offsets."""
         return self.stop - self.start
 
 
 def length_of(stretches: Iterable[Stretch]) -> int:
-    """Return how many offsets stretches span together."""
+    """Return the total number of offsets."""
     return sum(stretch.length for stretch in stretches)
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """What a restore cut off one partition."""
+    """Result of truncating one partition in a restore."""
 
     offset: int
-    """Where it ends now."""
+    """The new end of the partition."""
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """What one partition of an original source has that its mirror never got: records, not offsets."""
+    """Records of a partition of an original source that its mirror never received."""
 
     partition: int
     start: int
     stop: int
     records: int
     since_ms: int | None = None
-    """The earliest time of one of them; `None`: we cannot tell."""
+    """The earliest timestamp of these records; `None`: unknown."""
 
 
 SIDE: Final = ".diverged"
 
 
 def side_topic(full_name: str) -> str:
-    """Return the full name of the topic that keeps what the mirror of a topic never got."""
+    """Return the full name of the topic that stores records which a mirror never received."""
     return full_name + SIDE
 
 
 WithDiverged: TypeAlias = Literal["refuse", "drop", "keep"]
-"""What a restore does with records that the mirror never got: end with an error, give them up, or keep them in a topic
-of their own.
+"""What a restore does with records that the mirror never received: end with an error, drop them, or keep them in a
+topic of their own.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignRecords:
-    """Records in a mirror that are not its source's: other producers wrote them."""
+    """Records in a mirror that other producers wrote."""
 
     partition: int
     start: int
-    """The mirror's offset of the first one."""
+    """The first one's offset in the mirror."""
     end: int
     """The offset after the last one."""
     records: int
 
     def __str__(self) -> str:
-        """Return it as a person reads it: `partition 0, offsets 5 to 7: 2 records`."""
+        """Return the text for messages, such as `partition 0, offsets 5 to 7: 2 records`."""
         last = self.end - 1
         where = f"offset {self.start:,}" if last == self.start else f"offsets {self.start:,} to {last:,}"
         return f"partition {self.partition}, {where}: {self.records:,} {'record' if self.records == 1 else 'records'}"
 
 
 def agreed_to(earlier: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
-    """Return the first offset, at most `upto`, that two lists of (epoch, first offset) give to different epochs."""
+    """Return the first offset, at most `upto`, at which two lists of (epoch, first offset) differ."""
     borders = sorted({start for _, start in (*earlier, *now) if start < upto})
     return next((start for start in borders if _epoch_at(earlier, start) != _epoch_at(now, start)), upto)
 
 
 def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
     return next((epoch for epoch, start in reversed(epochs) if start <= offset), None)
-
-
-# What a destination keeps of a link and of each of its mirrors: states, and what is under way or wrong.
 
 
 Json: TypeAlias = dict[str, Any]
@@ -250,22 +244,24 @@ STOPPED: Final = "STOPPED"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A promotion, reversal or restore that was asked for; `id` is the same on both clusters.
+    """A requested promotion, reversal or restore; `id` is the same on both clusters.
 
-    `ends` are the offsets a promotion or reversal must reach, or where a restore cuts; `None` until they are known.
+    `ends` are the offsets that a promotion or reversal must reach, or at which a restore cuts; `None` until they are
+    known.
     """
 
     id: str
     verb: str
-    """The verb in progress, where that takes several steps."""
+    """The verb in progress, if it takes several steps."""
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
-    """What a restore does with records that the mirror never got; `None`: it cuts them off, as its platform can."""
+    """What a restore does with records that the mirror never received; `None`: it truncates them, as its platform can.
+    """
     approved: tuple[Stretch, ...] | None = None
-    """What a restore may cut off at most; `None`: nobody was asked."""
+    """The most that a restore may truncate; `None`: no limit was approved."""
 
     def to_json(self) -> Json:
-        """Return what is kept."""
+        """Return the stored form."""
         document: Json = {"id": self.id, "verb": self.verb, "ends": _offsets_json(self.ends)}
         if self.diverged is not None:
             document["diverged"] = self.diverged
@@ -275,7 +271,7 @@ class Operation:
 
     @classmethod
     def from_json(cls, stored: Json) -> Operation:
-        """Read it back."""
+        """Read the stored form."""
         approved = stored.get("approved")
         return cls(
             stored["id"],
@@ -288,13 +284,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """What makes a topic a mirror: its link, its source, known by id from the first look at it, and its state.
+    """What a cluster stores of a mirror.
 
-    `state` is the one it keeps; what its link imposes on it is not written into every mirror (`status_of`).
-    `since_ms` is when it came into it. `stopped_by` is the verb that ended it. `begins` is where its partitions began,
-    where that is not the beginning of its source's. `rules` are the access rules that its link brought, by path.
-    `ended` are the operations that were over last, by id: whoever comes late does not begin one of them again.
-    `is_untouched`: a restore of it was given up before it had changed a record.
+    `state` is the mirror's own; `status_of` adds what its link imposes. `since_ms` is when it came into that state.
+    `stopped_by` is the verb that stopped it. `begins` are the first offsets of its partitions, if they differ from the
+    source's. `rules` are the access rules that its link copied, by path. `ended` are the ids of its last ended
+    operations, so that a late process does not start one of them again. `is_untouched`: a restore was given up before
+    it changed a record.
     """
 
     link_id: str
@@ -314,11 +310,11 @@ class MirrorEntry:
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether its mirroring is over, and it is an ordinary topic that has a record."""
+        """Tell whether mirroring ended and the topic is an ordinary one with a mirror's entry."""
         return self.state == STOPPED
 
     def to_json(self) -> Json:
-        """Return what is kept."""
+        """Return the stored form."""
         document: Json = {
             "link_id": self.link_id,
             "source": self.source,
@@ -347,7 +343,7 @@ class MirrorEntry:
 
     @classmethod
     def from_json(cls, stored: Json) -> MirrorEntry:
-        """Read it back."""
+        """Read the stored form."""
         operation, trouble = stored.get("operation"), stored.get("trouble")
         return cls(
             link_id=stored["link_id"],
@@ -369,11 +365,11 @@ class MirrorEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """A link on its destination: where records come from. `declared` is the rest of what was asked for, as given.
+    """What a destination stores of a link; `declared` are its other declared fields, unchanged.
 
-    `status` is ACTIVE, UNAVAILABLE or FAILED, with the `trouble` that made it so; that it is paused is declared.
-    `tasks` are the troubles of what it does beside copying. `source_cluster_id`: the cluster it was made to.
-    `rules` are the access rules it brought to namespaces, by path.
+    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; whether it is paused is in `declared`. `tasks` are
+    the troubles of its tasks. `source_cluster_id` is the cluster it was created for. `rules` are the access rules it
+    copied to namespaces, by path.
     """
 
     id: str
@@ -386,7 +382,7 @@ class LinkEntry:
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """Return what is kept."""
+        """Return the stored form."""
         document: Json = {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
         if self.status != ACTIVE:
             document["status"] = self.status
@@ -402,7 +398,7 @@ class LinkEntry:
 
     @classmethod
     def from_json(cls, stored: Json) -> LinkEntry:
-        """Read it back."""
+        """Read the stored form."""
         trouble, tasks = stored.get("trouble"), stored.get("tasks", {})
         return cls(
             stored["id"],
@@ -432,10 +428,9 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# A mirror going from state to state: what may be asked of one, and how a transition ends. Pure.
-#
-# What a link imposes on its mirrors (paused, unreachable, broken) is kept in the link alone and shown by `status_of`:
-# where the link mends, each mirror is again what it was. `found` is a mirror's link with its name; `None`: it is gone.
+# Pure transitions of a mirror. States that a link imposes (paused, unreachable, broken) are stored in the link alone
+# and added by `status_of`, so each mirror returns to its own state when the link recovers. `named_link` is a link with
+# its name; `None`: it is gone.
 
 
 PROMOTE: Final = "promote"
@@ -446,7 +441,7 @@ RESTORE: Final = "truncate-and-restore"
 REVERSE_AND_START: Final = "reverse-and-start"
 REVERSE_AND_PAUSE: Final = "reverse-and-pause"
 ONE_SIDED: Final = frozenset({PAUSE, RESUME, FAILOVER})
-"""Verbs that end in one step, which needs the destination alone."""
+"""Verbs of one step that needs only the destination."""
 REVERSALS: Final = frozenset({REVERSE_AND_START, REVERSE_AND_PAUSE})
 
 Named: TypeAlias = "tuple[str, LinkEntry]"
@@ -454,14 +449,14 @@ _M = MirrorStatus
 
 
 def link_status(link: LinkEntry) -> LinkStatus:
-    """Return what is shown of a link."""
+    """Return the displayed status of a link."""
     if link.status == LinkStatus.FAILED:
         return LinkStatus.FAILED
     return LinkStatus.PAUSED if link.declared.get("paused") else LinkStatus(link.status)
 
 
 def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
-    """Return what is shown of a mirror, its link's state included; `None`: its link is gone."""
+    """Return the displayed status of a mirror, its link's state included; `None`: its link is gone."""
     own_status = MirrorStatus(mirror.state)
     if own_status not in {_M.ACTIVE, _M.PAUSED}:
         return own_status
@@ -477,7 +472,7 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
 
 
 def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
-    """Return when a mirror came into the state that is shown of it; 0: not known, such as when its link was paused."""
+    """Return when a mirror came into its displayed status, in ms; 0: unknown, for example after its link was paused."""
     shown = status_of(mirror, link)
     if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
         return mirror.since_ms
@@ -488,21 +483,21 @@ def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TransitionRequest:
-    """When something is asked for, and under which id where it takes several steps."""
+    """Time of a request, and the id of its operation if it takes several steps."""
 
     now_ms: int
     operation: str = ""
     is_given_up: bool = False
-    """The source of a reversal takes records again."""
+    """Whether the source of a reversal accepts records again."""
 
 
 def asked_for(
     full_name: str, mirror: MirrorEntry, named_link: Named | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
-    """Return what a mirror is that begins what a verb asks for.
+    """Return the entry of a mirror after a verb was requested.
 
     Raises:
-        UserError: The verb is not legal in its state: it says what is.
+        UserError: The verb is not legal in its state; the hint lists those that are.
     """
     status = status_of(mirror, None if named_link is None else named_link[1])
     is_suspended = mirror.operation is not None and status is _M.PAUSED
@@ -517,10 +512,10 @@ def asked_for(
 
 
 def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
-    """Return where a verb leads.
+    """Return the state to which a verb leads.
 
     Raises:
-        UserError: It is not legal in that state: it says what is.
+        UserError: The verb is not legal in that state; the hint lists those that are.
     """
     return MIRROR.step(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
@@ -536,7 +531,7 @@ def _begin_verb(mirror: MirrorEntry, verb: str, end: MirrorStatus, request: Tran
 
 
 def _end_operation(mirror: MirrorEntry) -> MirrorEntry:
-    """Return a mirror whose operation is over, and known to be: whoever comes late does not begin it again."""
+    """Clear the operation and record its id, so that a late process does not start it again."""
     if mirror.operation is None:
         return mirror
     return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_KNOWN_ENDED:])
@@ -546,12 +541,12 @@ _KNOWN_ENDED: Final = 8
 
 
 def check_reversible(full_name: str, other: str, named_link: Named | None) -> None:
-    """Refuse to reverse or restore over a link that goes one way, or where a mirror has another name than its source.
+    """Refuse to reverse or restore over a link that is not bidirectional or has a prefix.
 
-    `other` is the topic on the other cluster. Its half of the link may be the one that has a prefix.
+    `other` is the topic on the other cluster; its half of the link may be the one with the prefix.
 
     Raises:
-        UserError: So it is.
+        UserError: The link does not allow it.
     """
     declared = {} if named_link is None else named_link[1].declared
     if declared.get("mode") != "bidirectional":
@@ -564,7 +559,7 @@ def check_reversible(full_name: str, other: str, named_link: Named | None) -> No
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The mirror on the other cluster that an ordinary topic becomes a mirror of."""
+    """The mirror on the other cluster that a topic is to follow."""
 
     link: str
     name: str
@@ -580,8 +575,8 @@ def joined(
 ) -> MirrorEntry:
     """Return the entry of an ordinary topic that becomes the mirror of its own mirror.
 
-    `mirror` is its entry as a mirror that was stopped, `status` what is shown of it; `begun` is the operation, and when
-    it began, in ms. The same operation once more changes nothing.
+    `mirror` is its former entry as a mirror and `status` its displayed status; `begun` is the operation and its start
+    in ms. Repeating the same operation changes nothing.
 
     Raises:
         UserError: The topic is a mirror, its link goes one way or has a prefix, or the operation is over.
@@ -612,23 +607,23 @@ def joined(
 
 
 def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror whose operation knows where it is to end; what stands there already stays.
+    """Return a mirror whose operation has end offsets; existing ones stay.
 
     Raises:
-        UserError: Another operation is under way, or none.
+        UserError: The mirror has another operation, or none.
     """
     current = under_way(full_name, mirror, operation)
     return mirror if current.ends is not None else replace(mirror, operation=replace(current, ends=dict(ends)))
 
 
 def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
-    """Return a mirror in the next state of its operation; where it is there already, it is as it was.
+    """Return a mirror in the next state of its operation; unchanged if it is in that state.
 
     Raises:
-        UserError: Another operation is under way, or the table has no such move.
+        UserError: The mirror has another operation or none, or the table has no such transition.
     """
     if mirror.operation is None and mirror.state == to and to in _ENDS:
-        return mirror  # Somebody was faster, and that was the last step.
+        return mirror  # another process took the last step
     current = under_way(full_name, mirror, request.operation)
     if mirror.state == to:
         return mirror
@@ -647,10 +642,10 @@ _ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
 
 
 def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
-    """Return the operation that a mirror goes through.
+    """Return the operation of a mirror.
 
     Raises:
-        UserError: Another one is under way, or none.
+        UserError: The mirror has another operation, or none.
     """
     if mirror.operation is None or mirror.operation.id != operation:
         raise over_error(full_name, mirror)
@@ -658,7 +653,7 @@ def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
 
 
 def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
-    """Return what is said to the process that comes late."""
+    """Return the error for a process whose operation is over."""
     message = f"mirror {full_name} is {mirror.state}, and that operation is over"
     return UserError(message, hint="It was failed over or finished in the meantime: look again.")
 
@@ -666,9 +661,9 @@ def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 def troubled(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
-    """Return a mirror with why it cannot fetch or go on, since when for the first time; `fails`: for good.
+    """Return a mirror with its trouble and the time since when it lasts; `fails` makes it FAILED.
 
-    A mirror whose mirroring is over has no troubles; what kept an `operation` from going on is none when it is over.
+    Stopped mirrors have no troubles. With `operation`, the trouble is ignored if that operation is over.
     """
     if mirror.is_stopped or mirror.state == _M.FAILED:
         return mirror
@@ -680,31 +675,31 @@ def troubled(
 
 
 def link_troubled(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
-    """Return a link with whether it reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
+    """Return a link with its reachability: ACTIVE, UNAVAILABLE or FAILED."""
     return replace(link, status=status.value, trouble=_keep_since(link.trouble, trouble))
 
 
 def task_troubled(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
-    """Return a link with what is wrong with one of its tasks, or that nothing is any more."""
+    """Return a link with the trouble of one task; `None` removes it."""
     others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
     known = _keep_since(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})
 
 
 def _keep_since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
-    """Return the trouble there is now; one that goes on has its first time, so that nothing is written again."""
+    """Keep the first time of a trouble that continues, so that the entry does not change."""
     if before is None or now is None or before.code != now.code:
         return now
     return replace(now, since_ms=before.since_ms)
 
 
 def begun(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror that knows where it begins; what stands there stays, partitions that came later are added."""
+    """Return a mirror with the first offsets of its partitions; recorded ones stay."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
 def is_done(mirror: MirrorEntry, verb: str) -> bool:
-    """Tell whether a verb was asked before, and its answer was lost; what came after it is nobody's business here."""
+    """Tell whether a verb was already carried out, for a caller that lost the answer."""
     match verb:
         case "failover":
             return mirror.state == _M.STOPPED
@@ -714,20 +709,17 @@ def is_done(mirror: MirrorEntry, verb: str) -> bool:
             return mirror.state in {_M.ACTIVE, _M.PENDING_SYNCHRONIZE}
 
 
-# What a link says about its mirrors: which configs follow the source, which may be deleted, what they are called.
-
-
 _OVER: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
 
 
 def synced_configs(link: LinkEntry) -> tuple[str, ...]:
-    """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
+    """Return the configs a link syncs, sorted: its complete list, or the default one."""
     listed = (link.declared.get("topicConfigSync") or {}).get("include", SYNCED_BY_DEFAULT)
     return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
 
 def created_link(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkEntry:
-    """Return the entry of a link that is created; an existing one that asks for the same stays.
+    """Return the entry of a new link; an equal existing one stays.
 
     Raises:
         UserError: The link exists and differs, its list of synced configs is not complete, or it lacks filters.
@@ -742,7 +734,7 @@ def created_link(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkE
 
 
 def altered_link(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
-    """Return the entry of a link that is declared otherwise; its id, source and state stay.
+    """Return the entry of a link with another declaration; its id, source and state stay.
 
     Raises:
         UserError: Its list of synced configs is not complete, or it lacks filters.
@@ -753,17 +745,17 @@ def altered_link(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
 
 
 def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> None:
-    """Refuse to delete a link that is not the one that was planned; `None`: any.
+    """Refuse to delete another link than the planned one; `link_id` `None` allows any.
 
     Raises:
-        StalePlanError: It has another id.
+        StalePlanError: The link has another id.
     """
     if link is not None and link_id not in {None, link.id}:
         raise StalePlanError(f"link {name} was deleted and created again since it was looked at", hint="Plan again.")
 
 
 def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
-    """Refuse to follow a topic that only has the name of a mirror's source.
+    """Refuse to follow another topic with the name of the mirror's source.
 
     Raises:
         SourceChangedError: The source has another topic id.
@@ -776,10 +768,10 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 
 def check_synced(name: str, link: LinkEntry) -> None:
-    """Refuse a list of synced configs that is not complete.
+    """Refuse an incomplete list of synced configs.
 
     Raises:
-        UserError: It lacks what is always synced.
+        UserError: It lacks configs that are always synced.
     """
     missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
     if missing:
@@ -788,10 +780,10 @@ def check_synced(name: str, link: LinkEntry) -> None:
 
 
 def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
-    """Refuse to set on a mirror what follows its source.
+    """Refuse to set configs on a mirror that follow its source.
 
     Raises:
-        UserError: Names what follows.
+        UserError: Some of the configs are synced.
     """
     following = sorted(set(keys) & {*synced, "partitions"})
     if following:
@@ -800,16 +792,16 @@ def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> Non
 
 
 def mirror_name(source: str, link: LinkEntry) -> str:
-    """Return what a link calls the mirror of a topic: its prefix goes before the topic's own name."""
+    """Return the name of a topic's mirror: the link's prefix goes before the topic's own name."""
     namespace, own = split_name(source)
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
 
 def check_mirrored(full_name: str, source: str, named_link: Named) -> None:
-    """Refuse a source that is never mirrored, and a name of one's own: a mirror is found by its source's.
+    """Refuse a source that is never mirrored, and a mirror whose name is not derived from its source.
 
     Raises:
-        UserError: So it is.
+        UserError: The source or the name is not allowed.
     """
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
@@ -825,7 +817,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: Named | Non
 
     Raises:
         UserError: It is being promoted, reversed or restored.
-        BlockedError: The auto-create filters of its link take it: it would be made again, with all it had.
+        BlockedError: The auto-create filters of its link match it: it would be created again.
     """
     status = status_of(mirror, None if named_link is None else named_link[1])
     if "delete" not in MIRROR.legal(status):
@@ -843,7 +835,7 @@ def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
     """Refuse to delete a link with mirrors.
 
     Raises:
-        BlockedError: It has some that are not stopped.
+        BlockedError: Some of its mirrors are not stopped.
     """
     live = [f"{topic} ({mirror.state})" for topic, mirror in mirrors if not mirror.is_stopped]
     if live:
@@ -852,13 +844,9 @@ def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
 
 
 def _auto_creates(link: LinkEntry, source: str) -> bool:
-    """Tell whether a link would make a mirror of a topic again."""
     declared = link.declared.get("autoCreate")
     auto = AutoCreateSpec() if declared is None else AutoCreateSpec.model_validate(declared)
     return auto.enabled and is_auto_created(auto.filters, source)
-
-
-# The filters of a link as its destination keeps them: what is enabled needs some, what is disabled has none.
 
 
 AUTO_CREATE: Final = "autoCreate"
@@ -866,7 +854,7 @@ OFFSETS: Final = "consumerOffsetSync"
 
 
 def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
-    """Return which topics a link makes mirrors of; none where it makes none."""
+    """Return the filters of auto-created mirrors; empty if it is disabled."""
     declared = link.declared.get(AUTO_CREATE) or {}
     if not declared.get("enabled", False):
         return ()
@@ -874,16 +862,16 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
 
 
 def auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
-    """Return the sources that the filters of a link take, by the full names of their mirrors."""
+    """Return the sources that the filters of a link match, by the full names of their mirrors."""
     filters = auto_create_filters(link)
     return {mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
 
 def with_filters(name: str, declared: Json) -> Json:
-    """Return what is asked of a link, without the filters of what it does not do (F-C-023).
+    """Return a link's declaration without the filters of disabled tasks (F-C-023).
 
     Raises:
-        UserError: It is to make mirrors or bring offsets, and nothing says which.
+        UserError: Creating mirrors or syncing offsets is enabled without filters.
     """
     cleaned = dict(declared)
     for task in (AUTO_CREATE, OFFSETS):
@@ -898,43 +886,40 @@ def with_filters(name: str, declared: Json) -> Json:
     return cleaned
 
 
-# What a link keeps in step beside records, as its two clusters tell it: topics, group offsets, access rules.
-
-
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A topic as a link to another cluster sees it."""
+    """A topic as a link from another cluster sees it."""
 
     topic: SourceTopic
     is_mirror: bool = False
-    """It follows a topic itself."""
+    """Whether it is itself a mirror."""
     is_readable: bool = True
-    """The link may read it."""
+    """Whether the link may read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a group goes on reading a partition, and what it noted beside that."""
+    """Committed offset of a group on a partition, with its metadata."""
 
     offset: int
     metadata: str = ""
 
 
 GroupOffsets: TypeAlias = Mapping[tuple[str, int], GroupPosition]
-"""What a group has of topics, by (full name of the topic, partition)."""
+"""Committed offsets of a group, by (full name of the topic, partition)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsetsResult:
-    """What came of bringing a group's offsets to the cluster of the mirrors."""
+    """Result of copying a group's offsets to the cluster of the mirrors."""
 
     is_changed: bool = False
     is_clamped: bool = False
-    """Some lay beyond what is mirrored yet: they were set to its end, and are to be brought again."""
+    """Whether offsets beyond the mirrored records were set to the mirror's end; they must be copied again."""
     reading: tuple[str, ...] = ()
-    """Mirrors that the group itself reads here; then nothing was brought."""
+    """Mirrors that the group reads on this cluster; if there are any, nothing was copied."""
     own: tuple[str, ...] = ()
-    """Mirrors of which the group has offsets of its own here; of others they were brought."""
+    """Mirrors with offsets that the group committed on this cluster; only those of others were copied."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -943,16 +928,14 @@ RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Access rules by full names; what has none is absent."""
+    """Access rules by full name; names without rules are absent."""
 
     topics: Mapping[str, RuleFields] = field(default_factory=dict)
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
 
 
-# The ACL filters of a link against access rules: what of a rule a filter is about is taken, the rest is left. Pure.
-#
-# Of a rule about reading and writing, a filter on reading takes the reading. Filters are Kafka's: an absent word is
-# any.
+# ACL filters of a link, with Kafka's meaning: an absent field matches anything. A filter takes only the matching
+# operations of a rule.
 
 
 _ANY: Final = frozenset({"any", "*"})
@@ -962,7 +945,7 @@ PREFIXED: Final = "prefixed"
 
 
 def taken_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
-    """Return what filters take of the rules of topics and namespaces; what is left without rules is absent."""
+    """Return the access rules that filters match; names without any are absent."""
     topics = {name: _take_rules(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
     namespaces = {name: _take_rules(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
     return AccessRules(
@@ -978,7 +961,7 @@ def _take_rules(filters: Iterable[AclFilter], where: str, fields: RuleFields, *,
 
 
 def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:
-    """Return what of a rule a filter is about; `None`: nothing."""
+    """Return the part of a rule that a filter matches; `None`: nothing."""
     who = (
         _is_match(acl_filter.principal, rule.principal)
         and _is_match(acl_filter.host, rule.host)
@@ -993,7 +976,7 @@ def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_to
 
 
 def _pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
-    """Return how a rule names what it is about, by full name: as a whole, or by its beginning."""
+    """Return the pattern type and full name that a rule matches."""
     if is_topic:
         return LITERAL, where
     return (PREFIXED, f"{where}:{name[:-1]}") if name.endswith("*") else (LITERAL, f"{where}:{name}")
@@ -1001,7 +984,7 @@ def _pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
 
 def _is_named(acl_filter: AclFilter, kind: str, name: str) -> bool:
     pattern_type = acl_filter.pattern_type.lower()
-    if pattern_type == "match":  # Whatever would be about something of that name.
+    if pattern_type == "match":  # `match` takes every rule that applies to a resource of that name.
         return acl_filter.resource_name == "*" or (
             acl_filter.resource_name.startswith(name) if kind == PREFIXED else acl_filter.resource_name == name
         )
@@ -1017,17 +1000,13 @@ def _is_word(wanted: str, actual: str) -> bool:
     return word in _ANY or word == actual
 
 
-# Access rules that a link brings: those it brought are remembered, so that they go when they go at the source. Pure.
-#
-# A rule that stood there before is not the link's, even where the source has the same: it stays.
-
-
 def brought(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
-    """Return the changes to the rules that are there, and which rules are the link's then, by path and operation.
+    """Return the changes to the present rules, and the rules that the link owns afterwards, by path and operation.
 
-    `before` are those it brought the last time.
+    `before` are the rules it owned. A link owns only rules that it created, and deletes them when the source does;
+    equal rules that existed before stay.
     """
     changes: dict[str, tuple[str, ...] | None] = {}
     own: dict[str, tuple[str, ...]] = {}

@@ -304,9 +304,8 @@ def pinned(
     """Return the configs a topic must set itself to keep its behavior below the tiers `around` it.
 
     `own` are the configs it set, `effective` all that applied; those missing there had the defaults of `known`.
-    Configs
-    with the same inherited value stay inherited. Repeats until nothing is missing, because a config can hide its
-    synonyms.
+    Configs with the same inherited value stay inherited. Repeats until nothing is missing, because a config can hide
+    its synonyms.
     """
     pins = dict(own)
     while missing := {

@@ -1,8 +1,7 @@
 """Owners of a cluster's resources: who owns which key, and how a workspace takes or releases keys. Pure.
 
 Every platform stores the key of each owned resource with the lineage of the state that owns it, and the workspace
-of
-each lineage. Keys leave out the cluster's name, which may differ between workspaces.
+of each lineage. Keys leave out the cluster's name, which may differ between workspaces.
 """
 
 from __future__ import annotations
