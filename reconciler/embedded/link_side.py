@@ -78,7 +78,7 @@ class Linking:
         Raises:
             UserError: The topic is no mirror, or its state does not allow the verb.
         """
-        request = self._asked(operation)
+        request = self._request(operation)
         after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, request), f"{verb} mirror {full_name}")
         if verb == FAILOVER:
             self.open_heads(full_name)
@@ -92,7 +92,7 @@ class Linking:
         Raises:
             UserError: It is a mirror already, or the link does not exist on this cluster.
         """
-        now_ms = self._asked(begun.id).now_ms
+        now_ms = self._request(begun.id).now_ms
         after = self._commit(lambda draft: join_peer(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}")
         self._seal(full_name)
         self.may_go_on()
@@ -113,7 +113,7 @@ class Linking:
         Raises:
             UserError: Another operation is in progress, or the transition is not allowed.
         """
-        request = replace(self._asked(operation), is_given_up=is_given_up)
+        request = replace(self._request(operation), is_given_up=is_given_up)
         after = self.change(full_name, lambda entry: mirrors.advanced(full_name, entry, to, request))
         if after.is_stopped:
             self.open_heads(full_name)
@@ -129,7 +129,7 @@ class Linking:
         self.may_go_on()
         ends = {number: head.end for number, head in held.items() if head.writer != PRODUCERS}
         clamp_groups(self.cluster.store, topic.id, ends)
-        self._hand(topic)
+        self._hand_over_all(topic)
 
     def truncate(self, full_name: str, *, operation: str) -> Mapping[int, Truncated]:
         """Truncate partitions for a restore; return what each one lost.
@@ -185,7 +185,7 @@ class Linking:
             self.may_go_on()
             place = (topic.id, number)
             hand_over(self.cluster.store, place, writer_of(topic), makes=True)
-            swap_head(self.cluster.store, Partition(full_name, *place), lambda head: _begun(head, begins[number]))
+            swap_head(self.cluster.store, Partition(full_name, *place), lambda head: _begin_at(head, begins[number]))
 
         all_side_by_side(start, sorted(begins), name="begin")
         return after
@@ -194,7 +194,7 @@ class Linking:
         """Return the heads of partitions that were ever written."""
         return read_heads(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
 
-    def _asked(self, operation: str) -> TransitionRequest:
+    def _request(self, operation: str) -> TransitionRequest:
         return TransitionRequest(self.cluster.now_ms(), operation)
 
     def _commit(self, decide: Callable[[Draft], MirrorEntry | None], what: str) -> MirrorEntry:
@@ -210,14 +210,14 @@ class Linking:
     def _seal(self, full_name: str) -> None:
         """Close every partition, empty ones included, to producers, and abort their open transactions."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
-        heads = self._hand(topic)
+        heads = self._hand_over_all(topic)
         opened = {(name, one["epoch"]) for head in heads.values() for name, one in head.transactions.items()}
         for transactional_id, epoch in sorted(opened):
             self.may_go_on()
             abort(self.cluster.store, transactional_id, epoch)
             finish(self.cluster.store, self.cluster.catalog, transactional_id, now_ms=self.cluster.now_ms())
 
-    def _hand(self, topic: TopicEntry) -> dict[int, Head]:
+    def _hand_over_all(self, topic: TopicEntry) -> dict[int, Head]:
         def hand(number: int) -> Head | None:
             self.may_go_on()
             return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=True)
@@ -229,7 +229,7 @@ class Linking:
 _UNWRITTEN: Final = Head(NOBODY)
 
 
-def _begun(head: Head, offset: int) -> Head | None:
+def _begin_at(head: Head, offset: int) -> Head | None:
     is_empty = head.end == 0 and not head.entries and not head.pages
     return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
 
@@ -328,7 +328,7 @@ def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
 # Access rules that a link copies (`resources/mirrors.py`). Pure, within one commit.
 
 
-_NONE: Final[RuleFields] = {}
+_NO_RULES: Final[RuleFields] = {}
 
 
 def rules_in(catalog: Catalog) -> AccessRules:
@@ -351,14 +351,14 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
         mirror = topic.follows
         if mirror is None or mirror.link_id != link.id:
             continue
-        acls, own = _brought(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NONE))
+        acls, own = _merge_rules(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NO_RULES))
         if (acls, own) != (topic.acls, dict(mirror.rules)):
             changed += acls != topic.acls
             draft.put_topic(name, replace(topic, acls=acls, mirror=replace(mirror, rules=own)))
     link_rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for name in sorted({*rules.namespaces, *link.rules} & draft.namespaces.keys()):
         namespace = draft.namespaces[name]
-        acls, own = _brought(namespace.acls, link.rules.get(name, _NONE), rules.namespaces.get(name, _NONE))
+        acls, own = _merge_rules(namespace.acls, link.rules.get(name, _NO_RULES), rules.namespaces.get(name, _NO_RULES))
         if acls != namespace.acls:
             changed += 1
             draft.put_namespace(name, replace(namespace, acls=acls))
@@ -368,7 +368,7 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
     return changed
 
 
-def _brought(
+def _merge_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
     """Return the resulting rules, and those owned by the link, by path and operation."""

@@ -44,7 +44,7 @@ def lost_text(trace: str) -> str:
 
 def trace_of_catalog(store: ObjectStore) -> str | None:
     """Return evidence that a catalog existed, or `None`."""
-    return next(_traces(store), None)
+    return next(_find_traces(store), None)
 
 
 def _is_new(store: ObjectStore) -> bool:
@@ -53,7 +53,7 @@ def _is_new(store: ObjectStore) -> bool:
     return trace_of_catalog(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
 
 
-def _traces(store: ObjectStore) -> Iterator[str]:
+def _find_traces(store: ObjectStore) -> Iterator[str]:
     for prefix in _MADE_AFTER:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
@@ -102,7 +102,7 @@ def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:
     return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
 
 
-def _go_on() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -125,16 +125,16 @@ class CatalogRegister:
             UserError: The catalog is damaged or lost.
         """
         try:
-            return self._folded(self._register.read())
+            return self._read_catalog(self._register.read())
         except MissingObjectError:
             # A newer snapshot may have replaced the named objects, and a sweep deleted them: retry once.
-            return self._folded(self._register.read())
+            return self._read_catalog(self._register.read())
 
     def known(self) -> Catalog:
         """Return the cached catalog, or read it if there is none."""
         return self._cached if self._cached.serial else self.read()
 
-    def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _go_on) -> Catalog:
+    def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
         """Let `decide` change a draft, commit it in one swap, and return the resulting catalog.
 
         `decide` raises to refuse. It runs again, at most 20 times, if another commit won the race. An unchanged draft
@@ -152,7 +152,7 @@ class CatalogRegister:
         def change(held: ReadRegister | None) -> Json | None:
             nonlocal after, attempts, changes
             attempts += 1
-            before = self._folded(held)
+            before = self._read_catalog(held)
             draft = Draft(before)
             decide(draft)
             changes = draft.counts()
@@ -170,7 +170,7 @@ class CatalogRegister:
         self._store.delete([key for key in written if key not in named])
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         is_known = held is None or (attempts == 1 and held.value["id"] == after.id)
-        return self._remember(after) if is_known else self._folded(held)
+        return self._remember(after) if is_known else self._read_catalog(held)
 
     def _next(self, held: ReadRegister | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
         """Return the register's next value, after writing the objects that it references."""
@@ -191,13 +191,13 @@ class CatalogRegister:
         written.append(key)
         return {"key": key, "sha256": put_gzipped(self._store, key, value)}
 
-    def _folded(self, held: ReadRegister | None) -> Catalog:
-        catalog = held or self._appeared()
+    def _read_catalog(self, held: ReadRegister | None) -> Catalog:
+        catalog = held or self._read_again()
         if catalog is None:
             return Catalog()
         return self._remember(decoded(self._store, CATALOG, catalog.value, self._fold))
 
-    def _appeared(self) -> ReadRegister | None:
+    def _read_again(self) -> ReadRegister | None:
         """Read again if the register is missing; `None`: the cluster is new.
 
         Raises:
@@ -227,10 +227,10 @@ class CatalogRegister:
         else:
             catalog = Catalog.from_json(get_gzipped(self._store, snapshot["key"], snapshot["sha256"]))
         for commit in tail:
-            catalog = catalog.after(self._whole(commit))
+            catalog = catalog.after(self._read_commit(commit))
         return catalog
 
-    def _whole(self, commit: Json) -> Json:
+    def _read_commit(self, commit: Json) -> Json:
         """Return a commit with its tables, read from its object if it has one."""
         check_shape(commit, COMMIT)
         return get_gzipped(self._store, commit["key"], commit["sha256"]) if "key" in commit else commit

@@ -74,7 +74,7 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: Migra
         UserError: There are no topics, or one is missing, not tiered, a mirror, or already migrating.
     """
     if not topics:
-        raise _nothing()
+        raise _no_topics_error()
     migrants = [leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
     return _begin(draft, OUTBOUND, migrants, request)
 
@@ -87,7 +87,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         UserError: There are no topics, a name is taken, or a location is a duplicate, being mounted, or still in use.
     """
     if not migrants:
-        raise _nothing()
+        raise _no_topics_error()
     _check_tiered(draft, migrants[0].name)
     wanted = {migrant.location for migrant in migrants}
     under_way = {
@@ -165,7 +165,7 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
             _hold(draft, current, None)  # It never began, so no other step releases its topics.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
-    return _entered(draft, migration, current, after)
+    return _enter(draft, migration, current, after)
 
 
 def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
@@ -176,7 +176,7 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
     after = lifecycle_of(current).follow(MigrationState(current.state), end)
     if after in _ENDED:
         current = replace(current, completed_ms=now_ms)
-    _entered(draft, migration, current, after)
+    _enter(draft, migration, current, after)
     return True
 
 
@@ -260,7 +260,7 @@ def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], reque
     return number
 
 
-def _entered(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
+def _enter(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
     """Set a state and apply its effect on the topics."""
     after = replace(migration, state=str(state))
     draft.put_migration(number, after)
@@ -281,13 +281,13 @@ def _entered(draft: Draft, number: int, migration: MigrationEntry, state: Migrat
 
 
 def _hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> None:
-    for full_name in _names(draft, migration):
+    for full_name in _topic_names(draft, migration):
         draft.put_topic(full_name, replace(draft.topics[full_name], hold=hold))
 
 
 def _remove(draft: Draft, migration: MigrationEntry) -> None:
     """Remove topics from the cluster, but not their remote objects (F-R-125)."""
-    for full_name in _names(draft, migration):
+    for full_name in _topic_names(draft, migration):
         topic_id = draft.topics[full_name].id
         draft.put_topic(full_name, None)
         if topic_id in draft.rewrites:
@@ -295,12 +295,12 @@ def _remove(draft: Draft, migration: MigrationEntry) -> None:
         draft.put_deletion(topic_id, DeletionEntry(full_name))
 
 
-def _names(draft: Draft, migration: MigrationEntry) -> list[str]:
+def _topic_names(draft: Draft, migration: MigrationEntry) -> list[str]:
     ids = {topic.topic_id for topic in migration.topics}
     return sorted(names_by_id(draft, ids).values())
 
 
-def _nothing() -> UserError:
+def _no_topics_error() -> UserError:
     message = "no topics: Data migration definition contains errors"
     return UserError(message, hint="Name at least one topic.")
 
@@ -309,7 +309,7 @@ def _nothing() -> UserError:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MountedTopic:
     """The properties of a topic to mount, from object storage."""
 
     location: TopicLocation
@@ -321,7 +321,7 @@ class Made:
     tiered_epoch: int
 
 
-def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> None:
+def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic]) -> None:
     """Create a mount's topics (by location), closed, with their original configs, location and epoch.
 
     Configs that the new namespace would change are set on the topic, so that mounting changes nothing.

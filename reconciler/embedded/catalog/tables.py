@@ -93,14 +93,14 @@ def check_quotas(
         if entry is None or entry.quotas is None or f"{leaving}:".startswith(f"{tier}:"):
             continue
         held = usage_below(tier)
-        for word, limit, before, after in _counted(entry.quotas, held, held + added):
+        for word, limit, before, after in _quota_usages(entry.quotas, held, held + added):
             if limit is not None and after > max(limit, before):
                 message = f"namespace {tier} may hold {limit:,} {word}: with {full_name} it would be {after:,}"
                 hint = f"Raise quotas.{word} of the namespace, or delete some; it holds {before:,} now."
                 raise QuotaExceededError(message, hint=hint)
 
 
-def _counted(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, int | None, int, int], ...]:
+def _quota_usages(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, int | None, int, int], ...]:
     return (
         ("topics", quotas.topics, held.topics, after.topics),
         ("partitions", quotas.partitions, held.partitions, after.partitions),

@@ -130,7 +130,7 @@ def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], obj
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
-        moved = {name: _moved(name, draft.topics[name].tiering, set_configs(draft, name)) for name in full_names}
+        moved = {name: _next_tiering(name, draft.topics[name].tiering, set_configs(draft, name)) for name in full_names}
     except UserError:
         or_else()
         raise
@@ -182,7 +182,9 @@ def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
             )
 
 
-def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]) -> TieringEntry | None:
+def _next_tiering(
+    full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]
+) -> TieringEntry | None:
     is_off = switches_in(configs).is_off
     if before is None:
         return None if is_off else TieringEntry(str(TIERING.initial), 1)
@@ -213,7 +215,7 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
     """
     merged: dict[str, str | None] = dict(draft.cluster.properties)
     for name, value in changes.items():
-        merged[name] = None if value is None or value == DEFAULT else _checked(name, value)
+        merged[name] = None if value is None or value == DEFAULT else _check_property(name, value)
     properties = {name: value for name, value in sorted(merged.items()) if value is not None}
     for names in ALIASES:
         if len({properties[name] for name in names if name in properties}) > 1:
@@ -246,7 +248,7 @@ def tiered_topics(catalog: Catalog | Draft) -> list[str]:
     return sorted({*existing, *going})
 
 
-def _checked(name: str, value: str) -> str:
+def _check_property(name: str, value: str) -> str:
     if name in MEANINGLESS:
         why, hint = MEANINGLESS[name]
         raise UserError(f"cluster property {name} has no meaning on an embedded cluster: {why}", hint=hint)

@@ -296,10 +296,12 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
         raise UserError(f"{name!r} is {error}", hint="Example: shop:eu.") from error
     if not tiers:
         raise UserError("the default namespace '' always exists", hint="Name a namespace, such as shop:eu.")
-    entry = replace(wanted, configs=checked_configs(f"namespace {name}", wanted.configs), quotas=_limits(wanted.quotas))
+    entry = replace(
+        wanted, configs=checked_configs(f"namespace {name}", wanted.configs), quotas=_normalize_quotas(wanted.quotas)
+    )
     existing = draft.namespaces.get(name)
     if existing is not None and existing != entry:
-        raise _differs(name, existing, entry)
+        raise _difference_error(name, existing, entry)
     for tier in tiers[:-1]:
         if tier not in draft.namespaces:
             draft.put_namespace(tier, NamespaceEntry())
@@ -326,7 +328,7 @@ def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
     Raises:
         InvalidNamespaceError: The namespace does not exist.
     """
-    draft.put_namespace(name, replace(_namespace_named(draft, name), quotas=_limits(quotas)))
+    draft.put_namespace(name, replace(_namespace_named(draft, name), quotas=_normalize_quotas(quotas)))
 
 
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
@@ -379,12 +381,12 @@ def _namespace_named(draft: Draft, name: str) -> NamespaceEntry:
     return entry
 
 
-def _limits(quotas: QuotaEntry | None) -> QuotaEntry | None:
+def _normalize_quotas(quotas: QuotaEntry | None) -> QuotaEntry | None:
     """Return `None` for quotas without a limit."""
     return None if quotas == QuotaEntry() else quotas
 
 
-def _differs(name: str, existing: NamespaceEntry, namespace: NamespaceEntry) -> UserError:
+def _difference_error(name: str, existing: NamespaceEntry, namespace: NamespaceEntry) -> UserError:
     existing_json, wanted_json = existing.to_json(), namespace.to_json()
     keys = [key for key in sorted({*existing_json, *wanted_json}) if existing_json.get(key) != wanted_json.get(key)]
     differing = "; ".join(f"{key.replace('kms_key_id', 'key')}: {existing_json.get(key, 'none')}" for key in keys)

@@ -157,7 +157,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     storage = None if storage is None else UnmistakenStore(storage)
     contents, stored = list_store(store)
     checked = Checked(objects=contents.objects, stored_bytes=contents.bytes)
-    checked.add(_of_cluster_file(store, checked))
+    checked.add(_check_cluster_file(store, checked))
     read = _catalog(store)
     checked.add(read.findings)
     if read.catalog is not None:
@@ -184,10 +184,10 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         ends = look.partitions(checked, deep=deep)
         committed = look.groups(checked, ends)
         look.transactions(checked)
-    checked.add(_of_foreign(contents))
+    checked.add(_foreign_findings(contents))
     unnamed = unnamed_findings(store, stored, look.headless(committed))
     checked.add(finding for finding in list(unnamed) if checked.is_sure or finding.kind is not Kind.UNNAMED)
-    checked.findings.sort(key=_order)
+    checked.findings.sort(key=_sort_key)
     return checked
 
 
@@ -273,7 +273,7 @@ class _Cluster:
                 checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
 
 
-def _of_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[CheckFinding]:
+def _check_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[CheckFinding]:
     try:
         checked.cluster_id = read_cluster_id(store)
     except UserError as error:
@@ -302,7 +302,7 @@ def _read_once(register: Register) -> ReadCatalog:
     return read_catalog(register.store, held)
 
 
-def _of_foreign(contents: Contents) -> Iterator[CheckFinding]:
+def _foreign_findings(contents: Contents) -> Iterator[CheckFinding]:
     for folder, objects in sorted(contents.foreign.items()):
         where = f"in {folder}" if folder else "at the root"
         what = f"{objects.objects:,} {where} that are not part of a cluster"
@@ -312,7 +312,7 @@ def _of_foreign(contents: Contents) -> Iterator[CheckFinding]:
 _RANKS: Final = tuple(Severity)
 
 
-def _order(finding: CheckFinding) -> tuple[int, str, str, int, int]:
+def _sort_key(finding: CheckFinding) -> tuple[int, str, str, int, int]:
     """Return the sort key of a finding: severity, then place."""
     place, first = finding.place, finding.gone[0].start if finding.gone else -1
     partition = -1 if place.partition is None else place.partition

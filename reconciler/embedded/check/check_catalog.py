@@ -68,7 +68,7 @@ def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
         check_shape(held.value["tail"], [COMMIT])
         for commit in ([] if snapshot is None else [snapshot]) + held.value["tail"]:
             fold.take(commit)
-        fold.findings += _of_frame(held.value, fold.catalog)
+        fold.findings += _check_frame(held.value, fold.catalog)
     except (UserError, *MALFORMED) as error:
         what = error.message if isinstance(error, UserError) else f"it cannot be read: {type(error).__name__}: {error}"
         key = fold.keys[-1] if fold.keys else CATALOG
@@ -76,7 +76,7 @@ def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
     return ReadCatalog(fold.catalog, tuple(fold.keys), (*fold.findings, *judge_catalog(fold.catalog)))
 
 
-def _of_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
+def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
     for name, expected in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
         if value[name] != expected:
             what = f"its head says {name} {value[name]!r}, its last commit {expected!r}"
@@ -85,9 +85,9 @@ def _of_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
 
 def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
     """Yield contradictions and unfinished work in a catalog. Pure."""
-    yield from _of_names(catalog)
-    yield from _of_namespaces(catalog)
-    yield from _of_topics(catalog)
+    yield from _check_names(catalog)
+    yield from _check_namespaces(catalog)
+    yield from _check_topics(catalog)
     live = {entry.id: name for name, entry in catalog.topics.items()}
     for topic_id, deletion in catalog.deletions.items():
         place = Place(CATALOG, deletion.name)
@@ -104,7 +104,7 @@ def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
     yield from judge_migrations(catalog)
 
 
-def _of_names(catalog: Catalog) -> Iterator[CheckFinding]:
+def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
     for names, check in ((catalog.namespaces, check_namespace), (catalog.topics, check_full_name)):
         for name in names:
             try:
@@ -125,13 +125,13 @@ def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
     return missing
 
 
-def _of_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
+def _check_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
     for namespace, below in sorted(missing_namespaces(catalog).items()):
         what = f"namespace {namespace} is not there, and {below} lies in it"
         yield CheckFinding(Kind.NAMESPACE_MISSING, what, Place(CATALOG, below))
 
 
-def _of_topics(catalog: Catalog) -> Iterator[CheckFinding]:
+def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
     ids = Counter(entry.id for entry in catalog.topics.values())
     revisions = Counter(entry.revision for entry in catalog.topics.values() if entry.origin is None)
     for name, entry in catalog.topics.items():
@@ -177,9 +177,11 @@ class GroupCheck:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
         # Read after the register, so that topics of new offsets are known.
         known = self.topics() if group is not None and group.topic_ids else None
-        return [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._end))
+        return (
+            [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._read_end))
+        )
 
-    def _end(self, place: Partition, offset: int) -> int:
+    def _read_end(self, place: Partition, offset: int) -> int:
         """Return the end of a log, read again if `offset` is beyond the known end, since logs grow.
 
         If the head is unreadable, which is reported elsewhere, return `offset`.

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 _S = MigrationState
 _ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
-_TOLD: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
+_MANUAL: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
 """States in which a manual migration waits for a request."""
 _OPEN: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
 """States of an outbound migration in which clients still read and write."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
 _MADE: Final = _CLOSED | {_S.PREPARED}
 """States of an inbound migration in which its topics exist, closed."""
-_CUT: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
+_SEALED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 """States of an outbound migration in which every head is sealed."""
 
 
@@ -79,10 +79,10 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
             more = f" and {len(names) - 1} more" if names[1:] else ""
             waiting = "" if migration.is_automatic else ", and moves on only when it is told to"
             what = f"migration {number}, {migration.direction}, is {state}{waiting}: {', '.join(names[:1])}{more}"
-            is_waiting = not migration.is_automatic and state in _TOLD
+            is_waiting = not migration.is_automatic and state in _MANUAL
             kind = Kind.MIGRATION_WAITS if is_waiting else Kind.MIGRATION_UNDER_WAY
             yield CheckFinding(kind, what, place, objects=len(names))
-            yield from _of_topics(catalog, number, migration, state)
+            yield from _check_topics(catalog, number, migration, state)
     for name, topic in catalog.topics.items():
         if topic.hold is not None and migration_of(catalog, topic) is None:
             closed = "closed, " if topic.hold.is_closed else ""
@@ -90,7 +90,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
             yield CheckFinding(Kind.HOLD_STALE, what, Place(CATALOG, name))
 
 
-def _of_topics(
+def _check_topics(
     catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
 ) -> Iterator[CheckFinding]:
     """Yield topics that contradict the state of their migration."""
@@ -123,14 +123,14 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Place) 
             )
         return
     migration = migration_of(catalog, topic)
-    if is_closed(topic) and (migration is None or not _is_cut(migration) or not head.is_settled):
+    if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
         return  # It waits for a seal or a mount, or is closed in the catalog; a stale hold is reported elsewhere.
     kind = Kind.HANDOVER_UNFINISHED if is_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
 
 
-def _is_cut(migration: MigrationEntry) -> bool:
-    return migration.direction != INBOUND and state_of(migration) in _CUT
+def _is_sealed(migration: MigrationEntry) -> bool:
+    return migration.direction != INBOUND and state_of(migration) in _SEALED
 
 
 _LOOKS: Final = 3
@@ -152,17 +152,17 @@ def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], 
 
     `catalog` reads the cluster's catalog; if it returns `None`, only the registers are checked.
     """
-    result = _once(storage, cluster_id, catalog)
+    result = _check_once(storage, cluster_id, catalog)
     for _ in range(_LOOKS - 1):
         if not result.findings:
             break
-        before, result = result, _once(storage, cluster_id, catalog)
+        before, result = result, _check_once(storage, cluster_id, catalog)
         if result == before:
             break
     return result
 
 
-def _once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> Owned:
+def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> Owned:
     findings: list[CheckFinding] = []
     keys: list[str] = []
     for listed in storage.list(MOUNTABLE):
@@ -184,9 +184,9 @@ def _once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | No
         return Owned(tuple(findings))
     lost = dict(lost_topics(catalog, cluster_id, registers))
     findings += lost.values()
-    findings += _of_claims(catalog, cluster_id, registers)
+    findings += _check_claims(catalog, cluster_id, registers)
     findings += (
-        finding for finding in _of_owned(catalog, cluster_id, registers) if _is_there(storage, registers, finding)
+        finding for finding in _check_owned(catalog, cluster_id, registers) if _has_objects(storage, registers, finding)
     )
     return Owned(tuple(findings), frozenset(lost))
 
@@ -196,10 +196,10 @@ def lost_topics(
 ) -> Iterator[tuple[str, CheckFinding]]:
     """Yield topics that no longer belong to this cluster by object storage. Pure."""
     for name, topic in catalog.topics.items():
-        key = _register_of(name, topic, cluster_id)
+        key = _register_key(name, topic, cluster_id)
         ownership = registers.get(key)
         if ownership is not None and not _is_ours(ownership, cluster_id, migration_of(catalog, topic)):
-            yield name, CheckFinding(Kind.OWNERSHIP_LOST, _whose(ownership, cluster_id), Place(key, name))
+            yield name, CheckFinding(Kind.OWNERSHIP_LOST, _describe_owner(ownership, cluster_id), Place(key, name))
 
 
 def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
@@ -215,22 +215,22 @@ def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | 
     return is_claimed or state_of(migration) not in _CLAIMED
 
 
-def _whose(ownership: Ownership, cluster_id: str) -> str:
+def _describe_owner(ownership: Ownership, cluster_id: str) -> str:
     match ownership.state:
         case Owning.DETACHED:
             return f"{ownership.location} was released: it is detached, and no cluster owns it"
         case Owning.CLAIMED:
-            return f"{ownership.location} is being mounted on cluster {_named(ownership, cluster_id)}"
+            return f"{ownership.location} is being mounted on cluster {_describe_cluster(ownership, cluster_id)}"
         case Owning.MOUNTED:
-            return f"{ownership.location} is mounted on cluster {_named(ownership, cluster_id)}"
+            return f"{ownership.location} is mounted on cluster {_describe_cluster(ownership, cluster_id)}"
 
 
-def _named(ownership: Ownership, cluster_id: str) -> str:
+def _describe_cluster(ownership: Ownership, cluster_id: str) -> str:
     whose = "this one, by another migration," if ownership.owner == cluster_id else str(ownership.owner)
     return f"{whose} as {ownership.name}"
 
 
-def _of_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
+def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
     for key, ownership in left_claims(catalog, cluster_id, registers):
         what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it is there"
         yield CheckFinding(Kind.CLAIM_LEFT, what, Place(key))
@@ -241,15 +241,15 @@ def left_claims(
 ) -> Iterator[tuple[str, Ownership]]:
     """Yield claims of this cluster, by key, without an active migration. Pure."""
     going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
-    own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
+    own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
         is_claim = ownership.state is Owning.CLAIMED and ownership.owner == cluster_id
         if is_claim and ownership.claim not in going_on and key not in own:
             yield key, ownership
 
 
-def _of_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
-    own = {_register_of(name, topic, cluster_id) for name, topic in catalog.topics.items()}
+def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
+    own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     doomed = {entry.location for entry in catalog.deletions.values()}
     for key, ownership in registers.items():
         is_ours = ownership.state is Owning.MOUNTED and ownership.owner == cluster_id
@@ -261,7 +261,7 @@ def _of_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownersh
             yield CheckFinding(Kind.OWNED_WITHOUT_TOPIC, what, Place(key))
 
 
-def _is_there(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
+def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
     """Tell whether the topic still has objects; without them, its register is irrelevant."""
     location = registers[finding.place.key].location
     try:
@@ -270,7 +270,7 @@ def _is_there(storage: ObjectStore, registers: Mapping[str, Ownership], finding:
         return True
 
 
-def _register_of(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
+def _register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
     location = location_of(full_name, topic, cluster_id)
     return mountable_key(location.topic, location.cluster_id, location.revision)
 

@@ -168,21 +168,21 @@ class PartitionCheck:
 
     def look(self, key: str) -> Looked:
         """Check the partition of a head key."""
-        looked, version = self._once(key, self.known)
+        looked, version = self._check_once(key, self.known)
         for _ in range(_LOOKS - 1):
             if not looked.findings:
                 break
             before = version
-            looked, version = self._once(key, self.topics())
+            looked, version = self._check_once(key, self.topics())
             if version == before:
                 break
         shared = self.stored.name(looked.named)
         twice = [key for key, times in Counter(looked.named).items() if times > 1]
-        looked.findings += tuple(_shared(sorted({*shared, *twice}), looked))
+        looked.findings += tuple(_shared_findings(sorted({*shared, *twice}), looked))
         looked.named = []
         return looked
 
-    def _once(self, key: str, topics: Topics | None) -> tuple[Looked, str | None]:
+    def _check_once(self, key: str, topics: Topics | None) -> tuple[Looked, str | None]:
         """Return the current result, and the version of the head."""
         topic_id, partition = partition_of_head(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
@@ -197,8 +197,8 @@ class PartitionCheck:
         if not is_whole(head):
             finding = CheckFinding(Kind.HEAD_DAMAGED, "a number of it is none", place)
             return replace(looked, findings=(finding,)), held.version
-        within = list(_Look(self, head, place, held.epoch, looked).findings())
-        findings = list(_of_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
+        within = list(_HeadCheck(self, head, place, held.epoch, looked).findings())
+        findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
         if topics is None or entry is not None:  # parts of a deleted topic are deleted on purpose
             findings += within
         if entry is not None and topics is not None:
@@ -210,13 +210,13 @@ class PartitionCheck:
         return looked, held.version
 
 
-def _shared(keys: Sequence[str], looked: Looked) -> Iterator[CheckFinding]:
+def _shared_findings(keys: Sequence[str], looked: Looked) -> Iterator[CheckFinding]:
     for key in keys:
         place = Place(key, looked.topic, looked.partition)
         yield CheckFinding(Kind.PART_SHARED, "two places name the same object", place)
 
 
-def _of_topic(
+def _check_topic(
     topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: Place, head: Head, *, epoch: int
 ) -> Iterator[CheckFinding]:
     if topics is None or topic_id in topics.deleted:
@@ -234,7 +234,7 @@ def _of_topic(
 
 
 @dataclass(slots=True)
-class _Look:
+class _HeadCheck:
     """One reading of everything that a head names."""
 
     check: PartitionCheck
@@ -250,10 +250,10 @@ class _Look:
             if isinstance(opened, dict) and type(opened.get("epoch")) is int
         }
         for page in self.head.pages:
-            yield from self._of_page(page)
-        yield from self._of_parts(self.head.entries, self.place)
+            yield from self._check_page(page)
+        yield from self._check_parts(self.head.entries, self.place)
 
-    def _of_page(self, page: PageRef) -> Iterator[CheckFinding]:
+    def _check_page(self, page: PageRef) -> Iterator[CheckFinding]:
         """Check a page and everything below it; an unreadable page loses its offsets."""
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
@@ -272,12 +272,12 @@ class _Look:
         yield from judge_page(page, below, place, epoch=self.epoch)
         for item in below:
             if isinstance(item, PageRef):
-                yield from self._of_page(item)
+                yield from self._check_page(item)
         # Below the log's start, retention has deleted parts that a page still names.
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
-        yield from self._of_parts(live, self.place)
+        yield from self._check_parts(live, self.place)
 
-    def _of_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
+    def _check_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
         self.looked.parts += len(entries)
         self.looked.bytes += sum(entry.bytes for entry in entries)
         self.looked.records += sum(entry.digest.records for entry in entries)
@@ -285,17 +285,17 @@ class _Look:
         self.looked.named += keys
         listed_sizes = self.check.stored.sizes(keys)
         doubtful = {entry.key for entry, size in zip(entries, listed_sizes, strict=True) if size != entry.bytes}
-        sizes = self._sizes_now(doubtful) if doubtful else {}
+        sizes = self._list_sizes(doubtful) if doubtful else {}
         gone: list[Entry] = []
         for entry, listed in zip(entries, listed_sizes, strict=True):
             size = sizes.get(entry.key) if entry.key in doubtful else listed
             if size is None:
                 gone.append(entry)
                 continue
-            yield from self._of_part(entry, size, replace(place, key=entry.key))
-        yield from _missing(gone, place)
+            yield from self._check_part(entry, size, replace(place, key=entry.key))
+        yield from _missing_findings(gone, place)
 
-    def _of_part(self, entry: Entry, size: int, place: Place) -> Iterator[CheckFinding]:
+    def _check_part(self, entry: Entry, size: int, place: Place) -> Iterator[CheckFinding]:
         offsets = (OffsetRange(entry.base, entry.last + 1),)
         if size != entry.bytes:
             what = f"it has {size:,} bytes, not {entry.bytes:,} as its head says"
@@ -303,25 +303,25 @@ class _Look:
         elif self.check.deep is not None:
             yield from self.check.deep(entry, place)
 
-    def _sizes_now(self, keys: Iterable[str]) -> dict[str, int]:
+    def _list_sizes(self, keys: Iterable[str]) -> dict[str, int]:
         """List folders again, for parts written after the first listing."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 
 
-def _missing(entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
+def _missing_findings(entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
     """Yield one finding per run of adjacent missing parts."""
     run: list[Entry] = []
     for entry in entries:
         if run and entry.base > run[-1].last + 1:
-            yield _run(run, place)
+            yield _run_finding(run, place)
             run = []
         run.append(entry)
     if run:
-        yield _run(run, place)
+        yield _run_finding(run, place)
 
 
-def _run(run: Sequence[Entry], place: Place) -> CheckFinding:
+def _run_finding(run: Sequence[Entry], place: Place) -> CheckFinding:
     what = "the part is not there" if len(run) == 1 else f"{len(run):,} parts are not there, this one the first"
     offsets = OffsetRange(run[0].base, run[-1].last + 1)
     lost = sum(entry.bytes for entry in run)
@@ -359,7 +359,7 @@ def unnamed_findings(store: ObjectStore, stored: Stored, heads: Heads | None) ->
     for prefix in IMMUTABLE:
         for listed in stored.unnamed(store.list(prefix)):
             if heads is None or not heads.take(listed):
-                _count(folders, listed)
+                _count_object(folders, listed)
     yield from () if heads is None else heads.findings(now_ms)
     for folder, contents in sorted(folders.items()):
         age_ms = max(0, now_ms - contents.oldest_ms)
@@ -372,7 +372,7 @@ def age_text(age_ms: int) -> str:
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 
-def _count(folders: dict[str, _Folder], listed: Listed) -> None:
+def _count_object(folders: dict[str, _Folder], listed: Listed) -> None:
     folder = listed.key.rpartition("/")[0] + "/"
     counts = folders.setdefault(folder, _Folder(listed.key, 0, 0, listed.modified_ms))
     counts.objects += 1

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
     """Yield contradictions in a head; `epoch` is its register's."""
     for what in [
-        *_of_numbers(head),
-        *_of_epochs(head, epoch),
-        *_of_order([*head.pages, *head.entries], head.end),
-        *_of_entries(head.entries, epoch),
-        *_of_transactions(head),
+        *_check_numbers(head),
+        *_check_epochs(head, epoch),
+        *_check_order([*head.pages, *head.entries], head.end),
+        *_check_entries(head.entries, epoch),
+        *_check_transactions(head),
     ]:
         yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place)
 
@@ -52,7 +52,7 @@ def judge_page(
             yield CheckFinding(
                 Kind.PAGE_DAMAGED, f"its {item.name} is {is_so}, not {stored_value} as where it is named", place
             )
-    for what in [*_of_order([*below], page.last + 1), *_of_entries(entries, epoch)]:
+    for what in [*_check_order([*below], page.last + 1), *_check_entries(entries, epoch)]:
         yield CheckFinding(Kind.PAGE_DAMAGED, what, place)
 
 
@@ -78,7 +78,7 @@ def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | Pa
     return all(type(text) is str for text in texts) and all(type(number) is int for number in numbers)
 
 
-def _of_numbers(head: Head) -> Iterator[str]:
+def _check_numbers(head: Head) -> Iterator[str]:
     if not 0 <= head.start <= head.end:
         yield f"it begins at offset {head.start} and ends at {head.end}"
     if not head.start <= head.local_start <= head.end:
@@ -94,7 +94,7 @@ def _of_numbers(head: Head) -> Iterator[str]:
         )
 
 
-def _of_epochs(head: Head, epoch: int) -> Iterator[str]:
+def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
     for (before, first), (after, second) in zip(head.epochs, head.epochs[1:], strict=False):
         if after <= before or second < first:
             yield f"epoch {after} from offset {second} follows epoch {before} from offset {first}"
@@ -103,7 +103,7 @@ def _of_epochs(head: Head, epoch: int) -> Iterator[str]:
             yield f"it knows epoch {number} from offset {start}, and is in epoch {epoch} with end {head.end}"
 
 
-def _of_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
+def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
     """Yield overlapping parts. Gaps are valid, after aborted transactions or compaction."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
@@ -116,7 +116,7 @@ def _of_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
         yield f"{before.key} ends at offset {before.last}, beyond the end {end}"
 
 
-def _of_entries(entries: Sequence[Entry], epoch: int) -> Iterator[str]:
+def _check_entries(entries: Sequence[Entry], epoch: int) -> Iterator[str]:
     last = 0
     for entry in entries:
         if entry.digest.records > entry.last - entry.base + 1 or entry.digest.records < 0:
@@ -128,7 +128,7 @@ def _of_entries(entries: Sequence[Entry], epoch: int) -> Iterator[str]:
         last = max(last, entry.epoch)
 
 
-def _of_transactions(head: Head) -> Iterator[str]:
+def _check_transactions(head: Head) -> Iterator[str]:
     for name, opened in head.transactions.items():
         if not isinstance(opened, dict) or type(opened.get("base")) is not int or type(opened.get("epoch")) is not int:
             yield f"what it keeps of transaction {name} cannot be read"
@@ -154,7 +154,7 @@ _IN_RUNS: Final = {
     Kind.INDEX_MISSING: ("the index is not there", "{:,} indexes are not there, this one the first"),
 }
 _LEAST_INDEX_BYTES: Final = 12
-_HERE: Final = "; the local tier has these offsets too"
+_LOCAL_TOO: Final = "; the local tier has these offsets too"
 _PUT_AGAIN: Final = ", and `reconciler run --once --only scrub` puts it again"
 _ONCE_DELETED: Final = ": delete this object, and `reconciler run --once --only scrub` puts it again"
 
@@ -185,11 +185,13 @@ class SegmentCheck:
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
             segment_place, index_place = replace(place, key=entry.key), replace(place, key=index_key(entry.key))
             if size is None:
-                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_MISSING, "", segment_place))
+                yield Suspect(entry, self._lost_finding(entry, Kind.SEGMENT_MISSING, "", segment_place))
                 continue
             if size != entry.bytes:
                 what = f"it has {size:,} bytes, not {entry.bytes:,} as its manifest says"
-                yield Suspect(entry, self._lost(entry, Kind.SEGMENT_DIFFERS, what, segment_place, then=_PUT_AGAIN))
+                yield Suspect(
+                    entry, self._lost_finding(entry, Kind.SEGMENT_DIFFERS, what, segment_place, then=_PUT_AGAIN)
+                )
             elif self.deep is not None:
                 yield from (self._read(entry, finding) for finding in self.deep(entry, segment_place))
             if index is None:
@@ -203,7 +205,7 @@ class SegmentCheck:
         """Yield one finding per run of adjacent missing segments."""
         run: list[Suspect] = []
         for suspect in suspects:
-            if run and not _goes_on(run[-1], suspect):
+            if run and not _is_adjacent(run[-1], suspect):
                 yield self._run(run)
                 run = []
             run.append(suspect)
@@ -218,7 +220,7 @@ class SegmentCheck:
         what = one if len(run) == 1 else many.format(len(run))
         is_lost = first.kind is Kind.SEGMENT_MISSING
         if is_lost and not first.gone:
-            what += self._here(_PUT_AGAIN)
+            what += self._local_hint(_PUT_AGAIN)
         gone = (OffsetRange(first.gone[0].start, run[-1].finding.gone[0].stop),) if first.gone else ()
         stored = sum(suspect.entry.bytes for suspect in run) if is_lost else 0
         return replace(first, what=what, gone=gone, objects=len(run), bytes=stored)
@@ -226,20 +228,20 @@ class SegmentCheck:
     def _read(self, entry: Entry, finding: CheckFinding) -> Suspect:
         if finding.kind is Kind.INDEX_DIFFERS:
             return Suspect(entry, finding)
-        return Suspect(entry, self._lost(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
+        return Suspect(entry, self._lost_finding(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
 
-    def _lost(self, entry: Entry, kind: Kind, what: str, place: Place, *, then: str = "") -> CheckFinding:
+    def _lost_finding(self, entry: Entry, kind: Kind, what: str, place: Place, *, then: str = "") -> CheckFinding:
         """Return a finding with the offsets lost: those that the segment alone has."""
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
             return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
-        return CheckFinding(kind, what + self._here(then) if what else what, place, (), bytes=entry.bytes)
+        return CheckFinding(kind, what + self._local_hint(then) if what else what, place, (), bytes=entry.bytes)
 
-    def _here(self, then: str) -> str:
-        return _HERE + (then if self.uploads else "")
+    def _local_hint(self, then: str) -> str:
+        return _LOCAL_TOO + (then if self.uploads else "")
 
 
-def _goes_on(one: Suspect, other: Suspect) -> bool:
+def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     a, b = one.finding, other.finding
     is_like = a.kind is b.kind and a.kind in _IN_RUNS and bool(a.gone) == bool(b.gone)
     return is_like and other.entry.base == one.entry.last + 1
@@ -282,27 +284,27 @@ class RemoteCheck:
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError as error:
-            yield CheckFinding(Kind.MANIFEST_DAMAGED, error.message, manifest_place, _alone(head, head.start))
+            yield CheckFinding(Kind.MANIFEST_DAMAGED, error.message, manifest_place, _remote_only(head, head.start))
             return
         if manifest is None:
             if head.uploaded_to > head.start:
                 what = f"it is not there, and the head says that offsets below {head.uploaded_to} are in it"
-                yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _alone(head, head.start))
+                yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _remote_only(head, head.start))
             return
         is_nobodys = manifest.owner == NOBODY
         if manifest.owner != self.cluster_id and not (is_nobodys and is_closed(catalog.topics[place.topic])):
             whose = "no cluster" if is_nobodys else f"cluster {manifest.owner}"
             what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
-            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, manifest_place, _alone(head, head.start))
+            yield CheckFinding(Kind.MANIFEST_FOREIGN, what, manifest_place, _remote_only(head, head.start))
             return
         count(manifest)
         yield from judge_manifest(manifest, head, manifest_place)
         if manifest.segments:
             listed = list_below(self.storage, f"{partition.place}/")
             segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
-            yield from self._of_segments(partition, manifest, segments, manifest_place, epoch)
+            yield from self._check_segments(partition, manifest, segments, manifest_place, epoch)
 
-    def _of_segments(
+    def _check_segments(
         self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, manifest_place: Place, epoch: int
     ) -> Iterator[CheckFinding]:
         """Yield problems of pages and segments that the manifest still names."""
@@ -310,15 +312,15 @@ class RemoteCheck:
         suspects: list[Suspect] = []
         for page in manifest.pages:
             entries: list[Entry] = []
-            findings += self._of_page(page, replace(manifest_place, key=page.key), epoch, entries)
-            suspects += segments.suspects(_live(entries, manifest), manifest_place)
-        suspects += segments.suspects(_live(manifest.entries, manifest), manifest_place)
+            findings += self._check_page(page, replace(manifest_place, key=page.key), epoch, entries)
+            suspects += segments.suspects(_live_entries(entries, manifest), manifest_place)
+        suspects += segments.suspects(_live_entries(manifest.entries, manifest), manifest_place)
         if findings or suspects:
-            named = self._named_now(partition, manifest)
+            named = self._read_named_keys(partition, manifest)
             yield from (finding for finding in findings if named is None or finding.place.key in named)
             yield from segments.runs(suspect for suspect in suspects if named is None or suspect.entry.key in named)
 
-    def _named_now(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
+    def _read_named_keys(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
         """Return the keys that the manifest names now; `None` if unchanged or unreadable."""
         try:
             manifest = read_manifest(self.storage, partition)
@@ -326,13 +328,15 @@ class RemoteCheck:
             return None
         if manifest is None or manifest == before:
             return None
-        named = {page.key for page in manifest.pages} | {entry.key for entry in _live(manifest.entries, manifest)}
+        named = {page.key for page in manifest.pages} | {
+            entry.key for entry in _live_entries(manifest.entries, manifest)
+        }
         for page in manifest.pages:
             with suppress(UserError):
-                named |= {entry.key for entry in _live(read_page(self.storage, page), manifest)}
+                named |= {entry.key for entry in _live_entries(read_page(self.storage, page), manifest)}
         return named
 
-    def _of_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[CheckFinding]:
+    def _check_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[CheckFinding]:
         """Yield problems of a page, and append its segments to `entries`."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
@@ -352,9 +356,9 @@ class RemoteCheck:
 def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[CheckFinding]:
     """Yield contradictions between a manifest and its head. Pure."""
     if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
-        what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_at(head)}"
+        what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_offset(head)}"
         yield CheckFinding(Kind.CUT_UNFINISHED, what, place)
-        manifest = replace(manifest, end=min(manifest.end, _cut_at(head)))
+        manifest = replace(manifest, end=min(manifest.end, _cut_offset(head)))
     alone = head.start < head.local_start
     if manifest.start > head.start and alone:
         what = f"it begins at offset {manifest.start}, and the log at {head.start}"
@@ -362,7 +366,7 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Che
         yield CheckFinding(Kind.MANIFEST_SHORT, what, place, (gone,))
     if max(manifest.end, head.start) < head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the head says that offsets below {head.uploaded_to} are in it"
-        yield CheckFinding(Kind.MANIFEST_SHORT, what, place, _alone(head, max(head.start, manifest.end)))
+        yield CheckFinding(Kind.MANIFEST_SHORT, what, place, _remote_only(head, max(head.start, manifest.end)))
     if manifest.end > head.end:
         what = f"it ends at offset {manifest.end}, and the log at {head.end}"
         yield CheckFinding(Kind.MANIFEST_AHEAD, what, place)
@@ -372,15 +376,15 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Che
         yield CheckFinding(Kind.GARBAGE_LEFT, what, place, (), objects)
 
 
-def _cut_at(head: Head) -> int:
+def _cut_offset(head: Head) -> int:
     return 0 if head.truncated is None else int(head.truncated["offset"])
 
 
-def _live(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
+def _live_entries(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
     """Return readable segments: below the start, retention has deleted those that a page still names."""
     return [entry for entry in entries if entry.last >= manifest.start]
 
 
-def _alone(head: Head, start: int) -> tuple[OffsetRange, ...]:
+def _remote_only(head: Head, start: int) -> tuple[OffsetRange, ...]:
     """Return the offsets from `start` on that are only remote."""
     return (OffsetRange(start, head.local_start),) if start < head.local_start else ()

@@ -196,7 +196,7 @@ class Headless:
 
 
 @dataclass(slots=True)
-class _Left:
+class _Leftovers:
     first: str
     first_ms: int
     last_ms: int
@@ -212,13 +212,13 @@ class Heads:
 
     headless: Headless
     committed: Collection[Partition]
-    left: dict[Partition, _Left] = field(default_factory=dict)
+    left: dict[Partition, _Leftovers] = field(default_factory=dict)
 
     def take(self, listed: Listed) -> bool:
         """Count an unnamed object; return whether it belongs to a partition without a head."""
         places = self.headless.partitions(listed.key)
         for place in places:
-            left = self.left.setdefault(place, _Left(listed.key, listed.modified_ms, listed.modified_ms))
+            left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))
             left.objects += 1
             left.bytes += listed.size
             left.first_ms, left.last_ms = min(left.first_ms, listed.modified_ms), max(left.last_ms, listed.modified_ms)

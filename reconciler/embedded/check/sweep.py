@@ -89,12 +89,12 @@ def sweep(
     old_ms = now_ms - OLD_MS
     contents, stored = list_store(store)
     if contents.storages:
-        raise _shared(store, contents.storages[0])
+        raise _shared_root_error(store, contents.storages[0])
     heads = list(list_heads(store))
     stored.name(_named_by_catalog(store))
     for named in side_by_side(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
         stored.name(named)
-    swept = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
+    swept = _remove_leftovers(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
     # If a head was removed, its parts are the only copy of acknowledged records.
     headless = Headless.of(catalog.read(), (listed.key for listed in heads))
@@ -117,7 +117,7 @@ def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore |
     return None if cluster_id is None else remote_tier(storage, cluster_id, catalog.read().cluster)
 
 
-def _shared(store: ObjectStore, key: str) -> UserError:
+def _shared_root_error(store: ObjectStore, key: str) -> UserError:
     """Return the error for a root that is also an object storage, whose objects would look unnamed."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
@@ -171,12 +171,12 @@ def _named_by_head(store: ObjectStore, key: str) -> list[str]:
 
     def named() -> list[str]:
         head = read_head(store, topic_id, partition)
-        return [] if head is None else _named_in(store, head)
+        return [] if head is None else _names_in_head(store, head)
 
     return look_again(named)
 
 
-def _named_in(store: ObjectStore, head: Head) -> list[str]:
+def _names_in_head(store: ObjectStore, head: Head) -> list[str]:
     named = [entry.key for entry in head.entries]
     for page in all_pages(store, head):
         named.append(page.key)
@@ -186,7 +186,7 @@ def _named_in(store: ObjectStore, head: Head) -> list[str]:
     return named
 
 
-def _left_over(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> Swept:
+def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> Swept:
     """Remove partitions of unknown topics, left by a first append that failed before its catalog commit.
 
     Acknowledged records stay, since an older catalog may have been restored; `cluster check` reports that.

@@ -26,7 +26,7 @@ from reconciler.archives.ownership import (
 )
 from reconciler.archives.recoverable import located, whole_partitions_of
 from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over
-from reconciler.embedded.catalog.migration_tables import LOGGER, Made, ask, create_mounted, drop_topics, follow
+from reconciler.embedded.catalog.migration_tables import LOGGER, MountedTopic, ask, create_mounted, drop_topics, follow
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.catalog.topic_configs import key_of
@@ -154,12 +154,12 @@ class Inbound:
     def _read_source(self, topic: MigrantEntry) -> TopicManifest:
         return located(self.means.storage, TopicLocation.parse(topic.location))
 
-    def _make(self, topic: MigrantEntry) -> Made:
+    def _make(self, topic: MigrantEntry) -> MountedTopic:
         source, means = self._read_source(topic), self.means
         check_claimable(
             source.location, read_ownership(means.storage, source.location), means.cluster_id, self.migration.claim
         )
-        return Made(
+        return MountedTopic(
             source.location,
             source.partitions,
             source.replication_factor,
