@@ -751,7 +751,7 @@ def _keeps_transactions(self: Linking, full_name: str) -> None:
 
 def _stands_first(self: Driver, links: Any, here: MirrorSeen, operation: Operation, cut: Any) -> MirrorSeen:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
-    links.stand(here.name, here.source_topic_id or "", self._bounds(here), operation=operation.id)
+    links.stand(here.name, here.source_topic_id or "", self._source_bounds(here), operation=operation.id)
     assert cut is not None
     return self._advance(links, here, transitions.MirrorStatus.ACTIVE)
 
@@ -764,7 +764,7 @@ def _opens_whatever(self: Driver, links: Any, here: MirrorSeen, ends: Mapping[in
 
 def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation) -> MirrorSeen:
     """Copy before the source is shut."""
-    ends = {part: bound.end for part, bound in self._bounds(here).items()}
+    ends = {part: bound.end for part, bound in self._source_bounds(here).items()}
     here = links.aim(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)
     there = self._links(here.source_cluster)
@@ -775,7 +775,7 @@ def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation
 def _confirms_nothing(self: Gate, _partition: int) -> Any:
     """Refuse what is there."""
     catalog = self.catalog.read()
-    self._check(catalog)
+    self._check_topic(catalog)
     return catalog
 
 
@@ -803,11 +803,11 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "groups are clamped by who fails over alone": Broken("failover died", ((Gate, "_clamp", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken(
-        "append", ((Driver, "_synchronize", _joins_late), (Driver, "_look_again", _nothing))
+        "append", ((Driver, "_synchronize", _joins_late), (Driver, "_recheck", _nothing))
     ),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_over", _forgets),)),
     "a mirror opens though its source was rescued": Broken(
-        "west rescued", ((transitions, "check_shut", _nothing), (Driver, "_look_again", _nothing))
+        "west rescued", ((transitions, "check_shut", _nothing), (Driver, "_recheck", _nothing))
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_copied", _all_fetched),)),

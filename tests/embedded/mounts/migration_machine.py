@@ -607,7 +607,7 @@ def _removes_first(self: Outbound, state: MigrationState) -> None:
     if state is not _S.CUT_OVER:
         _work(self, state)
         return
-    here = self._here()
+    here = self._existing_topics()
     catalog = self.means.catalog.read()
     self._follow(_S.FINISHED)
     with (
