@@ -211,7 +211,9 @@ class Linking:
         """Close every partition, empty ones included, to producers, and abort their open transactions."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         heads = self._hand_over_all(topic)
-        opened = {(name, one["epoch"]) for head in heads.values() for name, one in head.transactions.items()}
+        opened = {
+            (name, transaction["epoch"]) for head in heads.values() for name, transaction in head.transactions.items()
+        }
         for transactional_id, epoch in sorted(opened):
             self.may_go_on()
             abort(self.cluster.store, transactional_id, epoch)
