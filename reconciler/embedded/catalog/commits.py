@@ -131,7 +131,7 @@ class CatalogRegister:
             return self._read_catalog(self._register.read())
 
     def known(self) -> Catalog:
-        """Return the cached catalog, or read it if there is none."""
+        """Return the cached catalog; read it first if the cache is empty."""
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
@@ -289,20 +289,22 @@ class GroupedCatalog(CatalogRegister):
         try:
             self._commit_group(group)
         except BaseException as error:
-            for one in group:
-                one.error = one.error or error
+            for waiting in group:
+                waiting.error = waiting.error or error
             raise
 
     def _commit_group(self, group: list[_Commit]) -> None:
         try:
-            after = self._through.commit(lambda draft: _decide(group, draft), may_go_on=lambda: _check(group))
-        except _OneMayNotGoOnError:
-            left = [one for one in group if not one.is_stopped]
-            if left:
-                self._commit_group(left)
+            after = self._through.commit(
+                lambda draft: _decide_all(group, draft), may_go_on=lambda: _check_leases(group)
+            )
+        except _CommitStoppedError:
+            remaining = [commit for commit in group if not commit.is_stopped]
+            if remaining:
+                self._commit_group(remaining)
             return
-        for one in group:
-            one.after = after
+        for commit in group:
+            commit.after = after
 
 
 @dataclass(slots=True, eq=False)
@@ -317,25 +319,25 @@ class _Commit:
     """Whether `may_go_on` failed: the group continues without it."""
 
 
-class _OneMayNotGoOnError(Exception):
+class _CommitStoppedError(Exception):
     """A commit was stopped after it changed the draft, so the others must decide again."""
 
 
-def _decide(group: list[_Commit], draft: Draft) -> None:
-    for one in group:
-        one.error = None
+def _decide_all(group: list[_Commit], draft: Draft) -> None:
+    for commit in group:
+        commit.error = None
         try:
-            draft.attempt(one.decide)
+            draft.attempt(commit.decide)
         except ReconcilerError as error:
-            one.error = error
+            commit.error = error
 
 
-def _check(group: list[_Commit]) -> None:
-    for one in group:
-        if one.error is None:
+def _check_leases(group: list[_Commit]) -> None:
+    for commit in group:
+        if commit.error is None:
             try:
-                one.may_go_on()
+                commit.may_go_on()
             except ReconcilerError as error:
-                one.error, one.is_stopped = error, True
-    if any(one.is_stopped for one in group):
-        raise _OneMayNotGoOnError
+                commit.error, commit.is_stopped = error, True
+    if any(commit.is_stopped for commit in group):
+        raise _CommitStoppedError
