@@ -162,7 +162,7 @@ def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
     )
 
 
-_FEW: Final = 8
+_MAX_LISTED: Final = 8
 
 
 class UndeletableError(UserError):
@@ -180,7 +180,7 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[Diverged]) -
         f"To keep them: reconciler mirror restore {address} --keep-diverged. "
         f"To give them up in a plan: --allow truncate-and-restore:{address}"
     )
-    return UserError(f"{message}: {first_few(parts, _FEW, grouping='')}", hint=hint)
+    return UserError(f"{message}: {first_few(parts, _MAX_LISTED, grouping='')}", hint=hint)
 
 
 def _agreed_end(copy: Position, source: Position) -> int:
@@ -473,8 +473,8 @@ class GroupLag(NamedTuple):
     lag: int
 
 
-_TOPICS_MEASURED: Final = 1_000
-_PARTITIONS_MEASURED: Final = 10_000
+_MAX_TOPICS: Final = 1_000
+_MAX_PARTITIONS: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
 """Limits of what is measured on a cluster; the first by name are measured."""
@@ -483,9 +483,9 @@ LAGS_MEASURED: Final = 10_000
 def measured_names(partitions: Mapping[str, int]) -> list[str]:
     """Return the names of the topics to measure: the first by name, within the limits above."""
     chosen: list[str] = []
-    left = _PARTITIONS_MEASURED
+    left = _MAX_PARTITIONS
     for name, count in sorted(partitions.items()):
-        if len(chosen) == _TOPICS_MEASURED:
+        if len(chosen) == _MAX_TOPICS:
             break
         if count <= left:
             chosen.append(name)

@@ -34,9 +34,9 @@ from reconciler.runtime.text import counted
 AUDIT_LOG: Final = "confluent-audit-log-events"
 SCHEMAS: Final = "_schemas"
 TIMESTAMPS: Final = "__consumer_timestamps"
-_CONFLUENT: Final = ("_confluent", "__confluent")
+_CONFLUENT_PREFIXES: Final = ("_confluent", "__confluent")
 _TOOL_PREFIXES: Final = ("__", "mm2-")
-_TOOL_ENDS: Final = (".heartbeats", ".checkpoints.internal")
+_TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
 """Suffixes of MirrorMaker's topics; `heartbeats` also matches as a whole name."""
 
 
@@ -56,7 +56,7 @@ def is_about(name_filter: NameFilter, name: str) -> bool:
 def is_never_mirrored(full_name: str) -> bool:
     """Tell whether a topic is internal to the platform, or its audit log."""
     name = split_name(full_name)[1]
-    return is_internal(name) or name.startswith(_CONFLUENT) or name in {AUDIT_LOG, TIMESTAMPS}
+    return is_internal(name) or name.startswith(_CONFLUENT_PREFIXES) or name in {AUDIT_LOG, TIMESTAMPS}
 
 
 def is_never_made(full_name: str) -> bool:
@@ -74,7 +74,7 @@ def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
 def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
     """Tell whether a topic has a name of MirrorMaker's or another tool's, and only `*` includes it."""
     name = split_name(full_name)[1]
-    if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_ENDS)):
+    if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_SUFFIXES)):
         return False
     return not any(
         name_filter.filter_type == "include" and name_filter.name != "*" and is_about(name_filter, full_name)
@@ -107,7 +107,7 @@ NEVER_SYNCED: Final = (
 )
 """Configs that belong to the destination."""
 
-_OF_TIERS: Final = (
+_TIER_PREFIXES: Final = (
     "confluent.placement.",
     "confluent.tier.",
     "initial.retention.local.",
@@ -121,7 +121,7 @@ _OF_TIERS: Final = (
 
 def is_never_synced(key: str) -> bool:
     """Tell whether a config belongs to the destination: where its records are stored and how long they stay there."""
-    return key in NEVER_SYNCED or key.startswith(_OF_TIERS)
+    return key in NEVER_SYNCED or key.startswith(_TIER_PREFIXES)
 
 
 MirrorState = Annotated[Literal["mirroring", "paused", "promoted", "failed-over", "reversed"], BeforeValidator(folded)]
@@ -158,11 +158,11 @@ class MirrorTopic(Model):
 
 SYNC_MS: Final = 5_000
 """Default interval for syncing configs and rules (`topic.config.sync.ms`, `acl.sync.ms`)."""
-_LEAST_SYNC_MS: Final = 1_000
+_MIN_SYNC_MS: Final = 1_000
 
 
 def _check_interval(interval_ms: int) -> int:
-    if interval_ms < _LEAST_SYNC_MS:
+    if interval_ms < _MIN_SYNC_MS:
         message = f"{interval_ms} ms is less than the 1s between two syncs"
         raise ValueError(message)
     return interval_ms
@@ -192,7 +192,7 @@ class AutoCreateSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _filtered(self) -> AutoCreateSpec:
+    def _check_filters(self) -> AutoCreateSpec:
         _require_filters(is_enabled=self.enabled, filters=self.filters)
         return _without_filters(self)
 
@@ -210,7 +210,7 @@ class ConsumerOffsetSyncSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _filtered(self) -> ConsumerOffsetSyncSpec:
+    def _check_filters(self) -> ConsumerOffsetSyncSpec:
         _require_filters(is_enabled=self.enabled, filters=self.filters)
         return _without_filters(self)
 
@@ -239,7 +239,7 @@ class AclSyncSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _filtered(self, info: ValidationInfo) -> AclSyncSpec:
+    def _check_filters(self, info: ValidationInfo) -> AclSyncSpec:
         # Clusters may have links without filters; reading them must succeed, their task reports MISCONFIGURATION_ERROR.
         if info.context != KEPT:
             _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
@@ -261,7 +261,7 @@ class TopicConfigSyncSpec(Model):
 
     @field_validator("include", mode="after")
     @classmethod
-    def _complete(cls, include: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_include(cls, include: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         missing = [key for key in ALWAYS_SYNCED if key not in include]
         never = [key for key in include if is_never_synced(key)]
         if missing:
@@ -398,15 +398,15 @@ class MirrorLinkSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> MirrorLinkSpec:
-        wrong = [*self._clashes(), *self._repeated_mirrors()]
+    def _check_consistency(self) -> MirrorLinkSpec:
+        wrong = [*self._find_clashes(), *self._find_repeated_mirrors()]
         for position, mirror in enumerate(self.mirror_topics):
             wrong += self._mirror_complaints(mirror, ("mirrorTopics", position))
         if wrong:
             raise refusal(*wrong)
         return self
 
-    def _clashes(self) -> Iterator[Complaint]:
+    def _find_clashes(self) -> Iterator[Complaint]:
         if self.prefix and self.acl_sync is not None and self.acl_sync.enabled:
             yield Complaint(
                 "a link with a prefix cannot sync ACLs: they would name other topics",
@@ -421,7 +421,7 @@ class MirrorLinkSpec(Model):
                 at=("consumerOffsetSync", "prefixGroups"),
             )
 
-    def _repeated_mirrors(self) -> Iterator[Complaint]:
+    def _find_repeated_mirrors(self) -> Iterator[Complaint]:
         first: dict[str, int] = {}
         for position, mirror in enumerate(self.mirror_topics):
             if (earlier := first.setdefault(mirror.source, position)) != position:
@@ -482,7 +482,7 @@ class MirrorLink(Model):
     spec: MirrorLinkSpec = Field(description="What it mirrors, and how.")
 
     @model_validator(mode="after")
-    def _two_clusters(self) -> MirrorLink:
+    def _check_source(self) -> MirrorLink:
         if self.spec.source == self.metadata.cluster:
             raise refusal(
                 Complaint(

@@ -534,10 +534,10 @@ def _end_operation(mirror: MirrorEntry) -> MirrorEntry:
     """Clear the operation and record its id, so that a late process does not start it again."""
     if mirror.operation is None:
         return mirror
-    return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_KNOWN_ENDED:])
+    return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_MAX_ENDED:])
 
 
-_KNOWN_ENDED: Final = 8
+_MAX_ENDED: Final = 8
 
 
 def check_reversible(full_name: str, other: str, named_link: Named | None) -> None:
@@ -622,7 +622,7 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: Tra
     Raises:
         UserError: The mirror has another operation or none, or the table has no such transition.
     """
-    if mirror.operation is None and mirror.state == to and to in _ENDS:
+    if mirror.operation is None and mirror.state == to and to in _OPERATION_ENDS:
         return mirror  # another process took the last step
     current = under_way(full_name, mirror, request.operation)
     if mirror.state == to:
@@ -635,10 +635,10 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: Tra
     after = replace(mirror, state=end.value, since_ms=request.now_ms, trouble=None)
     if end is _M.STOPPED:
         after = replace(after, stopped_by=current.verb)
-    return _end_operation(after) if end in _ENDS else after
+    return _end_operation(after) if end in _OPERATION_ENDS else after
 
 
-_ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
+_OPERATION_ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
 
 
 def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
@@ -709,7 +709,7 @@ def is_done(mirror: MirrorEntry, verb: str) -> bool:
             return mirror.state in {_M.ACTIVE, _M.PENDING_SYNCHRONIZE}
 
 
-_OVER: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
+_FINAL_STATES: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
 
 
 def synced_configs(link: LinkEntry) -> tuple[str, ...]:
@@ -823,7 +823,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: Named | Non
     if "delete" not in MIRROR.legal(status):
         message = f"mirror {full_name} is {status}: cannot delete while {status}"
         raise UserError(message, hint=f"Possible in this state: {', '.join(MIRROR.legal(status))}.")
-    if status in _OVER or named_link is None or not _auto_creates(named_link[1], mirror.source):
+    if status in _FINAL_STATES or named_link is None or not _auto_creates(named_link[1], mirror.source):
         return
     message = (
         f"mirror {full_name} cannot be deleted: the autoCreate filters of link {named_link[0]} take {mirror.source}"

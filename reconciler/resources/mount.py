@@ -62,7 +62,7 @@ class MountingSpec(Model):
 
     @field_validator("timeout")
     @classmethod
-    def _leaves_time(cls, timeout: int | None) -> int | None:
+    def _check_timeout(cls, timeout: int | None) -> int | None:
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
             raise refusal(Complaint("a timeout must be more than 0", hint=hint))
@@ -78,7 +78,7 @@ class Mounting(Model):
     spec: MountingSpec = Field(description="Where the topic shall be.")
 
     @model_validator(mode="after")
-    def _short_enough(self) -> Mounting:
+    def _check_lengths(self) -> Mounting:
         if max(len(self.full_name), len(self.topic_name)) > MAX_NAME:
             raise refusal(
                 Complaint(

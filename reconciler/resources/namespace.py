@@ -77,7 +77,7 @@ class Namespace(Model):
     spec: NamespaceSpec = Field(default_factory=NamespaceSpec, description="What everything in it inherits.")
 
     @model_validator(mode="after")
-    def _not_the_default_one(self) -> Namespace:
+    def _check_not_default(self) -> Namespace:
         if not self.metadata.name:
             raise refusal(
                 Complaint(

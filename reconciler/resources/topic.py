@@ -98,7 +98,7 @@ class Topic(Model):
     spec: TopicSpec = Field(description="What it shall be.")
 
     @model_validator(mode="after")
-    def _whole(self) -> Topic:
+    def _check_complete(self) -> Topic:
         if len(self.full_name) > MAX_NAME:
             raise refusal(
                 Complaint(

@@ -73,7 +73,7 @@ class Between(Model):
     max: Number | None = Field(default=None, description="The most.", examples=[60])
 
     @model_validator(mode="after")
-    def _ordered(self) -> Between:
+    def _check_order(self) -> Between:
         if self.min is not None and self.max is not None and self.min > self.max:
             raise refusal(Complaint(f"{self.min} is more than max", hint="Swap them", at=("min",)))
         return self
@@ -133,7 +133,7 @@ class Requirement(Model):
 
     @field_validator("name")
     @classmethod
-    def _compiles(cls, name: str | None) -> str | None:
+    def _check_name(cls, name: str | None) -> str | None:
         if name is not None:
             try:
                 re.compile(name)
@@ -272,7 +272,7 @@ class SparkSpec(Model):
 
     @field_validator("master")
     @classmethod
-    def _is_master(cls, master: str) -> str:
+    def _check_master(cls, master: str) -> str:
         if not _MASTER.fullmatch(master):
             what = f"{master!r} is no Spark master"
             raise refusal(Complaint(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port"))
@@ -280,7 +280,7 @@ class SparkSpec(Model):
 
     @field_validator("remote")
     @classmethod
-    def _is_connect_url(cls, remote: str | None) -> str | None:
+    def _check_remote(cls, remote: str | None) -> str | None:
         if remote is not None:
             try:
                 connect_address(remote)
@@ -289,14 +289,14 @@ class SparkSpec(Model):
         return remote
 
     @model_validator(mode="after")
-    def _threshold_has_a_use(self) -> Self:
+    def _check_threshold(self) -> Self:
         if self.engine == "spark" and "in_process_below" in self.model_fields_set:
             what, hint = "engine: spark runs every job on Spark", "Leave inProcessBelow out, or write engine: auto"
             raise refusal(Complaint(what, hint, ("inProcessBelow",)))
         return self
 
     @model_validator(mode="after")
-    def _runs_at_one_place(self) -> Self:
+    def _check_one_place(self) -> Self:
         if self.remote is not None and self.master != _LOCAL:
             what = "Spark runs at a master, or behind the Spark Connect server of `remote`"
             raise refusal(
