@@ -148,7 +148,7 @@ spec: {{partitions: 2}}
 
 def test_what_a_run_is_given_to_end_adds_up_to_less_than_three_seconds() -> None:
     assert threads._RUNNING_CALL_S < threads._ENDING_CALL_S
-    assert threads._ENDING_CALL_S + jobs._HURRIED_S < 3
+    assert threads._ENDING_CALL_S + jobs._STOP_WAIT_S < 3
 
 
 @dataclass

@@ -805,7 +805,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "the source is shut after the copy": Broken(
         "append", ((Driver, "_synchronize", _joins_late), (Driver, "_recheck", _nothing))
     ),
-    "what was failed over is begun again": Broken("late join", ((mirrors, "_over", _forgets),)),
+    "what was failed over is begun again": Broken("late join", ((mirrors, "_end_operation", _forgets),)),
     "a mirror opens though its source was rescued": Broken(
         "west rescued", ((transitions, "check_shut", _nothing), (Driver, "_recheck", _nothing))
     ),
