@@ -31,34 +31,34 @@ _SHORT: Final = 12
 def plan_report(plan: Plan) -> Report:
     """Return a plan as a page, with the texts of the terminal output."""
     plan_sections = sections(plan)
-    danger = [_of_row(row) for row in plan_sections.danger]
+    danger = [_action_entry(row) for row in plan_sections.danger]
     stuck = [entry for entry in danger if "blocked" in entry.flags]
     return Report(
         title="Plan for {}",
         subject=named(plan.workspace, plan.environment),
         lead=totals(plan),
-        facts=tuple(_facts(plan)),
+        facts=tuple(_plan_facts(plan)),
         sections=(
             *section("Errors", Tone.DANGER, map(error_entry, plan.errors), is_open=True),
             *section(
                 "Blocked", Tone.DANGER, stuck, is_open=True, hint="Nothing is applied while anything here is blocked."
             ),
             *section("Danger", Tone.DANGER, (entry for entry in danger if "blocked" not in entry.flags), is_open=True),
-            *section("Warnings", Tone.CHANGE, map(_warning, plan.warnings)),
-            *section("Drift", Tone.CHANGE, _drifted(plan_sections, plan)),
-            *section("Waiting", Tone.QUIET, map(_plain, plan_sections.waiting)),
-            *section("Changes", Tone.STRONG, (_of_row(row) for row in plan_sections.changes), grouped=True),
-            *section("Jobs", Tone.STRONG, (_of_row(row) for row in plan_sections.jobs)),
-            *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged, plan.unmanaged), grouped=True),
+            *section("Warnings", Tone.CHANGE, map(_warning_entry, plan.warnings)),
+            *section("Drift", Tone.CHANGE, _drift_entries(plan_sections, plan)),
+            *section("Waiting", Tone.QUIET, map(_waiting_entry, plan_sections.waiting)),
+            *section("Changes", Tone.STRONG, (_action_entry(row) for row in plan_sections.changes), grouped=True),
+            *section("Jobs", Tone.STRONG, (_action_entry(row) for row in plan_sections.jobs)),
+            *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged_entry, plan.unmanaged), grouped=True),
         ),
         nothing="Nothing to do: clusters are as the files say.",
         tool=plan.tool,
         remarks=tuple(text_of([entry]).strip() for entry in back_lines(plan)),
-        **_order(plan),
+        **_order_picture(plan),
     )
 
 
-def _facts(plan: Plan) -> Iterator[Fact]:
+def _plan_facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("workspace", plan.workspace)
     if plan.environment:
         yield Fact("environment", plan.environment)
@@ -68,7 +68,7 @@ def _facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("digest", plan.digest[:_SHORT], whole=plan.digest)
 
 
-def _order(plan: Plan) -> dict[str, Any]:
+def _order_picture(plan: Plan) -> dict[str, Any]:
     """Return the order of dependent actions as Mermaid; only counts if it is too long to draw."""
     picture = draw_plan(plan)
     tied = {name for arrow in picture.arrows for name in (arrow.start, arrow.end)}
@@ -85,10 +85,10 @@ def _order(plan: Plan) -> dict[str, Any]:
     return {**title, "picture_note": note, "picture": mermaid_text(picture)}
 
 
-def _of_row(row: Row) -> Entry:
+def _action_entry(row: Row) -> Entry:
     action = row.action
     if action is None:
-        return _plain(row)
+        return _waiting_entry(row)
     return Entry(
         sign=row.sign,
         tone=row.tone,
@@ -100,11 +100,11 @@ def _of_row(row: Row) -> Entry:
         cluster=action.cluster or "",
         owner=owner_by_labels(action),
         flags=(*(["blocked"] if action.blocked else []), *(["danger"] if action.risk is not Risk.NONE else [])),
-        notes=tuple(filter(None, (row.note, _stop(row, action)))),
-        size=_size(action),
-        fields=tuple(_fields(action)),
-        facts=tuple(_about(action)),
-        copies=tuple(_copies(action)),
+        notes=tuple(filter(None, (row.note, _block_note(row, action)))),
+        size=_size_text(action),
+        fields=tuple(_changed_fields(action)),
+        facts=tuple(_action_facts(action)),
+        copies=tuple(_copy_texts(action)),
         after=action.depends_on,
         source=action.declared_at if isinstance(action, RunJob) else action.source,
     )
@@ -122,30 +122,30 @@ def owner_by_labels(action: Action) -> str:
     return owner_of(getattr(resource.metadata, "labels", None)) if hasattr(resource, "metadata") else ""
 
 
-def _stop(row: Row, action: Action) -> str:
+def _block_note(row: Row, action: Action) -> str:
     """Return why the action is blocked, or what lifted the block."""
     block = action.blocked
     return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
 
 
-def _size(action: Action) -> str:
+def _size_text(action: Action) -> str:
     estimate = action.estimate
     parts = [bytes_text(estimate.bytes)] if estimate.bytes else []
     parts += [counted(estimate.records, "record")] if estimate.records else []
     return ", ".join(parts)
 
 
-def _fields(action: Action) -> Iterator[Cells]:
+def _changed_fields(action: Action) -> Iterator[Cells]:
     """Yield each changed field; for a new resource each of its fields."""
     for change in changes_of(action):
-        yield from _moved(change)
+        yield from _change_cells(change)
     if isinstance(action, Create) and not changes_of(action):
         for path, value in fields_of(action.after).items():
             if value not in ([], None):
                 yield cells(field_name(path), (None, value_text(path, value)))
 
 
-def _moved(change: Change) -> Iterator[Cells]:
+def _change_cells(change: Change) -> Iterator[Cells]:
     name = field_name(change.path)
     if is_nested(change.before, change.after):
         for leaf in leaves(name, change.before, change.after):
@@ -156,7 +156,7 @@ def _moved(change: Change) -> Iterator[Cells]:
     yield cells(path, (None if change.before is None else before, None if change.after is None else after))
 
 
-def _about(action: Action) -> Iterator[tuple[str, str]]:
+def _action_facts(action: Action) -> Iterator[tuple[str, str]]:
     estimate = action.estimate
     if action.reasons:
         yield "because", ", ".join(reason.replace("_", " ").replace("-", " ") for reason in action.reasons)
@@ -182,7 +182,7 @@ def _about(action: Action) -> Iterator[tuple[str, str]]:
     yield "wave", str(action.wave)
 
 
-def _copies(action: Action) -> Iterator[tuple[str, str]]:
+def _copy_texts(action: Action) -> Iterator[tuple[str, str]]:
     block = action.blocked
     if block and block.allow:
         yield "allow once with", f"--allow {block.allow}"
@@ -192,14 +192,14 @@ def _copies(action: Action) -> Iterator[tuple[str, str]]:
 
 def error_entry(finding: Finding) -> Entry:
     """Return an error of a plan as a row."""
-    return _finding(finding, "✗", Tone.DANGER, "error")
+    return _finding_entry(finding, "✗", Tone.DANGER, "error")
 
 
-def _warning(finding: Finding) -> Entry:
-    return _finding(finding, "!", Tone.CHANGE, "warning")
+def _warning_entry(finding: Finding) -> Entry:
+    return _finding_entry(finding, "!", Tone.CHANGE, "warning")
 
 
-def _finding(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
+def _finding_entry(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
     return Entry(
         sign,
         tone,
@@ -213,7 +213,7 @@ def _finding(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
     )
 
 
-def _drifted(parts: Sections, plan: Plan) -> Iterator[Entry]:
+def _drift_entries(parts: Sections, plan: Plan) -> Iterator[Entry]:
     """Yield drifted fields. An update that only reverts drift has no row; its key goes to the drift row."""
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     shown = {row.action.id for row in rows if row.action is not None}
@@ -240,7 +240,7 @@ def _drifted(parts: Sections, plan: Plan) -> Iterator[Entry]:
         )
 
 
-def _plain(row: Row) -> Entry:
+def _waiting_entry(row: Row) -> Entry:
     address = Address(row.name)
     return Entry(
         row.sign,
@@ -253,7 +253,7 @@ def _plain(row: Row) -> Entry:
     )
 
 
-def _unmanaged(address: Address) -> Entry:
+def _unmanaged_entry(address: Address) -> Entry:
     return Entry("?", Tone.QUIET, "unmanaged", address, kind=_kind(address), cluster=cluster_of(address) or "")
 
 

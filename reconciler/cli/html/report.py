@@ -136,11 +136,11 @@ _DATA: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "#": "\\u0023"}
 
 
 @cache
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8").strip("\n")
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -149,10 +149,9 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
 
     `forge`: URLs of the files and commits in the report.
     """
-    style, script = _asset("page.css"), _asset("page.js")
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
+    style, script = _read_asset("page.css"), _read_asset("page.js")
+    sources = f"default-src 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    policy = f"{sources}; base-uri 'none'; form-action 'none'"
     name = text(report.title.replace("{}", report.subject))
     parts = [
         "<!doctype html>",
@@ -167,14 +166,14 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
         f"<style>{style}</style>",
         "</head>",
         "<body>",
-        *_head(report, forge),
+        *_head_html(report, forge),
         '<main id="main" tabindex="-1">',
         *(f'<p class="remark">{text(remark)}</p>' for remark in report.remarks),
-        *_static(report),
-        *_picture(report),
+        *_static_html(report),
+        *_picture_html(report),
         "</main>",
         f"<footer><p>Made by reconciler {text(report.tool)}.</p></footer>",
-        f'<script type="application/json" id="data">{_data(report, forge)}</script>',
+        f'<script type="application/json" id="data">{_rows_json(report, forge)}</script>',
         f"<script>{script}</script>",
         "</body>",
         "</html>",
@@ -188,7 +187,7 @@ def text(words: str) -> str:
     return escape(visible(words)).replace("##", "&#35;&#35;")
 
 
-def _head(report: Report, forge: Forge | None) -> Iterator[str]:
+def _head_html(report: Report, forge: Forge | None) -> Iterator[str]:
     yield '<a class="skip" href="#main">Skip to the rows</a>'
     yield "<header>"
     before, _, behind = report.title.partition("{}")
@@ -207,7 +206,7 @@ def _head(report: Report, forge: Forge | None) -> Iterator[str]:
     yield "</header>"
 
 
-def _static(report: Report) -> Iterator[str]:
+def _static_html(report: Report) -> Iterator[str]:
     """Yield the content shown without scripts: rows of danger, counts of the rest."""
     yield '<div id="rows">'
     if not report.sections:
@@ -217,7 +216,7 @@ def _static(report: Report) -> Iterator[str]:
         if part.hint:
             yield f"<p>{text(part.hint)}</p>"
         if part.tone in _HEAVY or not any(group.title for group in part.groups):
-            yield from _static_rows(part)
+            yield from _static_table(part)
         else:
             counts = (f"{group.title}: {count_text(len(group.entries))}" for group in part.groups[:MOST_STATIC])
             yield f"<ul>{''.join(f'<li>{text(count)}</li>' for count in counts)}</ul>"
@@ -227,7 +226,7 @@ def _static(report: Report) -> Iterator[str]:
     yield "</div>"
 
 
-def _static_rows(part: Section) -> Iterator[str]:
+def _static_table(part: Section) -> Iterator[str]:
     rows = [entry for group in part.groups for entry in group.entries]
     yield '<table><thead><tr><th scope="col">what</th><th scope="col">change</th><th scope="col">why</th></tr></thead>'
     yield "<tbody>"
@@ -239,7 +238,7 @@ def _static_rows(part: Section) -> Iterator[str]:
         yield f"<p>And {count_text(len(rows) - MOST_STATIC)} more.</p>"
 
 
-def _picture(report: Report) -> Iterator[str]:
+def _picture_html(report: Report) -> Iterator[str]:
     if not report.picture_title:
         return
     yield f'<section id="picture"><h2>{text(report.picture_title)}</h2>'
@@ -250,7 +249,7 @@ def _picture(report: Report) -> Iterator[str]:
     yield "</section>"
 
 
-def _data(report: Report, forge: Forge | None) -> str:
+def _rows_json(report: Report, forge: Forge | None) -> str:
     """Return the rows as JSON in which no markup can begin or end."""
     data = {
         "columns": report.columns,
@@ -264,7 +263,7 @@ def _data(report: Report, forge: Forge | None) -> str:
                 "hint": visible(part.hint),
                 "open": part.is_open,
                 "groups": [
-                    {"title": visible(group.title), "rows": [dict(_shown(entry)) for entry in group.entries]}
+                    {"title": visible(group.title), "rows": [dict(_entry_fields(entry)) for entry in group.entries]}
                     for group in part.groups
                 ],
             }
@@ -281,19 +280,19 @@ _TEXTS: Final = ("sign", "verb", "name", "key", "kind", "cluster", "owner", "siz
 _LISTS: Final = ("what", "flags", "notes", "fields", "facts", "copies", "after")
 
 
-def _shown(entry: Entry) -> Iterator[tuple[str, Any]]:
+def _entry_fields(entry: Entry) -> Iterator[tuple[str, Any]]:
     """Yield the non-empty fields of a row."""
     yield "tone", entry.tone.value
     for name in (*_TEXTS, *_LISTS):
         value = getattr(entry, name)
         if value:
-            yield name, _visible(value)
+            yield name, _make_visible(value)
 
 
-def _visible(value: object) -> object:
+def _make_visible(value: object) -> object:
     if isinstance(value, str):
         return visible(value)
-    return [_visible(item) for item in value] if isinstance(value, Iterable) else value
+    return [_make_visible(item) for item in value] if isinstance(value, Iterable) else value
 
 
 def named(workspace: str, environment: str | None) -> str:

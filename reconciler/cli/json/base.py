@@ -1,6 +1,6 @@
-"""JSON documents, derived from the dataclasses of results: names and order are a form, all else is the dataclass.
+"""JSON documents, derived from the dataclasses of results by forms, which list keys and their order.
 
-Without a form a dataclass is printed as it is: its fields in their order, without `is_` before their names.
+A dataclass without a form is printed with its fields in their order, without the prefix `is_`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """The keys of a JSON object, in their order, and where a record has their values.
+    """The keys of a JSON object in order, and the attribute or function for the value of each.
 
-    An item is the path of an attribute (`seen.link`), whose last name is the key, or `key=path`; the path `.` is the
-    record itself. Where a value on the path is null, so is the item. A function computes an item from the record, and
-    a form is that of the records in the item. Types and descriptions are those of the attributes and functions. An
-    item that ends in `?` was added to its format later: the schema has its default.
+    An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`; the path `.` is the
+    record
+    itself. A null on the path makes the item null. A function computes an item from the record. A form applies to
+    the
+    records in the item. Types and descriptions are those of the attributes and functions. An item that ends in `?`
+    was
+    added to its format later: the schema gives it a default.
     """
 
     record: type
     items: tuple[Item, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    """What the document says of itself, before all else."""
+    """Keys with fixed values, such as `format`, before all others."""
     about: str = ""
-    """Its description; empty: that of the record."""
+    """Description of the document; empty: that of the record."""
 
     def row(self, record: object) -> Row:
         """Return a record as a JSON object."""
@@ -56,7 +59,7 @@ Item: TypeAlias = str | tuple[str, Form | Computed] | tuple[str, Computed, Form]
 
 
 def document(name: str, record: type, *items: Item, about: str = "") -> Form:
-    """Return the form of a whole document; `name` says its format and version."""
+    """Return the form of a whole document; `name` is its format and version."""
     return Form(record, items, {"format": name}, about)
 
 
@@ -74,25 +77,24 @@ class Key:
 
 @cache
 def own_form(record: type) -> Form:
-    """Return the form of a dataclass that has no other: all its fields."""
+    """Return the form of a dataclass without an own form: all its fields."""
     return Form(record)
 
 
 @cache
 def keys_of(form: Form) -> tuple[Key, ...]:
-    """Return the items of a form; those without any are the fields of the dataclass."""
+    """Return the keys of a form; without items, those of the dataclass."""
     if form.items:
         return tuple(map(_key, form.items))
     return tuple(Key(_key_of(name), (name,), is_late=has_default) for name, has_default in _fields(form.record).items())
 
 
 def is_record(record: type) -> bool:
-    """Tell whether a class is a dataclass or a named tuple."""
+    """Return whether a class is a dataclass or a named tuple."""
     return is_dataclass(record) or hasattr(record, "_fields")
 
 
 def _fields(record: Any) -> dict[str, bool]:
-    """Return the fields of a dataclass or named tuple, and whether each has a default."""
     if is_dataclass(record):
         return {item.name: item.default is not MISSING for item in fields(record)}
     return {name: name in record._field_defaults for name in record._fields}
@@ -125,7 +127,7 @@ def _at(record: Any, path: tuple[str, ...]) -> Any:
 
 
 def _plain(value: Any, form: Form | None = None) -> Any:
-    """Return a value as JSON has it."""
+    """Convert a value to JSON types."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if form is not None and isinstance(value, form.record):
@@ -152,16 +154,16 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "seconds_left": _rounded,
     "skew": _rounded,
 }
-"""How values of some keys are written. Commands in a hint act, typed as they stand there, on what this command did."""
+"""Conversions for values of some keys. Commands in a hint get the options of this command."""
 
 
 def document_bytes(document: Row | BaseModel) -> bytes:
-    """Return a document as people and programs read it: the same bytes for the same content."""
+    """Return a document as indented JSON; equal content gives equal bytes."""
     return _json(document, orjson.OPT_INDENT_2)
 
 
 def document_line(document: Row | BaseModel) -> bytes:
-    """Return a document as one line, where several follow each other."""
+    """Return a document as JSON in one line, for streams of documents."""
     return _json(document)
 
 
@@ -169,13 +171,13 @@ def _json(document: Row | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
-    except TypeError:  # The name of a file is not UTF-8. Seldom, so only then is all of it looked through.
+    except TypeError:  # A file name that is not UTF-8: rare, so only then is the whole value searched.
         body = orjson.dumps(_in_utf8(row), option=option)
     return json_shown(body) + b"\n"
 
 
 def _in_utf8(value: Any) -> Any:
-    """Return a value in which names of files that are not UTF-8 are written out."""
+    """Escape file names that are not UTF-8."""
     match value:
         case str():
             return in_utf8(value)

@@ -25,7 +25,7 @@ class FileProblem:
     """A problem of a file."""
 
     source: str | None
-    """`file:line:column`, as far as known."""
+    """`file:line:column`; line and column only if known."""
     message: str
     hint: str
     field: str | None = None
@@ -39,7 +39,7 @@ class Validation:
 
     valid: bool
     workspace: str | None
-    """Null: its file does not read."""
+    """Null: its file cannot be parsed."""
     counts: Mapping[str, int]
     """How many resources of each kind the files declare."""
     problems: tuple[FileProblem, ...]
@@ -58,13 +58,13 @@ class Failure:
 
 
 def problem_of(problem: Problem) -> FileProblem:
-    """Return a problem of a file that does not read."""
+    """Return a problem of an invalid file."""
     where = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
     return FileProblem(where or None, problem.message, problem.hint, field=problem.field)
 
 
 def validation_of(validated: Validated) -> Validation:
-    """Return the result for files that read."""
+    """Return the result for valid files."""
     problems = tuple(
         FileProblem(finding.source, finding.message, finding.hint, address=finding.address)
         for finding in validated.findings
@@ -73,7 +73,7 @@ def validation_of(validated: Validated) -> Validation:
 
 
 def validation_failed(failure: Failure) -> Validation:
-    """Return the result for files that do not read."""
+    """Return the result for invalid files."""
     problems = failure.problems or (FileProblem(None, failure.error, failure.hint),)
     return Validation(valid=False, workspace=None, counts={}, problems=problems, warnings=())
 
@@ -103,9 +103,6 @@ COMMENT: Final = document(
     "hidden=collapsed",
     "cut=is_cut",
 )
-
-
-# `drift`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +179,6 @@ DRIFT: Final = document(
     ("errors?", _errors),
     about="The differences between clusters and files.",
 )
-
-
-# `cluster check`.
 
 
 def _is_consistent(cluster: CheckedCluster) -> bool:

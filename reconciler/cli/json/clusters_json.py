@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.effective import AclRow
 
 
-# `topic storage`: what topics take, tier by tier.
-
-
 @dataclass(frozen=True, slots=True)
 class RemotePartition:
-    """What object storage holds of a partition."""
+    """A partition's data in object storage."""
 
     held: RemoteHeld
     url: str
@@ -38,7 +35,7 @@ class RemotePartition:
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:
-    """One partition. What is stored from `start` to `local_start` is remote only."""
+    """One partition. Records from `start` to `local_start` are only in object storage."""
 
     held: PartitionStorage
     remote: RemotePartition | None
@@ -127,12 +124,9 @@ STORAGES: Final = document(
 )
 
 
-# Access rules.
-
-
 @dataclass(frozen=True, slots=True)
 class ActingAcl:
-    """An access rule that acts."""
+    """An effective access rule."""
 
     principal: str
     permission: str
@@ -146,18 +140,15 @@ class ActingAcl:
 
 
 def acting(rows: Iterable[AclRow]) -> tuple[ActingAcl, ...]:
-    """Return access rules in the order in which they are asked."""
+    """Return access rules in the order of evaluation."""
     return tuple(ActingAcl(**row.rule.model_dump(warnings=False), origin=row.origin) for row in rows)
-
-
-# Consumer groups and namespaces.
 
 
 Quota: TypeAlias = Literal["topics", "partitions", "bytes"]
 
 
 def _forgotten(deletion: GroupDeletion) -> tuple[GroupOffset, ...]:
-    """The offsets that were forgotten."""
+    """The deleted offsets."""
     return tuple(
         offset
         for offset in deletion.group.offsets
@@ -204,20 +195,17 @@ NAMESPACES: Final = document(
 )
 
 
-# `topic list` and `topic describe`.
-
-
 def _partitions_shown(topic: TopicShown) -> int | None:
     return topic.partitions
 
 
 def _is_closed(migration: Migration) -> bool:
-    """Whether the topic takes and gives no records."""
+    """Whether the topic rejects producers and consumers."""
     return any(topic.is_closed for topic in migration.topics)
 
 
 def _acls(topic: TopicDescription) -> tuple[ActingAcl, ...]:
-    """Access rules as they are asked, in that order."""
+    """Access rules in the order of evaluation."""
     return acting(topic.acls)
 
 
@@ -253,19 +241,16 @@ TOPIC: Final = document(
 )
 
 
-# `topic profile`: what a topic holds.
-
-
 @dataclass(frozen=True, slots=True)
 class Base64:
-    """Bytes that are no UTF-8."""
+    """Bytes that are not UTF-8."""
 
     base64: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What another retention would free at most: platforms remove whole segments."""
+    """Upper limit of what another retention would free: platforms remove whole segments."""
 
     records: int
     bytes: int
@@ -274,17 +259,17 @@ class Retention:
 
 
 def key_text(profile: KeyProfile) -> str | Base64:
-    """The first 256 bytes of it."""
+    """The first 256 bytes of the key."""
     is_whole = profile.key_bytes <= len(profile.prefix)
     try:
-        # Where the key goes on, what is left of it may end within a character.
+        # A truncated key may end within a character.
         return getincrementaldecoder("utf-8")().decode(profile.prefix, final=is_whole)
     except UnicodeDecodeError:
         return Base64(b64encode(profile.prefix).decode())
 
 
 def _retention(profiled: ProfiledTopic) -> Retention | None:
-    """Null: it was not asked for."""
+    """Null: not requested."""
     counts = profiled.profile.counts
     if profiled.retention_ms is None:
         return None

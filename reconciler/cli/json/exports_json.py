@@ -20,7 +20,7 @@ _PartName: TypeAlias = Literal["cluster", "namespaces", "topics", "links", "grou
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """What object storage has of a partition."""
+    """A partition's data in object storage."""
 
     partition: int
     start: int
@@ -30,7 +30,7 @@ class PartitionEnd:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a topic is recovered from."""
+    """The source from which a topic is recovered."""
 
     topic: Recoverable
     older: tuple[str, ...]
@@ -41,19 +41,19 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class ExportedResource:
-    """One resource of which a manifest was written."""
+    """A resource for which a manifest was written."""
 
     address: str
     recovery: Recovery | None
     comes_back_empty: bool = False
-    """A topic without records in object storage: its definition was there."""
+    """A topic without records in object storage, which has its definition only."""
     former_id: str | None = None
-    """The resource's id on a cluster that is lost; it gets a new one when it is created again."""
+    """The resource's id on the lost cluster; a new resource gets a new id."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartAge:
-    """A part of the metadata of a cluster that object storage keeps."""
+    """A part of a cluster's metadata in object storage."""
 
     part: MetadataPart
     age_ms: int
@@ -62,7 +62,7 @@ class PartAge:
 
 @dataclass(frozen=True, slots=True)
 class ClampedPartition:
-    """A committed offset that the recovered topic does not reach."""
+    """A committed offset beyond the end of the recovered topic."""
 
     address: str
     partition: int
@@ -73,13 +73,13 @@ class ClampedPartition:
 
 @dataclass(frozen=True, slots=True)
 class StoredMetadata:
-    """The metadata of a cluster that object storage keeps besides segments."""
+    """A cluster's metadata in object storage, apart from segments."""
 
     cluster: ClusterMetadata
     parts: tuple[PartAge, ...]
     groups: tuple[GroupReturn, ...]
     lost: tuple[str, ...]
-    """What is never kept."""
+    """Metadata that is never stored."""
 
 
 def _source(exported: Exported) -> Literal["cluster", "object-storage"]:
@@ -87,7 +87,7 @@ def _source(exported: Exported) -> Literal["cluster", "object-storage"]:
 
 
 def _exported(exported: Exported) -> tuple[ExportedResource, ...]:
-    """Resources of which a manifest was written."""
+    """Resources for which a manifest was written."""
     archives = exported.archives
     return tuple(
         ExportedResource(
@@ -116,7 +116,7 @@ def _ends(recovery: Recovery) -> tuple[PartitionEnd, ...]:
 
 
 def _metadata(exported: Exported) -> StoredMetadata | None:
-    """Metadata in object storage. Null: none, or not asked for."""
+    """Metadata in object storage. Null: there is none, or it was not requested."""
     cluster = exported.archives.metadata
     if cluster is None:
         return None
@@ -184,12 +184,9 @@ EXPORT: Final = document(
 )
 
 
-# `import`.
-
-
 @dataclass(frozen=True, slots=True)
 class ImportedResource:
-    """One resource of which a manifest was written."""
+    """A resource for which a manifest was written."""
 
     address: str
     source: str | None
@@ -197,7 +194,7 @@ class ImportedResource:
 
 
 def _imported(imported: Imported) -> tuple[ImportedResource, ...]:
-    """Resources of which a manifest was written."""
+    """Resources for which a manifest was written."""
     places = imported.places
     return tuple(
         ImportedResource(address, str(places[address]) if address in places else None) for address in imported.addresses

@@ -15,7 +15,7 @@ from reconciler.resources.inventory import Observed, Recorded
 
 @dataclass(frozen=True, slots=True)
 class OwnerShown:
-    """The workspace that owns a resource, as its cluster says."""
+    """The workspace that owns a resource, according to its cluster."""
 
     workspace: str
     environment: str | None
@@ -29,7 +29,7 @@ class OwnerShown:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAction:
-    """An action that is planned for the resource, and why."""
+    """A planned action on the resource, and the reasons."""
 
     id: str
     risk: str
@@ -47,12 +47,12 @@ def _after(change: Change) -> Any:
 
 
 def _owner(shown: Shown) -> OwnerShown | None:
-    """Null: it is free, or such resources are shared."""
+    """Null: no workspace owns it, or such resources are shared."""
     return OwnerShown(**shown.owner.to_json(), ours=shown.is_ours) if shown.owner else None
 
 
 def _acls(explained: Explained) -> tuple[ActingAcl, ...]:
-    """Access rules as they are asked, in that order."""
+    """Access rules in the order of evaluation."""
     return acting(explained.acls)
 
 
@@ -71,7 +71,7 @@ def _actions(explained: Explained) -> tuple[PlannedAction, ...]:
 
 
 MOVED: Final = Form(Change, ("path", ("before", _before), ("after", _after)))
-"""One value that differs; null where there is none."""
+"""A value that differs; null if it is unset."""
 RECORDED: Final = Form(Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins"))
 SHOWN: Final = Form(
     Shown,

@@ -65,7 +65,7 @@ MIRROR_ERRORS: Final = document("reconciler.mirror-errors/1", MirrorErrors, ("er
 
 @dataclass(frozen=True, slots=True)
 class LinkTask:
-    """What is wrong with a task of a link."""
+    """A failed task of a link."""
 
     error_code: str
     error_message: str
@@ -74,17 +74,17 @@ class LinkTask:
 
 
 def _mirrors(row: LinkRow) -> Mapping[MirrorStatus, int]:
-    """How many of its mirrors are in which state."""
+    """Number of mirrors in each state."""
     return dict(sorted(row.mirrors.items()))
 
 
 def _spec(row: LinkRow) -> dict[str, Any]:
-    """As a MirrorLink has it, without its mirrors."""
+    """The spec of a MirrorLink, without its mirrors."""
     return row.seen.declared.spec.to_json()
 
 
 def _tasks(row: LinkRow) -> tuple[LinkTask, ...]:
-    """Those that something is wrong with."""
+    """Failed tasks."""
     tasks = sorted(row.seen.tasks.items())
     return tuple(LinkTask(trouble.code, trouble.message, trouble.since_ms, name) for name, trouble in tasks)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A cluster of which nothing is known."""
+    """A cluster that could not be read."""
 
     cluster: str
     problem: str
@@ -29,12 +29,12 @@ def unread(answer: MountList | MountStatus | MirrorList | MirrorErrors | LinkLis
 
 
 def _namespace_of_row(row: MountRow) -> str:
-    """That of its name. Empty: the default namespace."""
+    """Namespace in the topic's name. Empty: the default namespace."""
     return split_name(row.name)[0]
 
 
 def _namespace(topic: Migrant) -> str:
-    """That of its name. Empty: the default namespace."""
+    """Namespace in the topic's name. Empty: the default namespace."""
     return split_name(topic.full_name)[0]
 
 

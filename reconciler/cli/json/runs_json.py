@@ -35,13 +35,13 @@ from reconciler.state.journal import StateAdvance
 
 @dataclass(frozen=True, slots=True)
 class FailedCommand:
-    """The command failed; always the last line, with the code the command leaves with."""
+    """The error of a command and its exit code; always the last line."""
 
     exit_code: int
     error: str
     hint: str
     stale: ApprovalCheck | None = None
-    """With exit code 6: what was approved, and what would happen now."""
+    """With exit code 6: the approved actions and the current ones."""
 
 
 def _engine(record: Progress | ActionDone | Summary | Upkeep) -> str | None:
@@ -108,12 +108,12 @@ _FORMS: Final[Mapping[type, Form]] = {form.record: form for form in EVENTS}
 
 
 def event_line(event: Event | OrderResult | FailedCommand) -> bytes:
-    """Return an event as its line."""
+    """Return an event as a line of JSON."""
     return document_line(_FORMS[type(event)].row(event))
 
 
 def error_line(error: BaseException) -> bytes:
-    """Return the last line of a command that failed."""
+    """Return the last line of a failed command."""
     if not isinstance(error, ReconcilerError):
         return event_line(FailedCommand(*unexpected(error)))
     stale = error.held if isinstance(error, ChangedPlanError) else None
@@ -148,9 +148,6 @@ _JOB: Final = Form(
 PIPELINE: Final = document(
     "reconciler.pipeline/1", Upkeep, ("mirrors=synced", _SYNCED), ("jobs", _JOB), "seconds", "is_stopped", *_RAN
 )
-
-
-# The same numbers as the text file of `run --metrics` has.
 
 
 _Metrics: TypeAlias = Sequence[Metric]

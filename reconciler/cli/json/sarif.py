@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 MOST_RESULTS: Final = 25_000
-"""A page that collects results refuses a file with more of them."""
+"""Code scanning refuses a file with more results."""
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _WITHOUT_PLACE: Final = "reconciler.yaml"
-"""What nothing declares any more stands here: a result without any place is refused."""
+"""The place of results without a declaration: code scanning refuses a result without a place."""
 
 
 class _Part(BaseModel):
@@ -39,20 +39,20 @@ class _Part(BaseModel):
 
 
 class Text(_Part):
-    """Words for people."""
+    """Text for people."""
 
     text: str = Field(min_length=1)
 
 
 class Rule(_Part):
-    """What kind of result there is."""
+    """A kind of result."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     short_description: Text
 
 
 class Driver(_Part):
-    """We, and all rules that occur."""
+    """The tool and the rules of its results."""
 
     name: Literal["reconciler"] = "reconciler"
     version: str
@@ -61,7 +61,7 @@ class Driver(_Part):
 
 
 class Tool(_Part):
-    """Who made the file."""
+    """The producer of the file."""
 
     driver: Driver
 
@@ -73,34 +73,34 @@ class ArtifactLocation(_Part):
 
 
 class Region(_Part):
-    """A line in it."""
+    """A line of a file."""
 
     start_line: int = Field(ge=1)
 
 
 class PhysicalLocation(_Part):
-    """File and line."""
+    """A file and line."""
 
     artifact_location: ArtifactLocation
     region: Region
 
 
 class LogicalLocation(_Part):
-    """The address."""
+    """An address."""
 
     fully_qualified_name: str
     kind: Literal["resource"] = "resource"
 
 
 class Location(_Part):
-    """Where it is declared, and what it is."""
+    """The declaration and the address."""
 
     physical_location: PhysicalLocation
     logical_locations: tuple[LogicalLocation, ...]
 
 
 class Fingerprints(_Part):
-    """The same for the same result, run after run; under the name that code scanning looks for, and under ours."""
+    """Ids that are stable from run to run: under the name that code scanning reads, and under the tool's own."""
 
     primary_location_line_hash: str
     ours: str = Field(serialization_alias="reconciler/v1")
@@ -118,21 +118,21 @@ class Result(_Part):
 
 
 class Notification(_Part):
-    """Something about the file itself."""
+    """A message about the file itself."""
 
     level: Literal["warning"] = "warning"
     message: Text
 
 
 class Invocation(_Part):
-    """How it went."""
+    """The outcome of the command."""
 
     execution_successful: bool = True
     tool_execution_notifications: tuple[Notification, ...]
 
 
 class Automation(_Part):
-    """Which results replace which: those of one workspace and environment those of the same."""
+    """Results replace earlier ones of the same workspace and environment."""
 
     id: str
 
@@ -169,14 +169,14 @@ class SarifDocument(_Part):
             tool=Tool(
                 driver=Driver(
                     version=remarks.tool,
-                    rules=tuple(Rule(id=rule, short_description=Text(text=_described(rule))) for rule in rules),
+                    rules=tuple(Rule(id=rule, short_description=Text(text=_rule_title(rule))) for rule in rules),
                 )
             ),
             automation_details=Automation(id=f"reconciler-{remarks.command}/{whose}/"),
             invocations=(
                 Invocation(
                     execution_successful=remarks.is_whole,
-                    tool_execution_notifications=_left_out(len(rows) - len(reported)),
+                    tool_execution_notifications=_omission_notes(len(rows) - len(reported)),
                 ),
             ),
             results=tuple(_result(row, index[row.rule], prefix) for row in reported),
@@ -212,19 +212,19 @@ def _place(source: str | None, prefix: str) -> PhysicalLocation:
 
 
 def _plain(text: str) -> str:
-    r"""Return text in which nothing is a link or a placeholder: brackets are written `\[`, `{0}` is `{{0}}`."""
+    r"""Return text without links and placeholders: brackets are written `\[`, `{0}` is `{{0}}`."""
     safe = re.sub(r"([\\\[\]])", r"\\\1", visible(text))
     return re.sub(r"\{(\d+)\}", r"{{\1}}", safe) or "-"
 
 
-def _described(rule: str) -> str:
-    """Return what a rule is, in words: `danger-partitions-increase` is `Danger: partitions increase`."""
+def _rule_title(rule: str) -> str:
+    """Return the title of a rule: `danger-partitions-increase` is `Danger: partitions increase`."""
     group, _, rest = rule.partition("-")
     words = rest.replace("-", " ")
     return f"{group.capitalize()}: {words}" if words else group.capitalize()
 
 
-def _left_out(count: int) -> tuple[Notification, ...]:
+def _omission_notes(count: int) -> tuple[Notification, ...]:
     if count <= 0:
         return ()
     message = f"{counted(count, 'result')} not shown: a file of results holds {MOST_RESULTS:,}, the gravest first"

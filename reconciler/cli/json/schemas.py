@@ -1,4 +1,4 @@
-"""The JSON Schema of everything the tool prints."""
+"""JSON Schemas of all output."""
 
 from __future__ import annotations
 
@@ -123,30 +123,27 @@ OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
 
 @cache
 def schema_bytes() -> Mapping[str, bytes]:
-    """Return every schema by its name, as it stands in `schemas/`."""
-    outputs = {name: _of(name, model) for name, model in OUTPUTS.items()}
+    """Return the files of `schemas/`, by name."""
+    outputs = {name: _schema_of(name, model) for name, model in OUTPUTS.items()}
     return {
         name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
         for name, schema in sorted({**schemas(), **outputs}.items())
     }
 
 
-def _of(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of an output: what is absent is printed as null, so every key is required."""
+def _schema_of(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of an output. Absent values are printed as null, so every key is required."""
     model = _one_of(output) if isinstance(output, tuple) else model_of(output) if isinstance(output, Form) else output
     schema = model.model_json_schema(mode="serialization")
     for record in PLAN_RECORDS if model is PlanDocument else ():
-        texts = _texts(record.__module__)
+        texts = _attribute_texts(record.__module__)
         for key, value in schema["$defs"][record.__name__]["properties"].items():
             if text := texts.get(f"{record.__name__}.{key}"):
                 value["description"] = text
     return {**identity(name), **schema}
 
 
-# A form as a pydantic model, for the schema alone: types, defaults and descriptions come from the dataclass.
-
-
-class _Printed(BaseModel):
+class _PrintedModel(BaseModel):
     model_config = ConfigDict(
         extra="forbid", arbitrary_types_allowed=True, json_schema_serialization_defaults_required=True
     )
@@ -166,20 +163,24 @@ def _one_of(events: tuple[Form, ...]) -> type[BaseModel]:
 
 @cache
 def model_of(form: Form) -> type[BaseModel]:
-    """Return the model of what a form prints."""
+    """Return a pydantic model of a form, with the types and descriptions of its dataclass; used for schemas only."""
     keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
     for key in keys_of(form):
         hint, about, default = _attribute_of(form.record, key)
-        keys[key.name] = (_printed(hint, key.form), Field(default if key.is_late else ..., description=about))
+        keys[key.name] = (_printed_type(hint, key.form), Field(default if key.is_late else ..., description=about))
     record = form.record
     return create_model(
-        record.__name__, __base__=_Printed, __module__=record.__module__, __doc__=form.about or record.__doc__, **keys
+        record.__name__,
+        __base__=_PrintedModel,
+        __module__=record.__module__,
+        __doc__=form.about or record.__doc__,
+        **keys,
     )
 
 
 def _attribute_of(record: type, key: Key) -> _Attribute:
     if key.compute is not None:
-        return _returned(key.compute)
+        return _attribute_of_function(key.compute)
     is_optional = False
     attribute = _Attribute(record, None, None)
     for name in key.path:
@@ -194,7 +195,7 @@ def _attribute_of(record: type, key: Key) -> _Attribute:
 def _attribute(owner: type, name: str) -> _Attribute:
     descriptor = inspect.getattr_static(owner, name, None)
     if isinstance(descriptor, property):
-        return _returned(descriptor.fget)
+        return _attribute_of_function(descriptor.fget)
     if issubclass(owner, BaseModel):
         field = owner.model_fields[name]
         return _Attribute(field.annotation, field.description, None)
@@ -202,22 +203,22 @@ def _attribute(owner: type, name: str) -> _Attribute:
         defaults = {item.name: item.default for item in fields(owner) if item.default is not MISSING}
     else:
         defaults = getattr(owner, "_field_defaults", {})
-    texts = (_texts(base.__module__).get(f"{base.__qualname__}.{name}") for base in owner.__mro__)
-    hint = _hints(owner)[name]
-    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, _absent(hint)))
+    texts = (_attribute_texts(base.__module__).get(f"{base.__qualname__}.{name}") for base in owner.__mro__)
+    hint = _resolve_hints(owner)[name]
+    return _Attribute(hint, next(filter(None, texts), None), defaults.get(name, _default_of(hint)))
 
 
-def _returned(function: Any) -> _Attribute:
-    hint = _hints(function)["return"]
-    return _Attribute(hint, _one_line(function.__doc__), _absent(hint))
+def _attribute_of_function(function: Any) -> _Attribute:
+    hint = _resolve_hints(function)["return"]
+    return _Attribute(hint, _one_line(function.__doc__), _default_of(hint))
 
 
-def _absent(hint: Any) -> tuple[()] | None:
+def _default_of(hint: Any) -> tuple[()] | None:
     return () if get_origin(hint) is tuple else None
 
 
-def _printed(hint: Any, form: Form | None) -> Any:
-    """Return the type that a value of a type is printed as; `form` is that of the records in it."""
+def _printed_type(hint: Any, form: Form | None) -> Any:
+    """Return the type in JSON of a value of type `hint`; `form` applies to the records in it."""
     if form is not None and hint is form.record:
         return model_of(form)
     if isclass(hint) and get_origin(hint) is None:
@@ -230,15 +231,15 @@ def _printed(hint: Any, form: Form | None) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if origin in {None, Literal}:
         return hint
-    inside = tuple(_printed(arg, form) for arg in args)
+    inside = tuple(_printed_type(arg, form) for arg in args)
     if origin in {Union, UnionType}:
         return Union[inside]  # noqa: UP007 - the types are known at run time only
     return inside[0] if origin is Annotated else origin[inside]
 
 
-def _hints(owned: Any) -> dict[str, Any]:
+def _resolve_hints(owned: Any) -> dict[str, Any]:
     modules = [owner.__module__ for owner in getattr(owned, "__mro__", (owned,))]
-    names = {name: value for module in modules for name, value in _names(module).items()}
+    names = {name: value for module in modules for name, value in _names_for_types(module).items()}
     return get_type_hints(owned, localns=names, include_extras=True)
 
 
@@ -248,8 +249,8 @@ def _source(module: str) -> ast.Module:
 
 
 @cache
-def _names(module: str) -> dict[str, Any]:
-    """Return what a module imports for types alone."""
+def _names_for_types(module: str) -> dict[str, Any]:
+    """Return the names that a module imports under `TYPE_CHECKING`."""
     blocks = [line.body for line in _source(module).body if isinstance(line, ast.If)]
     names: dict[str, Any] = {}
     for block in blocks:
@@ -259,8 +260,8 @@ def _names(module: str) -> dict[str, Any]:
 
 
 @cache
-def _texts(module: str) -> dict[str, str]:
-    """Return the text below each attribute of the classes of a module, by `Class.attribute`."""
+def _attribute_texts(module: str) -> dict[str, str]:
+    """Return the docstrings of attributes in a module, by `Class.attribute`."""
     return {
         f"{record.name}.{line.target.id}": _one_line(text.value.value) or ""
         for record in _source(module).body

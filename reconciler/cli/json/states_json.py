@@ -42,13 +42,13 @@ STATE_REMOVAL: Final = document(
 
 
 def _in_doubt(unlocked: Unlocked) -> tuple[str, ...] | None:
-    """Ids of its actions. Null: its files cannot be read."""
+    """Ids of the actions in doubt. Null: the files of the run cannot be read."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.in_doubt if doubt.unreadable is None else None
 
 
 def _left(unlocked: Unlocked) -> tuple[str, ...] | None:
-    """Ids of its actions that were not begun."""
+    """Ids of the actions that were not started."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.left if doubt.unreadable is None else None
 
@@ -67,12 +67,12 @@ STATE_UNLOCK: Final = document(
 
 
 def _problems(repaired: Repaired) -> tuple[str, ...]:
-    """Empty: there was nothing to repair; the rest is null then."""
+    """Empty: there was nothing to repair, and all else is null."""
     return repaired.repair.problems if repaired.repair else ()
 
 
 def _forgotten(repaired: Repaired) -> tuple[ForgottenRun, ...]:
-    """Runs whose work stays on the clusters, and in no record."""
+    """Runs whose changes stay on the clusters but in no state."""
     return repaired.repair.forgotten if repaired.repair else ()
 
 

@@ -15,12 +15,12 @@ def _digest(side: Side) -> str:
 
 
 def _is_deep(verified: LinkVerified) -> bool:
-    """Whether every record was read, and no stored digest used."""
+    """Whether every record was read, instead of stored digests."""
     return any(mirror.comparison.is_deep for mirror in verified.mirrors)
 
 
 def _stopped(verified: LinkVerified) -> tuple[str, ...]:
-    """Mirrors that were promoted: they are not compared."""
+    """Promoted mirrors, which are not compared."""
     return tuple(stopped.mirror for stopped in verified.stopped)
 
 

@@ -49,7 +49,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import about, bytes_text, count_text, counted, rough_count
 
 
-def _recovered(action: Action) -> str:
+def _describe_recovery(action: Action) -> str:
     if not isinstance(action, Create):
         return ""
     parameters, estimate = action.parameters, action.estimate
@@ -64,7 +64,7 @@ def _recovered(action: Action) -> str:
     return f"to be copied{where}: {', '.join(filter(None, parts))}"
 
 
-def _unmeasured(action: Action) -> str:
+def _describe_unknown_size(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
     if action.estimate.role is not None:
@@ -76,14 +76,14 @@ def _unmeasured(action: Action) -> str:
     return "cannot tell how much expires now"
 
 
-def _replicas(action: Action) -> str:
+def _describe_replica_moves(action: Action) -> str:
     estimate = action.estimate
     partitions = counted(estimate.partitions, "partition")
     copied = f", about {bytes_text(estimate.replicated)} between brokers" if estimate.replicated else ""
     return f"replicas of {partitions} move{copied}"
 
 
-def _replaced(action: Action) -> str:
+def _describe_replacement(action: Action) -> str:
     topic = action.before if isinstance(action, Delete) else action.after if isinstance(action, Create) else None
     location = topic.spec.read_replica_of if isinstance(topic, Topic) else None
     what = "an ordinary topic" if location is None else f"a read replica of {location}"
@@ -92,7 +92,7 @@ def _replaced(action: Action) -> str:
     return f"replaced: it was {what}" if isinstance(action, Delete) else f"in place of what it was: {what}"
 
 
-def _unreadable(estimate: Estimate) -> str:
+def _describe_unreadable(estimate: Estimate) -> str:
     """Return the total of lost offsets and bytes; the JSON has them by partition."""
     lost = estimate.unreadable
     if not lost:
@@ -102,7 +102,7 @@ def _unreadable(estimate: Estimate) -> str:
     return f"{offsets} of {places} become unreadable, about {bytes_text(sum(loss.bytes for loss in lost))}"
 
 
-def _expiring(action: Action) -> int:
+def _expiring_bytes(action: Action) -> int:
     return action.estimate.bytes - sum(loss.bytes for loss in action.estimate.unreadable)
 
 
@@ -112,19 +112,21 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
         case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
-            return "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring(action))} expire now"
+            return (
+                "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring_bytes(action))} expire now"
+            )
         case Reason.COMPACT_ADDED:
             return "records go that later ones of their keys supersede"
         case Reason.UNMEASURED:
-            return _unmeasured(action)
+            return _describe_unknown_size(action)
         case Reason.BECOMES_UNREADABLE:
-            return _unreadable(action.estimate)
+            return _describe_unreadable(action.estimate)
         case Reason.REMOTE_DELETED:
             return f"its remote data goes too: {action.estimate.location}"
         case Reason.REMOTE_KEPT:
             return f"its remote data is kept, recoverable from {action.estimate.location}"
         case Reason.REPLACED:
-            return _replaced(action)
+            return _describe_replacement(action)
         case Reason.SOURCE_KEPT:
             return "its source keeps every record"
         case Reason.UPLOADS:
@@ -142,7 +144,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.PARTITIONS_INCREASE:
             return "keys move to other partitions"
         case Reason.REPLICAS_MOVE:
-            return _replicas(action)
+            return _describe_replica_moves(action)
         case Reason.MISSING if kind_of(action.address) == "topic":
             return "gone from the cluster, is created empty"
         case Reason.MISSING | Reason.ALREADY_GONE:
@@ -154,7 +156,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.LAST_ALLOWANCE:
             return "no access rule allows anything any more: all principals are refused"
         case Reason.RECOVERED:
-            return _recovered(action)
+            return _describe_recovery(action)
         case Reason.ONLY_A_PREFIX:
             return "only its prefix is there; destroy deletes it with its rules"
         case Reason.RECREATED:
@@ -189,15 +191,15 @@ def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[t
         return
     match verb:
         case "failover":
-            yield from _failover(cost)
+            yield from _failover_notes(cost)
         case "truncate-and-restore":
-            yield from _restore(cost)
+            yield from _restore_notes(cost)
         case "reverse-and-start" | "reverse-and-pause":
             name = f"{mirror.source} on {mirror.source_cluster}"
             yield f"producers of {name} are refused from its beginning on", Tone.CHANGE
-            yield _first(estimate), Tone.QUIET
+            yield _describe_first_copy(estimate), Tone.QUIET
         case _:
-            yield ", ".join(filter(None, (_first(estimate), patience_text(cost)))), Tone.QUIET
+            yield ", ".join(filter(None, (_describe_first_copy(estimate), patience_text(cost)))), Tone.QUIET
 
 
 def lag_text(estimate: Estimate) -> str:
@@ -208,10 +210,10 @@ def lag_text(estimate: Estimate) -> str:
     if not cost.behind:
         return "nothing lags behind as of now"
     size = [bytes_text(estimate.bytes)] if estimate.bytes else []
-    return ", ".join([_listed(cost.behind), *size, about(estimate.seconds)])
+    return ", ".join([_list_stretches(cost.behind), *size, about(estimate.seconds)])
 
 
-def _first(estimate: Estimate) -> str:
+def _describe_first_copy(estimate: Estimate) -> str:
     is_behind = estimate.role is not None and bool(estimate.role.behind)
     return f"to be copied first: {lag_text(estimate)}" if is_behind else lag_text(estimate)
 
@@ -223,7 +225,7 @@ def patience_text(cost: RoleCost | None) -> str:
     return f"given up where it does not shrink for {format_duration(cost.timeout_ms)}"
 
 
-def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _failover_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.unknown is not None:
         yield f"cannot tell how much is lost: {cost.unknown}", Tone.DANGER
         if cost.fetched:
@@ -231,10 +233,10 @@ def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
                 f"{offset} of partition {part}" if offset >= 0 else f"nothing of partition {part}"
                 for part, offset in cost.fetched
             ]
-            yield f"last source fetch offset: {_few(last)}", Tone.QUIET
+            yield f"last source fetch offset: {_join_first(last)}", Tone.QUIET
     elif cost.lost:
         time = "" if cost.lost_ms is None else f", {cost.lost_ms / 1000:,.1f} s"
-        yield f"{_listed(cost.lost)}{time} lost as of now, which only its source has", Tone.DANGER
+        yield f"{_list_stretches(cost.lost)}{time} lost as of now, which only its source has", Tone.DANGER
     else:
         yield (
             "0 offsets lost as of now: it has all that its source has, but not what is written there until then",
@@ -242,25 +244,28 @@ def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         )
 
 
-def _restore(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _restore_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.unknown is not None:
         yield f"cannot tell what is cut off: {cost.unknown}", Tone.DANGER
         return
     if cost.records is not None:
-        yield from _failback(cost)
+        yield from _failback_notes(cost)
         return
     if not cost.lost:
         yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
         return
-    yield f"{_listed(cost.lost, has_starts=True)} cut off for good, which its new source does not have", Tone.DANGER
-    yield from _set_back(cost)
+    yield (
+        f"{_list_stretches(cost.lost, has_starts=True)} cut off for good, which its new source does not have",
+        Tone.DANGER,
+    )
+    yield from _group_notes(cost)
 
 
-def _failback(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _failback_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if not cost.records:
         yield "nothing diverged as of now: only what is new is copied back", Tone.QUIET
         return
-    parts = _few(
+    parts = _join_first(
         f"partition {stretch.partition} from offset {stretch.start} on" for stretch in (*cost.lost, *cost.kept)
     )
     since = "" if cost.since_ms is None else f" since {time_text(cost.since_ms)}"
@@ -271,31 +276,31 @@ def _failback(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         yield f"{diverged}: given up for good", Tone.DANGER
     afresh = counted(len(cost.copied_afresh), "partition")
     yield (
-        f"emptied and copied afresh, as no broker cuts a log: {afresh} ({_few(map(str, cost.copied_afresh))})",
+        f"emptied and copied afresh, as no broker cuts a log: {afresh} ({_join_first(map(str, cost.copied_afresh))})",
         Tone.CHANGE,
     )
-    yield from _set_back(cost)
+    yield from _group_notes(cost)
 
 
-def _set_back(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
+def _group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.groups_set_back is None:
         yield "cannot tell which groups are set back", Tone.CHANGE
     elif cost.groups_set_back:
         groups = cost.groups_set_back
         verb = "is" if len(groups) == 1 else "are"
-        yield f"{counted(len(groups), 'group')} {verb} set back to there ({_few(groups)})", Tone.CHANGE
+        yield f"{counted(len(groups), 'group')} {verb} set back to there ({_join_first(groups)})", Tone.CHANGE
 
 
-def _listed(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
+def _list_stretches(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
     """Return the total of offsets, with the count of each partition."""
     parts = [
         f"{count_text(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
         for part in stretches
     ]
-    return f"{counted(length_of(stretches), 'offset')} ({_few(parts)})"
+    return f"{counted(length_of(stretches), 'offset')} ({_join_first(parts)})"
 
 
-def _few(texts: Iterable[str]) -> str:
+def _join_first(texts: Iterable[str]) -> str:
     all_of_it = list(texts)
     more = f", and {counted(len(all_of_it) - _FEW_TOPICS, 'more', 'more')}" if len(all_of_it) > _FEW_TOPICS else ""
     return ", ".join(all_of_it[:_FEW_TOPICS]) + more
@@ -310,7 +315,7 @@ def mount_headline(action: Transition, mounting: Mounting) -> str:
         to = action.estimate.location
         return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
     alias = f" as {mounting.spec.as_}" if mounting.spec.as_ else ""
-    return f"mount {_place(action, mounting)}{alias}"
+    return f"mount {_location_of(action, mounting)}{alias}"
 
 
 def _engine_words(estimate: Estimate) -> Iterator[str]:
@@ -339,7 +344,7 @@ def mount_notes(action: Transition | RunJob) -> Iterator[str]:
     estimate, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
         if estimate.partitions:
-            yield f"{_size_words(estimate)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
+            yield f"{_describe_size(estimate)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
             yield from _engine_words(estimate)
         return
     if is_copied:
@@ -351,7 +356,7 @@ def mount_notes(action: Transition | RunJob) -> Iterator[str]:
         yield f"{bytes_text(estimate.uploads)} to flush"
         if estimate.no_writes_seconds:
             yield f"{about(estimate.no_writes_seconds)} without writes"
-    yield _readers_words(estimate)
+    yield _name_readers(estimate)
 
 
 def is_unmeasured(action: Action) -> bool:
@@ -359,7 +364,7 @@ def is_unmeasured(action: Action) -> bool:
     return Reason.UNMEASURED in action.reasons
 
 
-def _readers_words(estimate: Estimate) -> str:
+def _name_readers(estimate: Estimate) -> str:
     groups = estimate.groups
     if groups is None:
         return "who is reading it cannot be told"
@@ -373,28 +378,28 @@ def mounted_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
     """Yield the location of each unmounted topic and the name of each mounted one, at most `most` of them."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
-        yield line(Span("✓ ", Tone.ADD), f"{action.address}: {_outcome(action)}")
+        yield line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
     if len(moved) > most:
         yield line(Span(f"  and {len(moved) - most} more", Tone.QUIET))
 
 
-def _outcome(action: Transition) -> str:
+def _describe_mount(action: Transition) -> str:
     mounting = action.after
     if not isinstance(mounting, Mounting):
         return action.to_state
     if _is_unmount(action):
-        return f"detached at {_place(action, mounting)}"
-    return f"mounted from {_place(action, mounting)} as {mounting.topic_name}"
+        return f"detached at {_location_of(action, mounting)}"
+    return f"mounted from {_location_of(action, mounting)} as {mounting.topic_name}"
 
 
-def _place(action: Transition, mounting: Mounting) -> str:
+def _location_of(action: Transition, mounting: Mounting) -> str:
     """Return the location if it is known, else the source that the files declare."""
     return (
         action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
     )
 
 
-def _size_words(estimate: Estimate) -> str:
+def _describe_size(estimate: Estimate) -> str:
     records = f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"
     return f"{counted(estimate.partitions, 'partition')}, {records}, {bytes_text(estimate.bytes)}"
 
@@ -448,11 +453,11 @@ def headline(action: Action) -> str:
         case Delete():
             return "delete"
         case Adopt():
-            return _adoption(action)
+            return _describe_adoption(action)
         case Forget():
             return "forget, leave it alone"
         case Transition():
-            return _move(action)
+            return _describe_transition(action)
         case RunJob(job="catch-up"):
             return ", ".join(
                 filter(None, ("until nothing lags behind its source", patience_text(action.estimate.role)))
@@ -470,16 +475,16 @@ def headlines(action: Action) -> list[str]:
     if isinstance(action, Create):
         return [summary(action.after), *details(action.after)]
     if isinstance(action, Update):
-        return _moves(action.changes)
+        return _list_changes(action.changes)
     if isinstance(action, Adopt) and action.changes:
-        first, *more = _moves(action.changes)
+        first, *more = _list_changes(action.changes)
         return [f"remembered: {first}", *more]
     if isinstance(action, RunJob) and action.is_migration:
         return _migration_lines(action)
     return [headline(action)]
 
 
-def _moves(changes: Sequence[Change]) -> list[str]:
+def _list_changes(changes: Sequence[Change]) -> list[str]:
     nested = [change for change in changes if is_nested(change.before, change.after)]
     others = ", ".join(change_text(change) for change in changes if change not in nested)
     return [*([others] if others or not nested else []), *(text for change in nested for text in change_texts(change))]
@@ -489,13 +494,15 @@ def summary(resource: Resource) -> str:
     """Return the main properties of a resource."""
     match resource:
         case Topic():
-            return _topic(resource)
+            return _summarize_topic(resource)
         case Namespace():
-            return _namespace(resource.spec)
+            return _summarize_namespace(resource.spec)
         case Cluster():
             root = resource.spec.root
             where = "" if root is None else f" at {root.url}"
-            return _joined(f"{resource.spec.provider}{where}", configs_text(resource.spec.properties, PROPERTIES))
+            return _join_nonempty(
+                f"{resource.spec.provider}{where}", configs_text(resource.spec.properties, PROPERTIES)
+            )
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
@@ -504,7 +511,7 @@ def summary(resource: Resource) -> str:
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
             denied = f", acl deny {', '.join(resource.denied)}: write" if resource.denied else ""
-            return _joined(
+            return _join_nonempty(
                 f"mirror of {resource.source_cluster}/{resource.source}{denied}", configs_text(resource.configs)
             )
         case TieringPolicy():
@@ -519,12 +526,16 @@ def details(resource: Resource) -> list[str]:
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
         defaults = fields_of(resource.model_copy(update={"spec": usual}))
-        return [text for path, value in fields.items() if defaults.get(path) != value for text in _values(path, value)]
+        return [
+            text for path, value in fields.items() if defaults.get(path) != value for text in _field_texts(path, value)
+        ]
     groups = ([path for path in sorted(fields) if path.startswith(group)] for group in (CONFIGS, PROPERTIES, ACLS))
-    return [text for paths in groups if len(paths) > _FEW for path in paths for text in _values(path, fields[path])]
+    return [
+        text for paths in groups if len(paths) > _FEW for path in paths for text in _field_texts(path, fields[path])
+    ]
 
 
-def _values(path: str, value: Value) -> Iterator[str]:
+def _field_texts(path: str, value: Value) -> Iterator[str]:
     name = field_name(path)
     if path.startswith(ACLS):
         yield f"{name}: {value_text(path, value)}"
@@ -548,7 +559,7 @@ def note(action: Action) -> str:
     if isinstance(action, Forget) and action.estimate.location:
         return f"its records stay in object storage: {action.estimate.location}"
     if isinstance(action, Delete):
-        says = [text for text in (_size(action.estimate), _readers(action.estimate)) if text] + says
+        says = [text for text in (_size_text(action.estimate), _count_readers(action.estimate)) if text] + says
         return ", ".join(says)
     risk = {
         Risk.NONE: "",
@@ -567,7 +578,7 @@ def amount(estimate: Estimate) -> str:
     return ", ".join([*parts, about(estimate.seconds), *([estimate.engine] if estimate.engine else [])])
 
 
-def _topic(topic: Topic) -> str:
+def _summarize_topic(topic: Topic) -> str:
     parts = []
     if topic.spec.partitions is not None:
         parts.append(counted(topic.spec.partitions, "partition"))
@@ -586,17 +597,17 @@ def _topic(topic: Topic) -> str:
     return ", ".join(parts)
 
 
-def _namespace(spec: NamespaceSpec) -> str:
+def _summarize_namespace(spec: NamespaceSpec) -> str:
     parts = [configs_text(spec.configs), acls_text(spec.acls)]
     if spec.quotas is not None:
         limits = {f"quotas.{name}": limit for name, limit in spec.quotas.model_dump().items() if limit is not None}
         parts += [f"{path} {value_text(path, limit)}" for path, limit in limits.items()]
     if spec.encryption is not None:
         parts.append(f"encrypted under {spec.encryption.kms_key_id}")
-    return _joined(*parts)
+    return _join_nonempty(*parts)
 
 
-def _joined(*parts: str) -> str:
+def _join_nonempty(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
@@ -608,17 +619,17 @@ def acls_text(acls: Sequence[TopicAcl]) -> str:
     return ", ".join(f"{field_name(path)}: {value_text(path, rules[path])}" for path in sorted(rules))
 
 
-def _adoption(action: Adopt) -> str:
+def _describe_adoption(action: Adopt) -> str:
     if action.changes:
         return f"remembered: {', '.join(change_text(change) for change in action.changes)}"
     return f"adopt, was {action.moved_from}" if action.moved_from else "adopt as it is"
 
 
-def _move(action: Transition) -> str:
+def _describe_transition(action: Transition) -> str:
     if isinstance(action.after, Mounting):
         return mount_headline(action, action.after)
     if action.machine == TIERING.name:
-        return f"{_switched(action)}: {', '.join(change_text(change) for change in action.changes)}"
+        return f"{_describe_tiering_switch(action)}: {', '.join(change_text(change) for change in action.changes)}"
     if action.machine == MIRROR.name:
         entry = action.parameters.get("entry")
         return f"{action.verb}: {action.from_state} → {action.to_state}{f', for {entry}' if entry else ''}"
@@ -626,18 +637,18 @@ def _move(action: Transition) -> str:
     return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}{inherits_text(action.changes)}"
 
 
-def _switched(action: Transition) -> str:
+def _describe_tiering_switch(action: Transition) -> str:
     if action.verb == "enable-tiering":
         return "tiering on again"
     is_deleted = action.parameters.get("policy") == "delete"
     return f"tiering off, remote data {'deleted' if is_deleted else 'kept'}"
 
 
-def _size(estimate: Estimate) -> str:
+def _size_text(estimate: Estimate) -> str:
     return bytes_text(estimate.bytes) if estimate.bytes else ""
 
 
-def _readers(estimate: Estimate) -> str:
+def _count_readers(estimate: Estimate) -> str:
     if estimate.groups is None:
         return "who is reading it cannot be told"
     groups = len(estimate.groups)

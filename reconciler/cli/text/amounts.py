@@ -59,11 +59,11 @@ def leaves(name: str, before: object, after: object) -> list[Leaf]:
     counts from 0 in the new list; a removed item has none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return _moved(name, plain(before), plain(after))
+        return _differing_leaves(name, plain(before), plain(after))
     old, new = ([plain(item) for item in cast("Sequence[object]", side)] for side in (before, after))
-    gone, came = _without(old, new), _without(new, old)
-    pairs = _pairs(gone, came)
-    changed = _moved(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
+    gone, came = _unmatched_items(old, new), _unmatched_items(new, old)
+    pairs = _pair_alike(gone, came)
+    changed = _differing_leaves(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
     compared_before, compared_after = {old for old, _ in pairs}, {new for _, new in pairs}
     changed += [Leaf(name, json_text(item), None) for index, item in gone.items() if index not in compared_before]
     return changed + [Leaf(name, None, json_text(item)) for index, item in came.items() if index not in compared_after]
@@ -82,7 +82,7 @@ def _is_inside(item: object) -> bool:
     return isinstance(item, Mapping | list | tuple)
 
 
-def _without(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
+def _unmatched_items(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
     """Return the items that the other side lacks or has less often, by index."""
     spare = Counter(map(json_text, others))
     unmatched: dict[int, object] = {}
@@ -95,13 +95,13 @@ def _without(items: Sequence[object], others: Sequence[object]) -> dict[int, obj
     return unmatched
 
 
-def _pairs(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
+def _pair_alike(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
     """Pair the items that have most in common; of equal pairs the nearest."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
         for new, after in came.items()
-        if (alike := _alike(before, after))
+        if (alike := _count_common(before, after))
     )
     pairs: dict[int, int] = {}
     taken: set[int] = set()
@@ -112,13 +112,13 @@ def _pairs(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple
     return list(pairs.items())
 
 
-def _alike(before: object, after: object) -> int:
+def _count_common(before: object, after: object) -> int:
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
         return 0
     return sum(key in after and after[key] == value for key, value in before.items())
 
 
-def _moved(name: str, before: object, after: object) -> list[Leaf]:
+def _differing_leaves(name: str, before: object, after: object) -> list[Leaf]:
     if before == after:
         return []
     from deepdiff.diff import DeepDiff  # Imported here: half a second, only for plans that change nested values.
@@ -135,10 +135,10 @@ def _moved(name: str, before: object, after: object) -> list[Leaf]:
         for level in reported
     ]
     levels.sort(key=lambda level: [(isinstance(part, str), part) for part in level[0]])
-    return [Leaf(f"{name}{_place(path)}", text(old), text(new)) for path, old, new in levels]
+    return [Leaf(f"{name}{_path_text(path)}", text(old), text(new)) for path, old, new in levels]
 
 
-def _place(path: Sequence[int | str]) -> str:
+def _path_text(path: Sequence[int | str]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
@@ -219,7 +219,7 @@ def change_text(change: Change) -> str:
     if change.path.startswith(ACLS):
         return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
-        return f"{field_name(change.path)} {_members(change.before, change.after)}"
+        return f"{field_name(change.path)} {_member_changes(change.before, change.after)}"
     return f"{field_name(change.path)} {moved_text(change.path, change.before, change.after)}"
 
 
@@ -250,7 +250,7 @@ def usage_text(usage: Iterable[QuotaUsage]) -> str:
     )
 
 
-def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
+def _member_changes(before: tuple[object, ...], after: tuple[object, ...]) -> str:
     old, new = ([json_text(item) for item in side] for side in (before, after))
     moved = [f"-{item}" for item in old if item not in new] + [f"+{item}" for item in new if item not in old]
     return " ".join(moved) or _REORDERED

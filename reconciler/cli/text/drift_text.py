@@ -50,12 +50,12 @@ def drift_lines(drifted: Drifted) -> list[Line]:
     findings, errors = drifted.findings, drifted.errors
     lines = [finding_line(error) for error in errors]
     if not findings:
-        return [*lines, line(_nothing(drifted))]
+        return [*lines, line(_nothing_found_text(drifted))]
     for kind in CLASSES:
         rows = [finding for finding in findings if finding.kind == kind]
         if rows:
             sign, tone = SIGNS[kind]
-            named, unnamed = _named(rows, drifted)
+            named, unnamed = _split_listed(rows, drifted)
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(
                 [[Span(f"{sign} {finding.address}", tone), Span(what_of(finding))] for finding in named],
@@ -73,7 +73,7 @@ def drift_lines(drifted: Drifted) -> list[Line]:
     return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
 
 
-def _named(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], int]:
+def _split_listed(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], int]:
     """Split findings into those that are listed and the number of unmanaged resources that are only counted.
 
     Many unmanaged topics are only counted, except new ones and those that fail the command.
@@ -89,7 +89,7 @@ def _named(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], in
     return [finding for finding in rows if id(finding) not in others], len(others)
 
 
-def _nothing(drifted: Drifted) -> str:
+def _nothing_found_text(drifted: Drifted) -> str:
     if drifted.obstacles:
         return "Not all could be compared."
     if drifted.known is not None and drifted.known.findings:
@@ -116,21 +116,21 @@ def what_of(finding: DriftItem) -> str:
 def drift_markdown(drifted: Drifted) -> str:
     """Return the comment, within `LIMIT` bytes. Failing findings are shortened last."""
     text = ""
-    for parts in _from_full_to_bare(drifted):
+    for parts in _comment_forms(drifted):
         text = "\n".join(parts) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
     return text
 
 
-def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
+def _comment_forms(drifted: Drifted) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
-    head, errors = _head(drifted), _errors(drifted)
-    yield [*head, *errors, *_table(fails), *_folded(rest)]
-    yield [*head, *errors, *_table(fails)]
+    head, errors = _head_lines(drifted), _error_lines(drifted)
+    yield [*head, *errors, *_finding_table(fails), *_fold_rest(rest)]
+    yield [*head, *errors, *_finding_table(fails)]
     named = [NamedLine(line, int(line.startswith("- "))) for line in errors]
     for kind in CLASSES:
         named += named_lines(kind, [finding.address for finding in fails if finding.kind == kind])
@@ -138,7 +138,7 @@ def _from_full_to_bare(drifted: Drifted) -> Iterator[list[str]]:
     yield [*head, *as_many_as_fit(named, room)]
 
 
-def _head(drifted: Drifted) -> list[str]:
+def _head_lines(drifted: Drifted) -> list[str]:
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(finding.kind for finding in drifted.findings)
@@ -153,7 +153,7 @@ def _head(drifted: Drifted) -> list[str]:
     ]
 
 
-def _errors(drifted: Drifted) -> list[str]:
+def _error_lines(drifted: Drifted) -> list[str]:
     lines = [
         f"- {code(error.source or error.address or 'workspace')} {code(f'{error.message}. {error.hint}')}"
         for error in drifted.errors
@@ -161,12 +161,12 @@ def _errors(drifted: Drifted) -> list[str]:
     return ["#### Not compared", "", *lines, ""] if lines else []
 
 
-def _table(fails: Sequence[DriftItem]) -> list[str]:
+def _finding_table(fails: Sequence[DriftItem]) -> list[str]:
     lines = [row((finding.kind, cell(finding.address), cell(what_of(finding)))) for finding in fails]
     return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
 
 
-def _folded(rest: Sequence[DriftItem]) -> list[str]:
+def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
     if not rest:
         return []
     lines = [f"{finding.kind}  {finding.address}  {what_of(finding)}" for finding in rest]
@@ -227,11 +227,11 @@ def drift_remarks(drifted: Drifted) -> Remarks:
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks
-    rows = [*map(of_error, drifted.errors), *(_of(item, sources, failing) for item in drifted.findings)]
+    rows = [*map(of_error, drifted.errors), *(_remark_of(item, sources, failing) for item in drifted.findings)]
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
 
 
-def _of(finding: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
+def _remark_of(finding: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
     kind = finding.kind.replace(" ", "-")
     return Remark(
         rule="drift" if kind == "drift" else f"drift-{kind}",

@@ -31,22 +31,22 @@ _NOT_KEPT: Final = (
 
 def export_text(exported: Exported) -> list[Line]:
     """Return the manifests written, the source of each topic's recovery, and what was left out."""
-    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _one(exported, address)]
+    lines = [shown for address in exported.addresses[:_SHOWN] for shown in _resource_lines(exported, address)]
     more = len(exported.addresses) - _SHOWN
     if more > 0:
         lines.append(line(f"and {more:,} more"))
     for left in exported.left_out:
         lines.append(line(Span("! ", Tone.DANGER), Span(left.place, Tone.STRONG), f" left out: {left.error.message}"))
         lines.append(line(f"    {left.error.hint}"))
-    lines += _unsaid(exported)
+    lines += _inexpressible_lines(exported)
     if exported.is_archived:
-        lines += _beside_segments(exported)
+        lines += _metadata_lines(exported)
     if exported.files:
-        lines.append(_wrote(len(exported.addresses), exported.files))
+        lines.append(_written_files_line(len(exported.addresses), exported.files))
     return lines
 
 
-def _beside_segments(exported: Exported) -> Iterator[Line]:
+def _metadata_lines(exported: Exported) -> Iterator[Line]:
     """Yield the age of each stored part of the cluster's metadata, and what is lost."""
     archives, metadata = exported.archives, exported.archives.metadata
     if metadata is None:
@@ -60,9 +60,9 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
     for part in metadata.parts:
         named = f"  {part.name:<10}  {counted(part.entries, 'entry', 'entries')}, written "
         note = "" if part.error is None else " (no use: see above)"
-        yield line(f"{named}{_aged(part.written_ms, exported.now_ms)}{note}")
+        yield line(f"{named}{_time_and_age(part.written_ms, exported.now_ms)}{note}")
     if archives.groups:
-        yield line(_groups(archives.groups))
+        yield line(_count_groups(archives.groups))
     clamped = [(group.group, address, partition) for group in archives.groups for address, partition in group.clamped]
     for group, address, partition in clamped[:_SHOWN]:
         where = f"{address}, partition {partition.partition}"
@@ -83,7 +83,7 @@ def _beside_segments(exported: Exported) -> Iterator[Line]:
     yield from (line(f"  {note}") for note in NEVER_KEPT)
 
 
-def _groups(groups: Sequence[GroupReturn]) -> str:
+def _count_groups(groups: Sequence[GroupReturn]) -> str:
     back = sum(bool(group.clamped) for group in groups)
     waiting = sum(not group.offsets and bool(group.waiting) for group in groups)
     empty = sum(not group.offsets for group in groups) - waiting
@@ -96,11 +96,11 @@ def _groups(groups: Sequence[GroupReturn]) -> str:
     return f"Consumer groups: {', '.join([f'{going_on:,} of {len(groups):,} go on where they were', *others])}."
 
 
-def _aged(at_ms: int, now_ms: int) -> str:
+def _time_and_age(at_ms: int, now_ms: int) -> str:
     return f"{time_text(at_ms)}, {took(max(0, now_ms - at_ms) / 1000)} ago"
 
 
-def _unsaid(exported: Exported) -> Iterator[Line]:
+def _inexpressible_lines(exported: Exported) -> Iterator[Line]:
     """Yield what manifests cannot express, with each hint once."""
     for left in exported.unsaid[:_SHOWN]:
         yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not said: {left.error.message}")
@@ -111,18 +111,18 @@ def _unsaid(exported: Exported) -> Iterator[Line]:
         yield line(f"    {hint}")
 
 
-def _wrote(manifests: int, files: Sequence[Path]) -> Line:
+def _written_files_line(manifests: int, files: Sequence[Path]) -> Line:
     within = f" in {counted(len(files), 'file')}" if 1 < len(files) != manifests else ""
-    return line(f"Wrote {counted(manifests, 'manifest')}{within}: {_named(files)}")
+    return line(f"Wrote {counted(manifests, 'manifest')}{within}: {_name_files(files)}")
 
 
-def _named(files: Sequence[Path]) -> str:
+def _name_files(files: Sequence[Path]) -> str:
     named = ", ".join(map(str, files[:_FILES_SHOWN]))
     more = len(files) - _FILES_SHOWN
     return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
 
 
-def _one(exported: Exported, address: Address) -> Iterator[Line]:
+def _resource_lines(exported: Exported, address: Address) -> Iterator[Line]:
     yield line(Span("+ ", Tone.ADD), address)
     archive = exported.archives.found.get(address)
     if archive is not None:
@@ -130,7 +130,7 @@ def _one(exported: Exported, address: Address) -> Iterator[Line]:
         yield line(f"    from {archive.location}: {counts}, {bytes_text(archive.bytes)}")
         yield line(f"    next offset: {ends_text(archive)}; what came from there on is lost")
         if archive.uploaded_ms is not None:
-            yield line(f"    last upload {_aged(archive.uploaded_ms, exported.now_ms)}")
+            yield line(f"    last upload {_time_and_age(archive.uploaded_ms, exported.now_ms)}")
     if address in exported.archives.empty:
         yield line("    comes back empty: none of its records were in object storage")
     for location in exported.archives.older.get(address, ()):
@@ -142,10 +142,15 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 def import_text(imported: Imported) -> list[Line]:
     """Return the manifests written, what was left out, what manifests cannot express, and the next steps."""
-    return [*_written(imported), *_left_out(imported.left_out), *_unsaid_imports(imported.unsaid), *_ending(imported)]
+    return [
+        *_address_lines(imported),
+        *_left_out_lines(imported.left_out),
+        *_inexpressible_import_lines(imported.unsaid),
+        *_closing_lines(imported),
+    ]
 
 
-def _written(imported: Imported) -> Iterator[Line]:
+def _address_lines(imported: Imported) -> Iterator[Line]:
     for address in imported.addresses[:_SHOWN]:
         yield line(Span("+ ", Tone.ADD), address)
     more = len(imported.addresses) - _SHOWN
@@ -153,7 +158,7 @@ def _written(imported: Imported) -> Iterator[Line]:
         yield line(f"and {more:,} more")
 
 
-def _left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
+def _left_out_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
     for item in lost[:_SHOWN]:
         field = f" {item.field}" if item.field else ""
         about = Span(f"{item.subject}{field}", Tone.STRONG)
@@ -161,10 +166,10 @@ def _left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
     more = len(lost) - _SHOWN
     if more > 0:
         yield line(f"and {more:,} more left out (--format json has all)")
-    yield from _hints(lost)
+    yield from _hint_lines(lost)
 
 
-def _unsaid_imports(lost: Sequence[NotImported]) -> Iterator[Line]:
+def _inexpressible_import_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
     """Yield each reason once, with its first place: it may hold for thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
@@ -176,15 +181,15 @@ def _unsaid_imports(lost: Sequence[NotImported]) -> Iterator[Line]:
     more_kinds = len(alike) - _SHOWN
     if more_kinds > 0:
         yield line(f"and {more_kinds:,} more without words (--format json has all)")
-    yield from _hints(lost)
+    yield from _hint_lines(lost)
 
 
-def _hints(lost: Sequence[NotImported]) -> Iterator[Line]:
+def _hint_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
     for hint in dict.fromkeys(item.hint for item in lost if item.hint):
         yield line(f"    {hint}")
 
 
-def _ending(imported: Imported) -> Iterator[Line]:
+def _closing_lines(imported: Imported) -> Iterator[Line]:
     if imported.unread:
         named = ", ".join(imported.unread[:_FILES_SHOWN])
         more = len(imported.unread) - _FILES_SHOWN
@@ -193,11 +198,11 @@ def _ending(imported: Imported) -> Iterator[Line]:
         return
     for cluster in imported.clusters:
         if not cluster.is_declared:
-            yield from _undeclared(cluster.name, cluster.manifest)
-    yield _wrote(len(imported.addresses), imported.files)
+            yield from _undeclared_cluster_lines(cluster.name, cluster.manifest)
+    yield _written_files_line(len(imported.addresses), imported.files)
 
 
-def _undeclared(name: str, manifest: str | None) -> Iterator[Line]:
+def _undeclared_cluster_lines(name: str, manifest: str | None) -> Iterator[Line]:
     if manifest is None:
         yield line(f"No Cluster {name} is declared here: declare it, or give --cluster the name of one that is.")
         return

@@ -39,7 +39,14 @@ def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
     if not rows:
         return [line("Nothing is declared, recorded or observed.")]
     ticks = [
-        (row.address, _tick(row.desired), _tick(row.recorded), _tick(row.observed), row.source or "") for row in rows
+        (
+            row.address,
+            _presence_mark(row.desired),
+            _presence_mark(row.recorded),
+            _presence_mark(row.observed),
+            row.source or "",
+        )
+        for row in rows
     ]
     if not any(row.owner is not None and not row.is_ours for row in rows):
         return table(("address", "files", "state", "cluster", "declared in"), ticks)
@@ -53,10 +60,10 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
     paths = sorted({path for side in sides for path in side if side[path] != []})
     headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
-    rows = [_field(path, shown, sides, origins) for path in paths]
+    rows = [_field_cells(path, shown, sides, origins) for path in paths]
     return [
         line(Span(shown.address, Tone.STRONG)),
-        *_facts(shown),
+        *_fact_lines(shown),
         *([EMPTY, *table(headings, rows)] if rows else []),
     ]
 
@@ -98,7 +105,7 @@ def action_lines(action: Action) -> list[Line]:
     sign, tone = mark(action)
     lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
     facts = {
-        "because": ", ".join(_because(reason, action) for reason in action.reasons),
+        "because": ", ".join(_reason_text(reason, action) for reason in action.reasons),
         "risk": "" if action.risk == "none" else f"{action.risk}: {note(action)}",
         "moves": note(action) if isinstance(action, Transition) and action.risk == "none" else "",
         "leaves": note(action) if isinstance(action, Forget) and action.estimate.location else "",
@@ -110,7 +117,7 @@ def action_lines(action: Action) -> list[Line]:
     return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), text) for word, text in facts.items() if text)]
 
 
-def _because(reason: Reason, action: Action) -> str:
+def _reason_text(reason: Reason, action: Action) -> str:
     if reason is Reason.ROLE_WANTED and isinstance(action, Transition) and isinstance(action.after, Mounting):
         return f"{action.to_state} is wanted"
     return reason.value.replace("_", " ")
@@ -121,21 +128,21 @@ def fields_of(resource: Resource | None) -> dict[str, Any]:
     if resource is None:
         return {}
     rules = {path: list(operations) for path, operations in rules_of(resource).items()}
-    return {path: value for path, value in _flat("", resource.to_json()) if path != "acls"} | rules
+    return {path: value for path, value in _flatten("", resource.to_json()) if path != "acls"} | rules
 
 
-def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, inside in value.items():
         if not prefix and key in _NOT_FIELDS:
             continue
         path = key if prefix in ("", "spec") else f"{prefix}.{key}"
         if isinstance(inside, dict):
-            yield from _flat(path, inside)
+            yield from _flatten(path, inside)
         else:
             yield path, inside
 
 
-def _differs(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
+def _is_different(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the cluster differs from files and state, or lacks a config or access rule.
 
     `sides`: files, state, cluster. A cluster need not report other fields.
@@ -149,28 +156,28 @@ def _differs(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> boo
     return bool(sides[2][path] != wanted)
 
 
-def _field(
+def _field_cells(
     path: str, shown: Shown, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None
 ) -> list[str | Span]:
-    differs = _differs(path, shown, sides)
-    cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
-    cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
+    differs = _is_different(path, shown, sides)
+    cells: list[str | Span] = [path, *(_value_cell(path, side) for side in sides[:2])]
+    cells.append(Span(_value_cell(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
     if origins is not None:
         cells.append(origins.get(path) or origins.get(f"spec.{path}") or "")
     return cells
 
 
-def _value(path: str, side: Mapping[str, Any]) -> str:
+def _value_cell(path: str, side: Mapping[str, Any]) -> str:
     if path not in side:
         return _ABSENT
     return value_text(path, side[path])
 
 
-def _facts(shown: Shown) -> list[Line]:
+def _fact_lines(shown: Shown) -> list[Line]:
     facts = {
         "declared in": shown.source or "no file",
-        "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
-        "observed": _seen(shown),
+        "recorded": _recorded_text(shown.recorded) if shown.recorded else "not ours",
+        "observed": _observed_text(shown),
         "id": (shown.observed and shown.observed.incarnation) or "",
         "owner": _owner_name(shown),
         "used": usage_text(shown.quotas),
@@ -182,7 +189,7 @@ def _owner_name(shown: Shown) -> str:
     return "" if shown.owner is None else "this workspace" if shown.is_ours else str(shown.owner)
 
 
-def _seen(shown: Shown) -> str:
+def _observed_text(shown: Shown) -> str:
     if shown.hidden is not None:
         return f"there, but hidden: {shown.hidden.message}"
     if shown.unmounted is not None:
@@ -191,7 +198,7 @@ def _seen(shown: Shown) -> str:
     return (shown.observed.state or "there") if shown.observed else "not there"
 
 
-def _remembered(recorded: Recorded) -> str:
+def _recorded_text(recorded: Recorded) -> str:
     run = f" by run {recorded.run}" if recorded.run else ""
     resource = recorded.resource
     is_moved = isinstance(resource, Mounting) and recorded.ownership == "created"
@@ -199,7 +206,7 @@ def _remembered(recorded: Recorded) -> str:
     return f"{how}{run}{', protected' if recorded.protect else ''}"
 
 
-def _tick(value: object) -> str:
+def _presence_mark(value: object) -> str:
     return _ABSENT if value is None else "✓"
 
 
@@ -215,16 +222,16 @@ def graph_text(picture: Picture) -> list[Line]:
     """Return a block for each node: its arrows, and common requests that it refuses."""
     if not picture.nodes:
         return [line(_EMPTY[picture.of])]
-    blocks = [list(_block(picture, node.name)) for node in picture.nodes]
+    blocks = [list(_node_lines(picture, node.name)) for node in picture.nodes]
     if picture.of == "lifecycle":
         first = [line(Span(picture.name, Tone.STRONG), f": begins {picture.initial}")]
         return [*first, *[row for block in blocks for row in (EMPTY, *block)]]
     return [row for block in blocks for row in block]
 
 
-def _block(picture: Picture, name: str) -> Iterator[Line]:
+def _node_lines(picture: Picture, name: str) -> Iterator[Line]:
     yield line(Span(name, Tone.STRONG))
-    rows = [_row(picture, arrow) for arrow in picture.arrows if arrow.start == name]
+    rows = [_arrow_cells(picture, arrow) for arrow in picture.arrows if arrow.start == name]
     rows += [
         (Span(refusal.verb), Span("✗", Tone.DANGER), Span(refusal.reason, Tone.QUIET))
         for refusal in picture.refusals
@@ -233,7 +240,7 @@ def _block(picture: Picture, name: str) -> Iterator[Line]:
     yield from aligned(rows, indent="  ")
 
 
-def _row(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
+def _arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
     condition = f"where {arrow.condition}" if arrow.condition else ""
     verb = said_of(arrow)
     if picture.of == "plan":
@@ -254,67 +261,67 @@ _DOT: Final = {"state": "box, style=rounded", "cluster": "box3d", "storage": "cy
 
 def mermaid_text(picture: Picture) -> str:
     """Return a picture as Mermaid, without a code fence."""
-    lines = _states(picture) if picture.of == "lifecycle" else _flow(picture)
+    lines = _state_diagram(picture) if picture.of == "lifecycle" else _flow_chart(picture)
     return "".join(f"{text}\n" for text in lines)
 
 
 def dot_text(picture: Picture) -> str:
     """Return a picture as dot, for Graphviz."""
-    names = _names(picture)
+    names = _node_ids(picture)
     lines = [
-        f"digraph {_quoted(picture.name)} {{",
+        f"digraph {_quote(picture.name)} {{",
         f"  rankdir={'TB' if picture.of == 'lifecycle' else 'LR'};",
-        *(f"  {names[node.name]} [label={_quoted(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
+        *(f"  {names[node.name]} [label={_quote(node.name)}, shape={_DOT[node.shape]}];" for node in picture.nodes),
         *(
-            f"  {names[start]} -> {names[end]} [label={_quoted(verb)}{', style=dashed' if by_itself else ''}];"
-            for (start, end, by_itself), verb in _merged(picture).items()
+            f"  {names[start]} -> {names[end]} [label={_quote(verb)}{', style=dashed' if by_itself else ''}];"
+            for (start, end, by_itself), verb in _merge_arrows(picture).items()
         ),
         "}",
     ]
     return "".join(f"{text}\n" for text in lines)
 
 
-def _states(picture: Picture) -> Iterator[str]:
+def _state_diagram(picture: Picture) -> Iterator[str]:
     """Yield a state machine. State names are plain words of this package and are not escaped."""
     yield "stateDiagram-v2"
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:
         yield f"  [*] --> {picture.initial}"
-    for (start, end, _), verb in _merged(picture).items():
+    for (start, end, _), verb in _merge_arrows(picture).items():
         yield f"  {start} --> {end} : {verb}"
 
 
-def _flow(picture: Picture) -> Iterator[str]:
-    names = _names(picture)
+def _flow_chart(picture: Picture) -> Iterator[str]:
+    names = _node_ids(picture)
     yield "graph LR"
-    yield from (f"  {_shaped(node, names[node.name])}" for node in picture.nodes)
-    for (start, end, _), verb in _merged(picture).items():
+    yield from (f"  {_shape_node(node, names[node.name])}" for node in picture.nodes)
+    for (start, end, _), verb in _merge_arrows(picture).items():
         beside = f'|"{label(verb)}"|' if verb else ""
         yield f"  {names[start]} -->{beside} {names[end]}"
 
 
-def _shaped(node: Node, name: str) -> str:
+def _shape_node(node: Node, name: str) -> str:
     before, after = _MERMAID[node.shape]
     return f'{name}{before}"{label(node.name)}"{after}'
 
 
-def _merged(picture: Picture) -> dict[tuple[str, str, bool], str]:
+def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:
     """Return the labels of parallel arrows, joined: many verbs make one line."""
     labels: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:
-        labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_said(arrow))
+        labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_full_label(arrow))
     return {way: " or ".join(dict.fromkeys(texts)) for way, texts in labels.items()}
 
 
-def _said(arrow: Arrow) -> str:
+def _full_label(arrow: Arrow) -> str:
     return f"{said_of(arrow)} where {arrow.condition}" if arrow.condition else said_of(arrow)
 
 
-def _names(picture: Picture) -> dict[str, str]:
+def _node_ids(picture: Picture) -> dict[str, str]:
     """Return the ids of nodes. Names of users are only used as labels."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     safe = visible(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{safe}"'

@@ -37,7 +37,7 @@ class Fold:
         """The text that opens the fold."""
         match self.pipeline:
             case "github":
-                return f"::group::{_data(self.title)}\n"
+                return f"::group::{_escape_data(self.title)}\n"
             case "gitlab":
                 start = f"section_start:{self.began:.0f}:{self._name}[collapsed=true]"
                 return f"\x1b[0K{start}{_ERASE}{visible(self.title)}\n"
@@ -73,16 +73,17 @@ def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
         placed = (remark for remark in remarks.rows if remark.level == level and not remark.is_skipped)
         placed_rows = [(at, remark) for remark in placed if (at := _PLACE.fullmatch(remark.source or "")) is not None]
         for at, remark in placed_rows[:_MOST]:
-            title = f",title={_property(remark.about)}" if remark.about != at["file"] else ""
+            title = f",title={_escape_property(remark.about)}" if remark.about != at["file"] else ""
             text = f"{ended_sentence(remark.message)} {remark.hint}".rstrip()
-            yield f"::{level} file={_property(prefix + at['file'])},line={at['line']}{title}::{_data(text)}\n"
+            file = _escape_property(prefix + at["file"])
+            yield f"::{level} file={file},line={at['line']}{title}::{_escape_data(text)}\n"
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     """Escape the characters that end a command. Invisible characters are written out first."""
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
+def _escape_property(text: str) -> str:
     """Escape also the characters that end a property."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -92,10 +92,10 @@ def aligned(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), inden
             width = width_of(cell.text)
             if column >= len(limits) or width <= limits[column]:
                 widths[column] = max(widths[column], width)
-    return [_padded(row, widths, indent) for row in rows]
+    return [_pad_row(row, widths, indent) for row in rows]
 
 
-def _padded(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
+def _pad_row(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
     last = max((column for column, cell in enumerate(row) if cell.text), default=-1)
     spans = [Span(indent)] if indent else []
     for column, cell in enumerate(row[: last + 1]):

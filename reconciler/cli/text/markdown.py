@@ -143,41 +143,46 @@ _DIFF_SIGNS: Final = {"+": "+", "✗": "-", "=": "+", "-": "-"}
 
 def ordinary_rows(parts: Sections) -> list[str]:
     """Return all rows."""
-    return _rows(_ordinary(parts), parts.drift, parts.waiting)
+    return _folded_rows(_ordinary_entries(parts), parts.drift, parts.waiting)
 
 
 def as_many_rows_as_fit(parts: Sections, room: int) -> list[str]:
     """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest by kind."""
     room -= len("\n".join(ordinary_counts(parts)).encode()) + _FRAME
     chosen: list[Sequence[Row]] = []
-    for rows in (parts.drift, parts.waiting, _ordinary(parts)):
-        count, used = _fitting(rows, room - _FRAME)
+    for rows in (parts.drift, parts.waiting, _ordinary_entries(parts)):
+        count, used = _count_fitting(rows, room - _FRAME)
         chosen.append(rows[:count])
         room -= used + _FRAME if count else 0
     drift, waiting, ordinary = chosen
     if not any(chosen):
         return ordinary_counts(parts)
-    rest = _counts(_ordinary(parts)[len(ordinary) :], parts.drift[len(drift) :], parts.waiting[len(waiting) :])
-    return [*_rows(ordinary, drift, waiting), *(["And these, which do not fit here:", "", *rest] if rest else [])]
+    rest = _count_lines(
+        _ordinary_entries(parts)[len(ordinary) :], parts.drift[len(drift) :], parts.waiting[len(waiting) :]
+    )
+    return [
+        *_folded_rows(ordinary, drift, waiting),
+        *(["And these, which do not fit here:", "", *rest] if rest else []),
+    ]
 
 
 def ordinary_counts(parts: Sections) -> list[str]:
     """Return counts by sign, kind and cluster."""
-    return _counts(_ordinary(parts), parts.drift, parts.waiting)
+    return _count_lines(_ordinary_entries(parts), parts.drift, parts.waiting)
 
 
 def few_counts(parts: Sections) -> list[str]:
     """Return ordinary rows as one number, for plans on too many clusters for a table."""
-    rows = (len(_ordinary(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
+    rows = (len(_ordinary_entries(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [counted(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
 
 
-def _ordinary(parts: Sections) -> Sequence[Row]:
+def _ordinary_entries(parts: Sections) -> Sequence[Row]:
     return (*parts.changes, *parts.jobs)
 
 
-def _fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
+def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
     """Return how many rows fit, and the bytes that they take."""
     used = 0
     for count, entry in enumerate(rows[:MOST_ROWS]):
@@ -188,7 +193,7 @@ def _fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
     return min(len(rows), MOST_ROWS), used
 
 
-def _rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
+def _folded_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
     named = (
         (ordinary, counted(len(ordinary), "ordinary change")),
         (drift, counted(len(drift), "drifted field")),
@@ -211,7 +216,7 @@ def _diff_lines(entry: Row) -> list[str]:
     return ["  ".join(filter(None, cells)), *(f"{sign}       {text}" for text in more)]
 
 
-def _counts(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
+def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequence[Row]) -> list[str]:
     groups = Counter(
         (entry.sign, kind_of(entry.action.address), entry.action.cluster or "") for entry in ordinary if entry.action
     )
@@ -228,18 +233,18 @@ def plan_markdown(plan: Plan) -> str:
     """Return the comment, within `LIMIT` bytes. Ordinary changes shrink to counts before dangers are shortened."""
     plan_sections = sections(plan)
     text = ""
-    for parts in _from_full_to_bare(plan, plan_sections):
+    for parts in _comment_forms(plan, plan_sections):
         text = "\n".join(parts) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
     return text
 
 
-def _from_full_to_bare(plan: Plan, plan_sections: Sections) -> Iterator[list[str]]:
+def _comment_forms(plan: Plan, plan_sections: Sections) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one always fits."""
-    head, errors = _head(plan), _errors(plan_sections.errors)
+    head, errors = _head_lines(plan), _error_table(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
-        danger, tail = _danger(plan_sections.danger, with_words=True), _tail(plan)
+        danger, tail = _danger_lines(plan_sections.danger, with_words=True), _tail_lines(plan)
         if len(plan_sections.changes) + len(plan_sections.jobs) < MOST_ROWS:
             rest = ordinary_rows(plan_sections)
             yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
@@ -247,19 +252,21 @@ def _from_full_to_bare(plan: Plan, plan_sections: Sections) -> Iterator[list[str
         room = LIMIT - len("\n".join([*head, *errors, *danger, *tail]).encode())
         yield [*head, *errors, *danger, *as_many_rows_as_fit(plan_sections, room), *tail]
     for rest in (ordinary_counts(plan_sections), few_counts(plan_sections)):
-        room = LIMIT - len("\n".join([*head, *rest, *_end(plan)]).encode())
+        room = LIMIT - len("\n".join([*head, *rest, *_end_lines(plan)]).encode())
         if len(plan_sections.danger) < MOST_ROWS:
-            yield [*head, *errors, *_danger(plan_sections.danger, with_words=False), *rest, *_end(plan)]
+            yield [*head, *errors, *_danger_lines(plan_sections.danger, with_words=False), *rest, *_end_lines(plan)]
         # Names as many addresses as fit; a line counts the others.
-        yield [*head, *_named(plan_sections, room), *rest, *_end(plan)]
+        yield [*head, *_address_lines(plan_sections, room), *rest, *_end_lines(plan)]
 
 
-def _named(plan_sections: Sections, room: int) -> list[str]:
+def _address_lines(plan_sections: Sections, room: int) -> list[str]:
     """Return errors and dangers as addresses only; those with a common prefix share a line."""
-    lines = [NamedLine(line, 0) for line in _heading(len(plan_sections.errors), "Errors") if plan_sections.errors]
+    lines = [NamedLine(line, 0) for line in _heading_lines(len(plan_sections.errors), "Errors") if plan_sections.errors]
     lines += [NamedLine(f"- {code(entry.name)}", 1) for entry in plan_sections.errors]
     lines += [
-        NamedLine(line, 0) for line in ("", *_heading(len(plan_sections.danger), "⚠ Danger")) if plan_sections.danger
+        NamedLine(line, 0)
+        for line in ("", *_heading_lines(len(plan_sections.danger), "⚠ Danger"))
+        if plan_sections.danger
     ]
     by_head: dict[str, list[str]] = {}
     for entry in sorted(plan_sections.danger, key=_gravest_first):
@@ -275,55 +282,55 @@ def _gravest_first(entry: Row) -> tuple[bool, int]:
     return not _is_blocked(entry), -list(Risk).index(risk)
 
 
-def _heading(count: int, title: str) -> list[str]:
+def _heading_lines(count: int, title: str) -> list[str]:
     return [f"#### {title} ({count_text(count)})", ""]
 
 
-def _head(plan: Plan) -> list[str]:
+def _head_lines(plan: Plan) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
-        Marker("plan", plan.workspace, plan.environment, plan.digest, _items(plan), plan.approvers).line,
+        Marker("plan", plan.workspace, plan.environment, plan.digest, _count_items(plan), plan.approvers).line,
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),
         f"**{totals(plan)}**",
         "",
-        *_approvals(plan),
+        *_approval_lines(plan),
     ]
 
 
-def _approvals(plan: Plan) -> list[str]:
+def _approval_lines(plan: Plan) -> list[str]:
     """Return the approvals that apply will require."""
     messages = [warning.message for warning in plan.warnings if warning.is_of_approval]
     return [line for message in messages for line in (f"**{cell(message)}**", "")]
 
 
-def _items(plan: Plan) -> int:
+def _count_items(plan: Plan) -> int:
     return len(plan.actions) + len(plan.waiting) + len(plan.errors)
 
 
-def _errors(rows: Sequence[Row]) -> list[str]:
+def _error_table(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
     lines = [row((cell(entry.name), cell(entry.whole))) for entry in rows]
     return [f"#### Errors ({len(rows)})", "", "| where | what |", "| --- | --- |", *lines, ""]
 
 
-def _danger(rows: Sequence[Row], *, with_words: bool) -> list[str]:
+def _danger_lines(rows: Sequence[Row], *, with_words: bool) -> list[str]:
     if not rows:
         return []
     head = [f"#### ⚠ Danger ({count_text(len(rows))})", ""]
     if not with_words:
-        return [*head, *(_brief(entry) for entry in rows), ""]
-    return [*head, "| | address | change | why | |", "| --- | --- | --- | --- | --- |", *map(_whole, rows), ""]
+        return [*head, *(_brief_line(entry) for entry in rows), ""]
+    return [*head, "| | address | change | why | |", "| --- | --- | --- | --- | --- |", *map(_danger_row, rows), ""]
 
 
-def _whole(entry: Row) -> str:
+def _danger_row(entry: Row) -> str:
     last = f"**{cell(entry.blocked)}**" if _is_blocked(entry) else cell(entry.blocked)
     return row((entry.sign, cell(entry.name), cell(entry.whole), cell(entry.note), last))
 
 
-def _brief(entry: Row) -> str:
+def _brief_line(entry: Row) -> str:
     return f"- {entry.sign} {code(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
 
 
@@ -331,9 +338,9 @@ def _is_blocked(entry: Row) -> bool:
     return entry.action is not None and entry.action.blocked is not None
 
 
-def _tail(plan: Plan) -> list[str]:
-    return [*block("", text_of(last_lines(plan)).splitlines()), *_end(plan)[1:]]
+def _tail_lines(plan: Plan) -> list[str]:
+    return [*block("", text_of(last_lines(plan)).splitlines()), *_end_lines(plan)[1:]]
 
 
-def _end(plan: Plan) -> list[str]:
+def _end_lines(plan: Plan) -> list[str]:
     return ["", f"<sub>digest {code(plan.digest[:8])} · made by reconciler {code(plan.tool)}</sub>"]

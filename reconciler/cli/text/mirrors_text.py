@@ -54,8 +54,8 @@ _QUIET: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
 def mirrors_text(mirrors: MirrorList) -> list[Line]:
     """Return a row for each mirror, and the number of mirrors in each state."""
     if not mirrors.rows:
-        return [] if mirrors.lost else [line(f"There are no mirrors on {_clusters(mirrors.clusters)}.")]
-    rows = [_listed(row) for row in mirrors.rows]
+        return [] if mirrors.lost else [line(f"There are no mirrors on {_cluster_names(mirrors.clusters)}.")]
+    rows = [_mirror_cells(row) for row in mirrors.rows]
     states = Counter(row.seen.status for row in mirrors.rows)
     texts = ", ".join(f"{count_text(states[state])} {state}" for state in MirrorStatus if states[state])
     unmeasured = any(row.seen.partitions and not row.partitions for row in mirrors.rows)
@@ -71,29 +71,29 @@ def mirrors_text(mirrors: MirrorList) -> list[Line]:
     ]
 
 
-def _clusters(names: Sequence[str]) -> str:
+def _cluster_names(names: Sequence[str]) -> str:
     return f"cluster {names[0]}" if len(names) == 1 else "any cluster"
 
 
-def _listed(row: MirrorRow) -> tuple[str, ...]:
+def _mirror_cells(row: MirrorRow) -> tuple[str, ...]:
     seen = row.seen
     return (
         seen.cluster,
         seen.link,
         seen.name,
         seen.source,
-        _status(row),
+        _status_text(row),
         str(seen.since_ms or _NONE),
         count_text(seen.partitions),
-        _lag(row, row.max_lag),
+        _lag_text(row, row.max_lag),
     )
 
 
-def _status(row: MirrorRow) -> str:
+def _status_text(row: MirrorRow) -> str:
     return f"{row.seen.status} (auto-created)" if row.seen.is_automatic else row.seen.status
 
 
-def _lag(row: MirrorRow, lag: int | None) -> str:
+def _lag_text(row: MirrorRow, lag: int | None) -> str:
     if lag is not None:
         return count_text(lag)
     return _NONE if row.seen.status is MirrorStatus.STOPPED else _UNKNOWN
@@ -101,26 +101,26 @@ def _lag(row: MirrorRow, lag: int | None) -> str:
 
 def described_text(rows: Sequence[MirrorRow]) -> list[Line]:
     """Return mirrors with their partitions, errors and permitted verbs."""
-    blocks = [list(_described(row)) for row in rows]
+    blocks = [list(_mirror_lines(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
 
-def _described(row: MirrorRow) -> Iterator[Line]:
+def _mirror_lines(row: MirrorRow) -> Iterator[Line]:
     seen = row.seen
     tone = Tone.PLAIN if seen.status in _QUIET else Tone.CHANGE
     yield line(
         Span(row.address, Tone.STRONG),
         f" mirrors {seen.source_cluster}/{seen.source}: ",
-        Span(_status(row), tone),
+        Span(_status_text(row), tone),
         f" since {time_text(seen.since_ms)}" if seen.since_ms else "",
     )
-    for word, text in _facts(row):
+    for word, text in _list_facts(row):
         yield line("  ", Span(f"{word}: ", Tone.QUIET), text)
     yield EMPTY
-    yield from table(_DESCRIBED, [_partition(row, lag) for lag in row.partitions], numbers=(4, 5, 6, 7))
+    yield from table(_DESCRIBED, [_partition_cells(row, lag) for lag in row.partitions], numbers=(4, 5, 6, 7))
 
 
-def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
+def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
     seen = row.seen
     if seen.stopped_by is not None:
         yield "stopped by", seen.stopped_by
@@ -131,7 +131,7 @@ def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
     yield "may be asked", legal_words(row.seen.status, row.legal) or "nothing"
 
 
-def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
+def _partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
     seen = row.seen
     return (
         seen.link,
@@ -140,7 +140,7 @@ def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
         seen.status,
         str(seen.since_ms or _NONE),
         str(lag.partition),
-        _lag(row, lag.lag),
+        _lag_text(row, lag.lag),
         str(lag.fetched),
     )
 
@@ -153,7 +153,7 @@ def errors_text(errors: MirrorErrors) -> list[Line]:
         (
             error.cluster,
             error.link,
-            _where(error),
+            _subject_of(error),
             error.trouble.code,
             error.trouble.message,
             time_text(error.trouble.since_ms) or _NONE,
@@ -163,7 +163,7 @@ def errors_text(errors: MirrorErrors) -> list[Line]:
     return plain_table(("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_WIDEST)
 
 
-def _where(error: MirrorError) -> str:
+def _subject_of(error: MirrorError) -> str:
     if error.task is not None:
         return f"task {error.task}"
     return f"mirror {error.mirror}" if error.mirror is not None else "the link"
@@ -198,11 +198,11 @@ def _mirror_states(row: LinkRow) -> str:
 
 def described_links_text(rows: Sequence[LinkRow]) -> list[Line]:
     """Return links with their fields, tasks, mirrors, errors and permitted verbs."""
-    blocks = [list(_described_link(row)) for row in rows]
+    blocks = [list(_link_lines(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
 
-def _described_link(row: LinkRow) -> Iterator[Line]:
+def _link_lines(row: LinkRow) -> Iterator[Line]:
     seen = row.seen
     tone = Tone.PLAIN if seen.status is LinkStatus.ACTIVE else Tone.CHANGE
     name = seen.declared.spec.source

@@ -27,15 +27,15 @@ GOES_ON: Final = "`reconciler run --once --only migrations`"
 
 def mountables_text(mounts: MountList, *, width: int | None = None) -> list[Line]:
     """Return a row for each location and the counts; two lines a location if a row is wider than `width`."""
-    return [*_rows(mounts, width), *_damaged(mounts)]
+    return [*_mount_lines(mounts, width), *_damage_lines(mounts)]
 
 
-def _rows(mounts: MountList, width: int | None) -> list[Line]:
+def _mount_lines(mounts: MountList, width: int | None) -> list[Line]:
     if not mounts.rows:
-        return [] if mounts.damaged or mounts.lost else [line(_nothing(mounts))]
+        return [] if mounts.damaged or mounts.lost else [line(_no_topic_text(mounts))]
     table = plain_table(_HEADINGS, [_cells(row) for row in mounts.rows], numbers=_NUMBERS, widest=_WIDEST)
     if width is not None and any(width_of(text_of([table_line])) > width + 1 for table_line in table):
-        table = [table_line for row in mounts.rows for table_line in _narrow(row)]
+        table = [table_line for row in mounts.rows for table_line in _narrow_lines(row)]
     states = Counter[str](row.state for row in mounts.rows)
     texts = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
     return [
@@ -50,7 +50,7 @@ def _is_older(row: MountRow) -> bool:
     return row.state in {"mounted", "unmounting"} and row.bytes is not None
 
 
-def _nothing(mounts: MountList) -> str:
+def _no_topic_text(mounts: MountList) -> str:
     if mounts.states:
         return f"No topic is {' or '.join(mounts.states)}."
     if not mounts.storages:
@@ -63,18 +63,18 @@ def _cells(row: MountRow) -> tuple[str, ...]:
         row.location,
         row.name,
         split_name(row.name)[0] or "-",
-        _state(row),
-        _owner(row),
-        _known(row.partitions),
-        _known(row.records),
+        _state_text(row),
+        _owner_text(row),
+        _count_or_dash(row.partitions),
+        _count_or_dash(row.records),
         "-" if row.bytes is None else bytes_text(row.bytes),
         time_text(row.since_ms) or "-",
     )
 
 
-def _narrow(row: MountRow) -> Iterator[Line]:
-    owner = "" if row.owner is None else f" · {_owner(row)}"
-    yield line(Span(row.name, Tone.STRONG), f"  {_state(row)}{owner}")
+def _narrow_lines(row: MountRow) -> Iterator[Line]:
+    owner = "" if row.owner is None else f" · {_owner_text(row)}"
+    yield line(Span(row.name, Tone.STRONG), f"  {_state_text(row)}{owner}")
     amounts = [] if row.partitions is None else [counted(row.partitions, "partition")]
     if row.records is not None and row.bytes is not None:
         amounts += [counted(row.records, "record"), bytes_text(row.bytes)]
@@ -84,7 +84,7 @@ def _narrow(row: MountRow) -> Iterator[Line]:
     yield line("  ", Span(" · ".join(amounts), Tone.QUIET))
 
 
-def _state(row: MountRow) -> str:
+def _state_text(row: MountRow) -> str:
     moving = ", ".join(
         f"{topic_migration.cluster} {topic_migration.migration.id}: {topic_migration.state}"
         for topic_migration in row.migrations
@@ -92,11 +92,11 @@ def _state(row: MountRow) -> str:
     return f"{row.state} ({moving})" if moving else row.state
 
 
-def _owner(row: MountRow) -> str:
+def _owner_text(row: MountRow) -> str:
     return row.owner_name or row.owner or "-"
 
 
-def _damaged(mounts: MountList) -> Iterator[Line]:
+def _damage_lines(mounts: MountList) -> Iterator[Line]:
     for damage in mounts.damaged:
         yield line(Span("✗ ", Tone.DANGER), damage.error.message)
 
@@ -133,11 +133,11 @@ def migration_text(underway: Underway) -> list[Line]:
         ),
         *plain_table(("", "topic", "location", "mounting", ""), rows),
         *[line("  ", Span("waits: ", Tone.CHANGE), wait) for wait in migration.waits],
-        line("  ", Span("next: ", Tone.QUIET), _next(underway)),
+        line("  ", Span("next: ", Tone.QUIET), _next_commands(underway)),
     ]
 
 
-def _next(underway: Underway) -> str:
+def _next_commands(underway: Underway) -> str:
     commands = [
         f"`reconciler mount {verb} {underway.migration.id} --cluster {underway.cluster}`"
         for verb in underway.legal
@@ -149,10 +149,10 @@ def _next(underway: Underway) -> str:
 
 def asking_text(underway: Underway, verb: str) -> list[Line]:
     """Return the migration about to be cancelled or deleted, and the effect."""
-    return [*migration_text(underway)[:-1], line("  ", _meaning(underway, verb))]
+    return [*migration_text(underway)[:-1], line("  ", _effect_text(underway, verb))]
 
 
-def _meaning(underway: Underway, verb: str) -> str:
+def _effect_text(underway: Underway, verb: str) -> str:
     several = len(underway.migration.topics) > 1
     if verb == "delete":
         what = "the topics" if several else "the topic"
@@ -183,7 +183,7 @@ def deleted_text(underway: Underway) -> list[Line]:
     return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
 
-def _known(count: int | None) -> str:
+def _count_or_dash(count: int | None) -> str:
     return "-" if count is None else count_text(count)
 
 
@@ -192,7 +192,7 @@ def release_text(release: Release) -> list[Line]:
     topic = release.topic
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
     lines = [
-        line(Span("± ", Tone.DANGER), Span(topic.location, Tone.STRONG), f"  release  {_kept(release)}"),
+        line(Span("± ", Tone.DANGER), Span(topic.location, Tone.STRONG), f"  release  {_contents_text(release)}"),
         line(f"  {has} on cluster {release.owner} as {topic.name}"),
         line("  ", Span("data-loss: ", Tone.DANGER), "what that cluster has not uploaded is lost"),
     ]
@@ -207,11 +207,11 @@ def released_text(release: Release) -> list[Line]:
     where = ", ".join(release.clusters)
     return [
         line(f"Released {release.topic.location} from cluster {release.owner}"),
-        line(f"  mountable now: {_kept(release)}; on {where} by a Mounting whose source is that location"),
+        line(f"  mountable now: {_contents_text(release)}; on {where} by a Mounting whose source is that location"),
     ]
 
 
-def _kept(release: Release) -> str:
+def _contents_text(release: Release) -> str:
     topic = release.topic
     amounts = counted(topic.partitions, "partition"), counted(topic.records, "record"), bytes_text(topic.bytes)
     return ", ".join(amounts)

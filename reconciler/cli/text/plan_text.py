@@ -58,10 +58,10 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
     """
     plan_sections = sections(plan)
     lines = [_header(plan, reading), *back_lines(plan), EMPTY] if plan.workspace else []
-    for name, rows, tone in _in_order(plan_sections):
+    for name, rows, tone in _sections_in_order(plan_sections):
         if rows:
             lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
-            lines.extend(_rows(rows, width))
+            lines.extend(_section_lines(rows, width))
     if plan.unmanaged:
         lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
     if lines and lines[-1] != EMPTY:
@@ -80,17 +80,17 @@ def back_lines(plan: Plan) -> list[Line]:
 def last_lines(plan: Plan) -> list[Line]:
     """Return the counts, the digest, and the flags that lift each block."""
     lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
-    if allows := _allows(plan):
+    if allows := _list_allowances(plan):
         what = (
             "Blocked: " if plan.blocked else "Apply is blocked: "
         )  # Blocked by older files: no action of the plan is blocked itself.
-        lines.append(line(Span(what, Tone.DANGER), "allow once with  ", _some(allows)))
+        lines.append(line(Span(what, Tone.DANGER), "allow once with  ", _join_first(allows)))
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
-        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _some(stuck)))
-    return [*lines, *_instead(plan)]
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _join_first(stuck)))
+    return [*lines, *_alternative_lines(plan)]
 
 
-def _instead(plan: Plan) -> list[Line]:
+def _alternative_lines(plan: Plan) -> list[Line]:
     """Return the declaration that keeps the records of the first blocked delete; the others need a similar one."""
     deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
     alternatives = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
@@ -102,13 +102,13 @@ def _instead(plan: Plan) -> list[Line]:
     return [line(Span("Safer: ", Tone.STRONG), text)]
 
 
-def _some(words: list[str]) -> str:
+def _join_first(words: list[str]) -> str:
     """Join words, only the first of many; a pattern in ADDR allows many at once."""
     more = len(words) - _NAMED
     return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
 
 
-def _allows(plan: Plan) -> list[str]:
+def _list_allowances(plan: Plan) -> list[str]:
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
     # `guards.maxDeletes` counts deletes that only a pattern allows, but none of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
@@ -133,7 +133,7 @@ def _header(plan: Plan, reading: Reading | None) -> Line:
     return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
 
 
-def _in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
+def _sections_in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
     return (
         ("ERRORS", plan_sections.errors, Tone.DANGER),
         ("DANGER", plan_sections.danger, Tone.DANGER),
@@ -144,7 +144,7 @@ def _in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone
     )
 
 
-def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
+def _section_lines(rows: Sequence[Row], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_cells(row), *map(_cells_below, row.more))]
     # Columns that are empty in this section are dropped.
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
@@ -154,7 +154,7 @@ def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
     )
     if width is None:
         return lines
-    return [part for whole, row in zip(lines, cells, strict=True) for part in _fitting(whole, row, width)]
+    return [part for whole, row in zip(lines, cells, strict=True) for part in _wrap_line(whole, row, width)]
 
 
 def _cells_below(text: str) -> list[Span]:
@@ -171,7 +171,7 @@ def _cells(row: Row) -> list[Span]:
     ]
 
 
-def _fitting(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
+def _wrap_line(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
     """Return the line, or on a narrow terminal two lines: the name, and below it the rest. Nothing is cut."""
     if sum(width_of(span.text) for span in whole) <= width:
         return [whole]

@@ -144,16 +144,16 @@ def _of_action(action: Action) -> Remark:
 
 def _rule_of(action: Action) -> tuple[str, Level]:
     if action.blocked is not None:
-        return f"blocked-{_word(action.blocked.guard)}", "error"
+        return f"blocked-{_rule_word(action.blocked.guard)}", "error"
     if is_dangerous(action):
-        return f"danger-{_word(_gravest(action))}", "warning"
-    return f"change-{_word(action.reasons[0].value if action.reasons else name_of(action))}", "note"
+        return f"danger-{_rule_word(_gravest_reason(action))}", "warning"
+    return f"change-{_rule_word(action.reasons[0].value if action.reasons else name_of(action))}", "note"
 
 
 _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, Reason.RECORD_ONLY, Reason.UNMEASURED})
 
 
-def _gravest(action: Action) -> str:
+def _gravest_reason(action: Action) -> str:
     """Return the reason for the danger, or the risk if no reason names it."""
     named = [reason.value for reason in action.reasons if reason not in _ORDINARY]
     return named[0] if named else action.risk.value
@@ -178,7 +178,7 @@ def _of_waiting(wait: Waiting) -> Remark:
     return Remark("waiting", "note", name, wait.address, message, fingerprint=fingerprint_of(name))
 
 
-def _word(name: str) -> str:
+def _rule_word(name: str) -> str:
     return name.replace("_", "-")
 
 
@@ -193,14 +193,14 @@ def junit(remarks: Remarks) -> bytes:
     cases = remarks.rows
     counts = {
         "tests": str(max(1, len(cases))),
-        "failures": str(sum(map(_fails, cases))),
+        "failures": str(sum(map(_is_failure, cases))),
         "errors": "0",
         "skipped": str(sum(remark.is_skipped for remark in cases)),
     }
     root = Element("testsuites", {"name": name, **counts})
     suite = SubElement(root, "testsuite", {"name": visible(f"{name}: {suite_name}"), **counts})
     for remark in cases:
-        _case(suite, remark)
+        _add_case(suite, remark)
     if not cases:
         # Many tools treat a report without test cases as an error.
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
@@ -209,24 +209,24 @@ def junit(remarks: Remarks) -> bytes:
     return without_commands(text).encode() + b"\n"
 
 
-def _case(suite: Element, remark: Remark) -> None:
+def _add_case(suite: Element, remark: Remark) -> None:
     file, _, line = (remark.source or "").rpartition(":")
     place = {"file": visible(file), "line": visible(line)} if file else {}
     case = SubElement(suite, "testcase", {"classname": visible(remark.rule), "name": visible(remark.name), **place})
-    text = "\n".join(_said(remark))
+    text = "\n".join(_case_lines(remark))
     if remark.is_skipped:
         SubElement(case, "skipped", {"message": visible(remark.message)})
-    elif _fails(remark):
+    elif _is_failure(remark):
         failure = SubElement(case, "failure", {"message": visible(remark.message), "type": visible(remark.rule)})
         failure.text = text
     else:
         SubElement(case, "system-out").text = text
 
 
-def _fails(remark: Remark) -> bool:
+def _is_failure(remark: Remark) -> bool:
     return remark.level == "error" and not remark.is_skipped
 
 
-def _said(remark: Remark) -> Sequence[str]:
+def _case_lines(remark: Remark) -> Sequence[str]:
     parts = (remark.message, f"hint: {remark.hint}" if remark.hint else "", remark.source or "")
     return [visible(part) for part in parts if part]

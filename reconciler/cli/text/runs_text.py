@@ -78,7 +78,7 @@ def lost_line(event: LeaseLost) -> Line:
 def recovered_lines(event: Recovered) -> list[Line]:
     """Return the recovered run, and the outcome of its actions in doubt; many of them are grouped by outcome."""
     who = f" of {event.who}" if event.who else ""
-    head = line(f"Run {event.run}{who} {_parted(event)}")
+    head = line(f"Run {event.run}{who} {_describe_parting(event)}")
     if len(event.settled) <= _FEW:
         return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
     fates: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ def recovered_lines(event: Recovered) -> list[Line]:
     return [head, *(line(f"  {first_few(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
 
 
-def _parted(event: Recovered) -> str:
+def _describe_parting(event: Recovered) -> str:
     """Return why a run was open, and the number of actions in doubt if there are any."""
     doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
     left = f"{counted(event.left, 'action')} not begun" if event.left else ""
@@ -193,22 +193,22 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
 
     `with_failures`: whether to print failures that were already printed as they happened.
     """
-    lines = list(_not_needed(applied.skipped))
+    lines = list(_not_needed_lines(applied.skipped))
     if applied.advance is not None:
         lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; what is left of the plan is as it was"))
     result = applied.result
     if result is None:
         waiting = len(applied.planned.plan.waiting)
         nothing = f"Nothing was done: {count_text(waiting)} waiting." if waiting else "Nothing to do."
-        return [*lines, line(nothing), *_approval(summary)]
-    lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_counts(applied, result, summary))))
+        return [*lines, line(nothing), *_approval_lines(summary)]
+    lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_count_texts(applied, result, summary))))
     done = set(result.done)
     lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
     groups = alike(result.failed)
-    lines += _failures(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
-    lines += _skipped(result)
-    lines += _in_doubt(result)
-    lines += _approval(summary)
+    lines += _failure_lines(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
+    lines += _skipped_lines(result)
+    lines += _doubt_lines(result)
+    lines += _approval_lines(summary)
     return lines
 
 
@@ -218,17 +218,17 @@ def approved_text(run: HistoryRow | Summary) -> str:
     return f"{', '.join(run.approved_by)}{where}".strip()
 
 
-def _approval(summary: Summary | None) -> Iterator[Line]:
+def _approval_lines(summary: Summary | None) -> Iterator[Line]:
     if summary is not None and (text := approved_text(summary)):
         yield line(Span("Approved: ", Tone.STRONG), f"by {text}" if summary.approved_by else text)
 
 
-def _not_needed(skipped: Sequence[str]) -> Iterator[Line]:
+def _not_needed_lines(skipped: Sequence[str]) -> Iterator[Line]:
     if skipped:
         yield line(Span("- ", Tone.QUIET), f"{first_few(skipped)}: no longer needed")
 
 
-def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Iterator[str]:
+def _count_texts(applied: Applied, result: RunResult, summary: Summary | None) -> Iterator[str]:
     done = set(result.done)
     yield did_of(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
     named = {
@@ -237,7 +237,7 @@ def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Ite
         "skipped": len(result.skipped),
     }
     yield from (f"{count_text(count)} {name}" for name, count in named.items() if count)
-    yield from _left(applied.planned, result)
+    yield from _unstarted_texts(applied.planned, result)
     if result.ran.engine:
         yield ran_text(result.ran)
     if summary is not None:
@@ -246,7 +246,7 @@ def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Ite
         yield f"in {took(summary.seconds)}"
 
 
-def _left(planned: Planned, result: RunResult) -> Iterator[str]:
+def _unstarted_texts(planned: Planned, result: RunResult) -> Iterator[str]:
     """Yield how many actions were not started: the run was stopped, or left jobs to other workers."""
     left = set(result.not_started).difference(result.unanswered)
     if not left:
@@ -259,17 +259,17 @@ def _left(planned: Planned, result: RunResult) -> Iterator[str]:
     yield f"{counted(jobs, 'job')}{after} left to `apply --resume`"
 
 
-def _failures(groups: Sequence[Alike]) -> Iterator[Line]:
+def _failure_lines(groups: Sequence[Alike]) -> Iterator[Line]:
     for group in groups[:_MOST]:
         if len(group.ids) == 1:
             yield line(Span("✗ ", Tone.DANGER), f"{group.ids[0]}: {group.error}. {group.hint}")
         else:
             yield line(Span("✗ ", Tone.DANGER), f"{count_text(len(group.ids))} × {group.error}. {group.hint}")
             yield line(Span(f"    {first_few(group.ids)}", Tone.QUIET))
-    yield from _rest(groups[_MOST:], "failed")
+    yield from _omitted_lines(groups[_MOST:], "failed")
 
 
-def _skipped(result: RunResult) -> Iterator[Line]:
+def _skipped_lines(result: RunResult) -> Iterator[Line]:
     causes = list(by_cause(result.skipped).items())
     for cause, ids in causes[:_MOST]:
         if len(ids) == 1:
@@ -277,15 +277,15 @@ def _skipped(result: RunResult) -> Iterator[Line]:
         else:
             yield line(Span("- ", Tone.QUIET), f"{count_text(len(ids))} skipped, they need {cause}")
             yield line(Span(f"    {first_few(ids)}", Tone.QUIET))
-    yield from _rest(causes[_MOST:], "skipped")
+    yield from _omitted_lines(causes[_MOST:], "skipped")
 
 
-def _in_doubt(result: RunResult) -> Iterator[Line]:
+def _doubt_lines(result: RunResult) -> Iterator[Line]:
     if ids := [*(action.id for action in result.in_doubt), *result.unanswered]:
         yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {first_few(ids)}")
 
 
-def _rest(reasons: Sequence[object], what: str) -> Iterator[Line]:
+def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
     if reasons:
         more = counted(len(reasons), "more reason", "more reasons")
         yield line(Span(f"  {what} for {more}: see result.json of the run", Tone.QUIET))
@@ -296,7 +296,7 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
     ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
     notes = [line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
-    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), notes, failures, ran) if block]
+    blocks = [block for block in (_mirror_table(upkeep), _job_table(upkeep), notes, failures, ran) if block]
     others = _left_to_others(upkeep)
     if not blocks and not any(outcome.errors for outcome in upkeep.outcomes):
         did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
@@ -320,14 +320,14 @@ def _left_to_others(upkeep: Upkeep) -> list[Line]:
 def pass_line(upkeep: Upkeep, number: int) -> Line:
     """Return one pass of the pipeline as one line."""
     did = [f"{counted(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
-    did += [f"{outcome.job} {_amount(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
+    did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
     failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
     ran = f", {ran_text(upkeep.ran)}" if upkeep.ran.engine else ""
     text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}{ran}"
     return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
 
 
-def _mirrors(upkeep: Upkeep) -> list[Line]:
+def _mirror_table(upkeep: Upkeep) -> list[Line]:
     cells = [
         (outcome.address, count_text(outcome.records), bytes_text(outcome.bytes), took(outcome.seconds))
         for outcome in upkeep.synced
@@ -336,7 +336,7 @@ def _mirrors(upkeep: Upkeep) -> list[Line]:
     return table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
 
 
-def _jobs(upkeep: Upkeep) -> list[Line]:
+def _job_table(upkeep: Upkeep) -> list[Line]:
     cells = [
         (
             outcome.job,
@@ -358,7 +358,7 @@ def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
             yield line(Span("✗ ", Tone.DANGER), f"{outcome.name}: {error.message}. {error.hint}")
 
 
-def _amount(outcome: JobOutcome) -> str:
+def _amount_text(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
     # Some jobs move no bytes: a segment that is already one part is only marked.
     size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
@@ -369,8 +369,8 @@ def _amount(outcome: JobOutcome) -> str:
 def verified_text(verified: Verified) -> list[Line]:
     """Return a row for each partition, and whether the logs are equal."""
     partitions = verified.comparison.partitions
-    rows = [(str(partition.partition), *_sides(partition), _verdict(partition)) for partition in partitions]
-    records = [sum(side.records for side in sides if side) for sides in zip(*map(_both, partitions), strict=True)]
+    rows = [(str(partition.partition), *_side_cells(partition), _verdict_cell(partition)) for partition in partitions]
+    records = [sum(side.records for side in sides if side) for sides in zip(*map(_both_sides, partitions), strict=True)]
     how = "every record read" if verified.comparison.is_deep else "by kept digests"
     word, tone = ("Equal", Tone.ADD) if verified.is_equal else ("Different", Tone.DANGER)
     counts = " and ".join(counted(count, "record") for count in dict.fromkeys(records)) or "no records"
@@ -379,13 +379,13 @@ def verified_text(verified: Verified) -> list[Line]:
         line(Span("right  ", Tone.QUIET), verified.right),
         EMPTY,
         *table(_HEADINGS, rows, numbers=_RIGHT),
-        *_foreign(verified.foreign),
+        *_foreign_lines(verified.foreign),
         EMPTY,
         line(Span(f"{word}: ", tone), f"{counted(len(partitions), 'partition')}, {counts}, {how}"),
     ]
 
 
-def _foreign(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
+def _foreign_lines(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
     for records in foreign[:_FEW]:
         yield line(Span("foreign  ", Tone.DANGER), str(records))
     if (more := len(foreign) - _FEW) > 0:
@@ -446,17 +446,17 @@ _HEADINGS: Final = ("partition", "offsets left", "offsets right", "records left"
 _RIGHT: Final = (0, 1, 2, 3, 4)
 
 
-def _both(partition: PartitionComparison) -> tuple[Side | None, Side | None]:
+def _both_sides(partition: PartitionComparison) -> tuple[Side | None, Side | None]:
     return partition.left, partition.right
 
 
-def _sides(partition: PartitionComparison) -> tuple[str, str, str, str]:
-    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both(partition)]
-    records = [count_text(side.records) if side else "none" for side in _both(partition)]
+def _side_cells(partition: PartitionComparison) -> tuple[str, str, str, str]:
+    offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both_sides(partition)]
+    records = [count_text(side.records) if side else "none" for side in _both_sides(partition)]
     return offsets[0], offsets[1], records[0], records[1]
 
 
-def _verdict(partition: PartitionComparison) -> Span:
+def _verdict_cell(partition: PartitionComparison) -> Span:
     if partition.is_equal:
         return Span(
             f"equal, {count_text(partition.superseded)} superseded" if partition.superseded else "equal", Tone.ADD

@@ -81,21 +81,21 @@ def sections(plan: Plan) -> Sections:
     shown: tuple[dict[tuple[str, ...], str], ...] = ({}, {})
     for action in plan.actions:
         if is_dangerous(action):
-            danger.append(_row(action, shown[0]))
+            danger.append(_action_row(action, shown[0]))
         elif isinstance(action, RunJob):
-            jobs.append(_row(action, shown[1]))
+            jobs.append(_action_row(action, shown[1]))
         elif not (
             isinstance(action, Update) and all((action.address, change.path) in drifted for change in action.changes)
         ):
-            changes.append(_row(action, shown[1]))
+            changes.append(_action_row(action, shown[1]))
     by_field, made = _changes_by_field(plan), {action.address for action in plan.actions if isinstance(action, Create)}
     return Sections(
-        errors=tuple(_error(finding) for finding in plan.errors),
+        errors=tuple(_error_row(finding) for finding in plan.errors),
         danger=tuple(danger),
         changes=tuple(changes),
         jobs=tuple(jobs),
-        drift=tuple(_drift(finding, by_field, made) for finding in plan.drift),
-        waiting=tuple(_waiting(change) for change in plan.waiting),
+        drift=tuple(_drift_row(finding, by_field, made) for finding in plan.drift),
+        waiting=tuple(_waiting_row(change) for change in plan.waiting),
     )
 
 
@@ -123,7 +123,7 @@ def waiting_text(wait: Waiting) -> str:
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
-def _row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
+def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
     """Return the row of an action. `shown` has the details of earlier rows: equal ones are not repeated."""
     sign, tone = mark(action)
     what, *more = headlines(action)
@@ -139,14 +139,14 @@ def _row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
         title(action),
         what,
         note(action),
-        _blocked(action),
-        _after(action),
+        _block_text(action),
+        _wait_text(action),
         action=action,
         more=tuple(more),
     )
 
 
-def _blocked(action: Action) -> str:
+def _block_text(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
     if action.blocked.guard == "data_bearing" and Reason.HOLDS_DATA not in action.reasons:
@@ -159,7 +159,7 @@ def _blocked(action: Action) -> str:
     return word if is_enough else f"{word}, {action.blocked.message}"
 
 
-def _after(action: Action) -> str:
+def _wait_text(action: Action) -> str:
     """Return what a transition or job waits for; that a topic waits for its namespace is not worth a cell."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
@@ -167,7 +167,7 @@ def _after(action: Action) -> str:
     return f"after: {first_few(names, _AFTER_AT_MOST, grouping='')}"
 
 
-def _error(finding: Finding) -> Row:
+def _error_row(finding: Finding) -> Row:
     where = finding.source or finding.address or "workspace"
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
     what = what.removeprefix(where).lstrip(": ")
@@ -183,13 +183,15 @@ def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Tra
     }
 
 
-def _drift(
+def _drift_row(
     finding: DriftFinding,
     by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
     made: AbstractSet[Address],
 ) -> Row:
     what, *more = _drift_texts(finding)
-    return Row("!", Tone.CHANGE, finding.address, f"{what} ({_end_of(finding, by_field, made)})", more=tuple(more))
+    return Row(
+        "!", Tone.CHANGE, finding.address, f"{what} ({_drift_outcome(finding, by_field, made)})", more=tuple(more)
+    )
 
 
 def _drift_texts(finding: DriftFinding) -> list[str]:
@@ -200,7 +202,7 @@ def _drift_texts(finding: DriftFinding) -> list[str]:
     return [f"{text} on the cluster{origin}" for text in moved]
 
 
-def _end_of(
+def _drift_outcome(
     finding: DriftFinding,
     by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
     made: AbstractSet[Address],
@@ -224,5 +226,5 @@ def _end_of(
     return "will be set back"
 
 
-def _waiting(wait: Waiting) -> Row:
+def _waiting_row(wait: Waiting) -> Row:
     return Row("…", Tone.QUIET, wait.address, waiting_text(wait))

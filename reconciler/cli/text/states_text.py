@@ -44,28 +44,28 @@ def difference_lines(held: ApprovalCheck) -> list[Line]:
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
     lines = [line(Span(f"DANGER  {count_text(len(danger))}", Tone.DANGER))] if danger else []
-    lines += [part for difference in danger for part in _whole(difference)]
+    lines += [part for difference in danger for part in _difference_lines(difference)]
     lines += [line(Span(f"CHANGES {count_text(len(ordinary))}", Tone.STRONG))] if ordinary else []
-    lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _whole(difference)]
-    lines += _more(len(ordinary))
-    lines += _not_needed(comparison)
+    lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _difference_lines(difference)]
+    lines += _omitted_lines(len(ordinary))
+    lines += _not_needed_lines(comparison)
     # If nothing exceeds the approval, the error itself says what changed the state.
     return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 
-def _whole(difference: Difference) -> list[Line]:
+def _difference_lines(difference: Difference) -> list[Line]:
     tone = Tone.DANGER if difference.is_dangerous else Tone.CHANGE
-    head = line("  ", Span(f"{difference.action} {difference.address}", tone), f"  {_why(difference)}")
-    cells = _moved if Why.NOT_APPROVED in difference.whys else _cells
+    head = line("  ", Span(f"{difference.action} {difference.address}", tone), f"  {_reasons_text(difference)}")
+    cells = _unapproved_cells if Why.NOT_APPROVED in difference.whys else _comparison_cells
     rows = [row for field in difference.fields for row in cells(field)]
     return [head, *aligned(rows, indent="      ", limits=(48, 72))]
 
 
-def _why(difference: Difference) -> str:
-    return "; ".join(_words(why, difference) for why in difference.whys)
+def _reasons_text(difference: Difference) -> str:
+    return "; ".join(_reason_text(why, difference) for why in difference.whys)
 
 
-def _words(why: Why, difference: Difference) -> str:
+def _reason_text(why: Why, difference: Difference) -> str:
     match why:
         case Why.NOT_APPROVED:
             verbs = ", ".join(action_id.partition(":")[0] for action_id in difference.instead_of)
@@ -82,7 +82,7 @@ def _words(why: Why, difference: Difference) -> str:
         case Why.LOSS:
             return loss_words(difference)
         case Why.BLOCKED:
-            return _blocked(difference)
+            return _block_text(difference)
         case Why.UNBLOCKED:
             return "was blocked when it was approved, and is not now"
         case Why.MISSING:
@@ -91,24 +91,24 @@ def _words(why: Why, difference: Difference) -> str:
             assert_never(why)
 
 
-def _blocked(difference: Difference) -> str:
+def _block_text(difference: Difference) -> str:
     if difference.blocked is None:
         return "blocked now"
     lifts = f", --allow {difference.blocked.allow} lifts it" if difference.blocked.allow else ""
     return f"blocked now: {difference.blocked.message}{lifts}"
 
 
-def _moved(field: FieldDifference) -> Iterator[Sequence[Span]]:
-    for place, _, now in _places(field):
+def _unapproved_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
+    for place, _, now in _compare_values(field):
         yield Span(place), Span(now)
 
 
-def _cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
-    for place, approved, now in _places(field):
+def _comparison_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
+    for place, approved, now in _compare_values(field):
         yield Span(place), Span(f"approved: {approved};"), Span(f"now: {now}")
 
 
-def _places(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
+def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
     """Yield a field, or each value inside it that differs: its path, the approved text and the current one."""
     name, approved, now = field_name(field.path), field.approved, field.now
     rows: list[tuple[str, str, str]] = []
@@ -120,7 +120,7 @@ def _places(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
         before, after = _leaves_of(name, approved), _leaves_of(name, now)
         places = [leaf for leaf in dict.fromkeys([*after, *before]) if before.get(leaf) != after.get(leaf)]
         rows = [(leaf, before.get(leaf, _ALONE), after.get(leaf, _ALONE)) for leaf in places]
-    yield from rows or [(name, _side(field.path, approved), _side(field.path, now))]
+    yield from rows or [(name, _side_text(field.path, approved), _side_text(field.path, now))]
 
 
 def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
@@ -131,25 +131,25 @@ def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
     return moves
 
 
-def _side(path: str, move: Move | None) -> str:
+def _side_text(path: str, move: Move | None) -> str:
     if move is None:
         return _ALONE
     return moved_text(path, move.before, move.after) if move.has_before else value_text(path, move.after)
 
 
-def _more(count: int) -> list[Line]:
+def _omitted_lines(count: int) -> list[Line]:
     missing = count - _ORDINARY_AT_MOST
     return [line(Span(f"  … and {count_text(missing)} more", Tone.QUIET))] if missing > 0 else []
 
 
-def _not_needed(comparison: SameOrLess) -> list[Line]:
+def _not_needed_lines(comparison: SameOrLess) -> list[Line]:
     replaced = {action_id for difference in comparison.more for action_id in difference.instead_of}
     names = [action_id for action_id in comparison.not_needed if action_id not in replaced]
     if not names:
         return []
     head = line(Span(f"NO LONGER NEEDED {count_text(len(names))}", Tone.STRONG))
     shown = [line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_ORDINARY_AT_MOST]]
-    return [head, *shown, *_more(len(names))]
+    return [head, *shown, *_omitted_lines(len(names))]
 
 
 def listing_text(listing: StateListing) -> list[Line]:
@@ -231,11 +231,11 @@ def diff_text(diff: StateDiff) -> list[Line]:
     return [
         head,
         *([EMPTY] if diff.differences else []),
-        *(row for changed in diff.differences for row in _differs(changed)),
+        *(row for changed in diff.differences for row in _changed_lines(changed)),
     ]
 
 
-def _differs(difference: StateDifference) -> Iterator[Line]:
+def _changed_lines(difference: StateDifference) -> Iterator[Line]:
     sign, tone = _SIGNS[difference.change]
     facts = {change.path: change for change in difference.facts}
     if difference.change == "created":
@@ -302,8 +302,8 @@ def repair_text(repair: Repair) -> list[Line]:
     """Return the problems of a state, and the steps that repair it."""
     return [
         *(line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
-        *(line(Span("→ ", Tone.CHANGE), step) for step in _steps(repair)),
-        *(part for run in repair.forgotten for part in _forgotten(run)),
+        *(line(Span("→ ", Tone.CHANGE), step) for step in _repair_steps(repair)),
+        *(part for run in repair.forgotten for part in _forgotten_run_lines(run)),
     ]
 
 
@@ -320,7 +320,7 @@ def repaired_text(repaired: Repaired) -> list[Line]:
     ]
 
 
-def _steps(repair: Repair) -> Iterator[str]:
+def _repair_steps(repair: Repair) -> Iterator[str]:
     lockfile, base = repair.lockfile, repair.base
     owned = counted(len(base.record), "resource")
     by = f" of run {base.run}" if base.run else ""
@@ -335,7 +335,7 @@ def _steps(repair: Repair) -> Iterator[str]:
     yield f"write the lockfile anew, under epoch {lockfile.lease.epoch}"
 
 
-def _forgotten(forgotten: ForgottenRun) -> Iterator[Line]:
+def _forgotten_run_lines(forgotten: ForgottenRun) -> Iterator[Line]:
     texts = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
     run = f"run {forgotten.run} ({texts})" if texts else f"run {forgotten.run}"
     yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")

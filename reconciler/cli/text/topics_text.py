@@ -47,9 +47,9 @@ def group_text(described: DescribedGroup) -> list[Line]:
                 str(row.partition),
                 _count_or_dash(row.committed),
                 _count_or_dash(row.lag),
-                *_ends(row),
+                *_end_cells(row),
             ),
-            *(time_text(row.at_ms), _outside(row)),
+            *(time_text(row.at_ms), _outside_log_text(row)),
         )
         for row in group.offsets
     ]
@@ -69,7 +69,7 @@ def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
         ]
     if not groups:
         return []
-    rows = [(group.name, reading_text(group), count_text(group.lag), _lags(group)) for group in groups]
+    rows = [(group.name, reading_text(group), count_text(group.lag), _lags_text(group)) for group in groups]
     return table(("group", "", "lag", "by partition"), rows, numbers=(2,))
 
 
@@ -81,7 +81,9 @@ def reset_text(reset: GroupReset) -> list[Line]:
         return [line(f"Nothing moves: a shift moves what was committed; what group {reset.group} committed {where}")]
     if not reset.moves:
         return [line(f"Group {reset.group} is there already: nothing moves")]
-    rows = [(move.topic, str(move.partition), _count_or_dash(move.before), "→", *_move(move)) for move in reset.moves]
+    rows = [
+        (move.topic, str(move.partition), _count_or_dash(move.before), "→", *_move_cells(move)) for move in reset.moves
+    ]
     return [
         line(Span("~ ", Tone.CHANGE), Span(reset.group, Tone.STRONG), f" on {reset.cluster}"),
         *table(("topic", "partition", "from", "", "to", ""), rows, numbers=(1, 2, 4)),
@@ -129,7 +131,7 @@ def time_text(at_ms: int | None) -> str:
         return str(at_ms)
 
 
-def _lags(group: ConsumerGroup) -> str:
+def _lags_text(group: ConsumerGroup) -> str:
     shown = [f"{row.partition}: {_count_or_dash(row.lag)}" for row in group.offsets if row.lag != 0]
     more = f", … {counted(len(shown) - _FEW, 'more partition')}" if len(shown) > _FEW else ""
     return ", ".join(shown[:_FEW]) + more
@@ -138,18 +140,18 @@ def _lags(group: ConsumerGroup) -> str:
 _FEW = 10
 
 
-def _ends(row: GroupOffset) -> tuple[str, str, str]:
+def _end_cells(row: GroupOffset) -> tuple[str, str, str]:
     return count_text(row.start), count_text(row.stable), count_text(row.end)
 
 
-def _outside(row: GroupOffset) -> str:
+def _outside_log_text(row: GroupOffset) -> str:
     """Return where a committed offset is outside the log. Its reader starts by its `auto.offset.reset`."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
 
 
-def _move(move: OffsetMove) -> tuple[str, str]:
+def _move_cells(move: OffsetMove) -> tuple[str, str]:
     if move.before is None:
         return count_text(move.after), ""
     by = move.after - move.before
@@ -168,7 +170,7 @@ _RIGHT = (0, 2, 3, 4, 5, 6)
 
 def storage_text(topic: TopicStorage) -> list[Line]:
     """Return one topic: its tiering, a row for each partition and tier, and the sums."""
-    rows = [row for partition in topic.partitions for row in _rows(partition)]
+    rows = [row for partition in topic.partitions for row in _tier_rows(partition)]
     return [
         line(Span(topic.address, Tone.STRONG)),
         *tiering_lines(topic),
@@ -176,7 +178,7 @@ def storage_text(topic: TopicStorage) -> list[Line]:
         *table(_HEADINGS, rows, numbers=_RIGHT),
         EMPTY,
         line(sums_text([topic])),
-        *_problems(
+        *_problem_lines(
             (f"partition {partition_storage.partition}", partition_storage.problem)
             for partition_storage in topic.partitions
         ),
@@ -190,7 +192,7 @@ def storages_text(storages: Storages) -> list[Line]:
     rows = [
         (
             topic.address,
-            "never tiered" if topic.tiering is None else _in_short(topic.tiering),
+            "never tiered" if topic.tiering is None else _short_tiering(topic.tiering),
             bytes_text(topic.local.bytes),
             bytes_text(topic.remote.bytes) if _is_shown(topic) else "",
             bytes_text(topic.log_bytes),
@@ -204,11 +206,11 @@ def storages_text(storages: Storages) -> list[Line]:
         *plain_table(headings, rows, numbers=(2, 3, 4, 5)),
         EMPTY,
         line(f"{counted(len(storages.topics), 'topic')}. {sums_text(storages.topics)}"),
-        *_problems((topic.address, topic.problem) for topic in storages.topics),
+        *_problem_lines((topic.address, topic.problem) for topic in storages.topics),
     ]
 
 
-def _problems(problems: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
+def _problem_lines(problems: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
     """Yield topics or partitions that the sums omit, and why."""
     for where, problem in problems:
         if problem is not None:
@@ -233,13 +235,13 @@ def tiering_lines(topic: TopicStorage | None) -> Iterator[Line]:
         yield line(Span("  remote   ", Tone.QUIET), f"not shown: {tiering.hidden}")
 
 
-def _rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
+def _tier_rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
     local, remote = partition.local, partition.remote
     pending = "" if partition.pending_bytes is None else bytes_text(partition.pending_bytes)
     yield (
         str(partition.partition),
         "local",
-        *_offsets(partition.local_start, partition.end),
+        *_range_cells(partition.local_start, partition.end),
         count_text(local.segments),
         bytes_text(local.bytes),
         pending,
@@ -249,7 +251,7 @@ def _rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
         yield (
             "",
             "remote",
-            *_offsets(remote.start, remote.end),
+            *_range_cells(remote.start, remote.end),
             count_text(remote.held.segments),
             bytes_text(remote.held.bytes),
             "",
@@ -260,11 +262,11 @@ def _rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
             yield tuple(Span(cell, Tone.QUIET) for cell in ("", "to be deleted", "", "", *counts, "", ""))
 
 
-def _offsets(start: int, end: int) -> tuple[str, str]:
+def _range_cells(start: int, end: int) -> tuple[str, str]:
     return count_text(start), count_text(end)
 
 
-def _in_short(tiering: TieringShown) -> str:
+def _short_tiering(tiering: TieringShown) -> str:
     paused = ", paused" if tiering.is_paused else ""
     return tiering.mode + paused if tiering.state == "ENABLED" else f"{tiering.mode}, {tiering.state}"
 
@@ -297,38 +299,38 @@ def profile_text(profiled: ProfiledTopic) -> list[Line]:
     profile = profiled.profile
     return [
         line(Span(profiled.address, Tone.STRONG)),
-        *_contents(profile),
+        *_content_lines(profile),
         EMPTY,
         *_partition_bars(profile.partitions),
         *_top_keys(profile),
-        *([] if profile.timeline is None else _over_time(profile.timeline)),
-        *_freed(profiled),
+        *([] if profile.timeline is None else _timeline_lines(profile.timeline)),
+        *_compaction_lines(profiled),
         *([EMPTY, line(Span(f"Read in {profiled.engine}", Tone.QUIET))] if profiled.engine else []),
     ]
 
 
-def _contents(profile: Profile) -> Iterator[Line]:
+def _content_lines(profile: Profile) -> Iterator[Line]:
     counts, sizes = profile.counts, profile.counts.sizes
     where = counted(len(profile.partitions), "partition")
-    yield _fact("records", f"{count_text(counts.records)} in {where}, {bytes_text(counts.bytes)} uncompressed")
+    yield _fact_line("records", f"{count_text(counts.records)} in {where}, {bytes_text(counts.bytes)} uncompressed")
     if sizes is None:
         return
     if counts.first_ms is not None:
-        yield _fact("time", f"{time_text(counts.first_ms)} to {time_text(counts.last_ms)}")
+        yield _fact_line("time", f"{time_text(counts.first_ms)} to {time_text(counts.last_ms)}")
     shown = zip(("min", "median", "p99", "max"), (sizes.min, sizes.median, sizes.p99, sizes.max), strict=True)
-    yield _fact("sizes", ", ".join(f"{name} {bytes_text(size)}" for name, size in shown))
+    yield _fact_line("sizes", ", ".join(f"{name} {bytes_text(size)}" for name, size in shown))
     scattered = (
         f", {count_text(profile.scattered_keys)} of them in several partitions" if profile.scattered_keys else ""
     )
-    yield _fact("keys", count_text(profile.keys) + scattered)
+    yield _fact_line("keys", count_text(profile.keys) + scattered)
     tombstones = f", {counted(counts.tombstones, 'tombstone')} among them" if counts.tombstones else ""
     values = f"{count_text(counts.null_values)} without a value{tombstones}"
-    yield _fact("nulls", f"{count_text(counts.null_keys)} without a key, {values}")
+    yield _fact_line("nulls", f"{count_text(counts.null_keys)} without a key, {values}")
     if profile.skew is not None:
-        yield _fact("skew", f"the largest partition has {profile.skew:.1f} times the average")
+        yield _fact_line("skew", f"the largest partition has {profile.skew:.1f} times the average")
 
 
-def _fact(name: str, text: str) -> Line:
+def _fact_line(name: str, text: str) -> Line:
     return line(Span(f"  {name:<7}  ", Tone.QUIET), text)
 
 
@@ -343,7 +345,7 @@ def _partition_bars(partitions: Sequence[PartitionProfile]) -> list[Line]:
             "█" * -(-_BAR * partition.counts.bytes // most) if most else "",
             count_text(partition.keys.keys),
             count_text(partition.keys.superseded_records),
-            _gap(partition.gap),
+            _gap_text(partition.gap),
         )
         for partition in partitions
     ]
@@ -356,7 +358,7 @@ def _offset_cells(counts: Counts) -> tuple[str, str]:
     return first, last
 
 
-def _gap(gap: Gap | None) -> str:
+def _gap_text(gap: Gap | None) -> str:
     return "" if gap is None else f"{took(gap.length_ms / 1000)} from {time_text(gap.start_ms)}"
 
 
@@ -365,7 +367,7 @@ def _top_keys(profile: Profile) -> list[Line]:
         return []
     rows = [
         (
-            _key(key),
+            _key_text(key),
             count_text(key.records),
             f"{100 * key.records / profile.counts.records:.1f} %",
             bytes_text(key.bytes),
@@ -376,14 +378,14 @@ def _top_keys(profile: Profile) -> list[Line]:
     return [EMPTY, *table(("top keys", "records", "share", "size", "partitions"), rows, numbers=(1, 2, 3, 4))]
 
 
-def _key(profile: KeyProfile) -> str:
+def _key_text(profile: KeyProfile) -> str:
     text = profile.prefix.decode(errors="backslashreplace")
     is_whole = len(text) <= _KEY_CELLS and profile.key_bytes <= len(profile.prefix)
     shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({bytes_text(profile.key_bytes)})"
     return shown or "(empty)"
 
 
-def _over_time(timeline: Timeline) -> list[Line]:
+def _timeline_lines(timeline: Timeline) -> list[Line]:
     most = max(timeline.records)
     levels = len(_LEVELS)
     chart = "".join(_LEVELS[-(-levels * count // most) - 1] if count else " " for count in timeline.records)
@@ -392,7 +394,7 @@ def _over_time(timeline: Timeline) -> list[Line]:
     return [EMPTY, line(Span(f"records from {start}", Tone.QUIET)), line(f"  {chart}"), line(f"  {scale}")]
 
 
-def _freed(profiled: ProfiledTopic) -> Iterator[Line]:
+def _compaction_lines(profiled: ProfiledTopic) -> Iterator[Line]:
     profile, counts = profiled.profile, profiled.profile.counts
     size = f"{counted(profile.superseded_records, 'record')}, {bytes_text(profile.superseded_bytes)}"
     yield EMPTY
@@ -421,15 +423,15 @@ def topic_text(topic: TopicDescription) -> list[Line]:
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
     # Configs that were set come first; defaults follow, in a quiet tone.
     rows = sorted(topic.configs, key=lambda row: (row.origin in _UNSAID, row.key))
-    configs = [_config(row) for row in rows]
+    configs = [_config_cells(row) for row in rows]
     readers = readers_text(topic.groups)
     return [
         line(Span(topic.address, Tone.STRONG)),
         line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
         *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
         *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
-        *_migration(topic),
-        *_following(topic),
+        *_migration_lines(topic),
+        *_mirror_lines(topic),
         *tiering_lines(topic.storage),
         EMPTY,
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
@@ -439,7 +441,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
     ]
 
 
-def _migration(topic: TopicDescription) -> Iterator[Line]:
+def _migration_lines(topic: TopicDescription) -> Iterator[Line]:
     """Yield the migration that holds the topic, and its effect on readers and writers."""
     migration = topic.migration
     if migration is None:
@@ -452,7 +454,7 @@ def _migration(topic: TopicDescription) -> Iterator[Line]:
     yield line("  ", Span(f"being {what}: {migration.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
 
 
-def _following(topic: TopicDescription) -> Iterator[Line]:
+def _mirror_lines(topic: TopicDescription) -> Iterator[Line]:
     """Yield the source that a mirror follows."""
     mirror = topic.following
     if mirror is not None:
@@ -460,7 +462,7 @@ def _following(topic: TopicDescription) -> Iterator[Line]:
         yield line(f"  mirrors {mirror.source} over {mirror.link}: ", Span(mirror.state, Tone.MOVE), f"; see: {see}")
 
 
-def _config(row: ConfigRow) -> tuple[Span, ...]:
+def _config_cells(row: ConfigRow) -> tuple[Span, ...]:
     tone = Tone.QUIET if row.origin in _UNSAID else Tone.PLAIN
     return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
 
@@ -488,25 +490,27 @@ def topics_text(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes
     if not rows:
         return [line("There are no topics." if pattern is None else _no_match(pattern))]
     headings = ["address", "partitions", "replicas"]
-    cells: list[list[str]] = [[row.address, _known(row.partitions), _known(row.replication_factor)] for row in rows]
+    cells: list[list[str]] = [
+        [row.address, _count_or_unknown(row.partitions), _count_or_unknown(row.replication_factor)] for row in rows
+    ]
     if sizes:
         headings += ["records", "size"]
         for cell, row in zip(cells, rows, strict=True):
-            cell += [_known(row.records), "?" if row.bytes is None else bytes_text(row.bytes)]
+            cell += [_count_or_unknown(row.records), "?" if row.bytes is None else bytes_text(row.bytes)]
     numbers = range(1, len(headings))
     if any(row.following is not None for row in rows):
         headings.append("mirrors")
         for cell, row in zip(cells, rows, strict=True):
-            cell.append(_following_row(row))
+            cell.append(_mirror_cell(row))
     return plain_table(headings, cells, numbers=numbers)
 
 
-def _following_row(row: TopicShown) -> str:
+def _mirror_cell(row: TopicShown) -> str:
     mirror = row.following
     return "" if mirror is None else f"{mirror.source} over {mirror.link}: {mirror.state}"
 
 
-def _known(count: int | None) -> str:
+def _count_or_unknown(count: int | None) -> str:
     return "?" if count is None else count_text(count)
 
 
@@ -521,7 +525,7 @@ def checked_text(cluster: CheckedCluster) -> list[Line]:
     checked = cluster.checked
     lines = [
         line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
-        line(f"  {_counts(checked)}"),
+        line(f"  {_checked_counts(checked)}"),
     ]
     if cluster.mended:
         lines += [EMPTY, line(Span("MENDED", Tone.ADD))]
@@ -530,10 +534,10 @@ def checked_text(cluster: CheckedCluster) -> list[Line]:
         lines += [EMPTY, *_of_kind(list(group))]
     if checked.left_out:
         lines += [EMPTY, line(f"and {counted(checked.left_out, 'finding')} more")]
-    return [*lines, EMPTY, _verdict(checked)]
+    return [*lines, EMPTY, _verdict_line(checked)]
 
 
-def _counts(checked: Checked) -> str:
+def _checked_counts(checked: Checked) -> str:
     parts = [
         counted(checked.namespaces, "namespace"),
         counted(checked.topics, "topic"),
@@ -559,14 +563,14 @@ def _of_kind(findings: Sequence[CheckFinding]) -> Iterator[Line]:
     tone = _TONES[severity]
     yield line(Span(f"{severity.upper()} {findings[0].kind}", tone), f"  {count_text(len(findings))}")
     for finding in findings[:_SHOWN]:
-        yield line("  ", Span(f"{_MARKS[severity]} ", tone), _where(finding), finding.what)
+        yield line("  ", Span(f"{_MARKS[severity]} ", tone), _place_text(finding), finding.what)
     if len(findings) > _SHOWN:
         yield line(f"    and {count_text(len(findings) - _SHOWN)} more; --format json has all")
     yield line("    ", Span("why: ", Tone.QUIET), rule.matters)
     yield line("    ", Span("do: ", Tone.QUIET), rule.advice)
 
 
-def _where(finding: CheckFinding) -> str:
+def _place_text(finding: CheckFinding) -> str:
     place = finding.place
     if place.partition is None:
         return f"{place.key}: " if place.topic is None else f"{place.topic}: "
@@ -574,7 +578,7 @@ def _where(finding: CheckFinding) -> str:
     return f"{place.topic or 'a topic that is gone'}, partition {place.partition}{offsets}: {place.key}: "
 
 
-def _verdict(checked: Checked) -> Line:
+def _verdict_line(checked: Checked) -> Line:
     counts = [
         counted(number, severity)
         for severity in _TONES
