@@ -711,7 +711,7 @@ def _other(link: str, name: str) -> str | None:
 
 
 _hand, _ask, _advance, _join, _stand = (
-    Linking._hand,
+    Linking._hand_over_all,
     Linking.ask,
     Linking.advance,
     Linking.join,
@@ -727,7 +727,7 @@ def _opens_early(self: Linking, full_name: str, to: Any, *, operation: str, is_g
     """Hand heads to producers while the catalog calls it a mirror."""
     if to == "STOPPED":
         topic = self.cluster.topic(full_name)
-        self._hand(replace(topic, mirror=None))
+        self._hand_over_all(replace(topic, mirror=None))
     return _advance(self, full_name, to, operation=operation, is_given_up=is_given_up)
 
 
@@ -791,7 +791,7 @@ def _all_fetched(copy: Any, source: Any, _source_topic_id: Any) -> int:
 VARIANTS: Final[Mapping[str, Broken]] = {
     "heads are handed before the catalog says so": Broken("promote fails over", ((Linking, "advance", _opens_early),)),
     "no head is made where there is none": Broken(
-        "overtaken first append", ((Linking, "_hand", _seals_what_is_there),)
+        "overtaken first append", ((Linking, "_hand_over_all", _seals_what_is_there),)
     ),
     "no head is sealed": Broken("overtaken append", ((Linking, "_seal", _nothing),)),
     "open transactions stay open": Broken("reverse died", ((Linking, "_seal", _keeps_transactions),)),
