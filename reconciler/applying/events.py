@@ -32,21 +32,21 @@ class Alike:
 def alike(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     """Return failures grouped by their reason: the most frequent first, else in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
-    for each in failed:
-        key = (nameless(each.error.message, each.id), nameless(each.error.hint, each.id))
-        groups.setdefault(key, []).append(each)
-    told = (
+    for failure in failed:
+        key = (nameless(failure.error.message, failure.id), nameless(failure.error.hint, failure.id))
+        groups.setdefault(key, []).append(failure)
+    groups_of_failures = (
         Alike(*(key if len(group) > 1 else (group[0].error.message, group[0].error.hint)), _ids(group))
         for key, group in groups.items()
     )
-    return tuple(sorted(told, key=lambda group: -len(group.ids)))
+    return tuple(sorted(groups_of_failures, key=lambda group: -len(group.ids)))
 
 
 def by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
     """Return what was skipped by the failed action it leans on: what cost most first."""
     causes: dict[str, list[str]] = {}
-    for each in skipped:
-        causes.setdefault(each.because, []).append(each.id)
+    for skip in skipped:
+        causes.setdefault(skip.because, []).append(skip.id)
     return {cause: tuple(ids) for cause, ids in sorted(causes.items(), key=lambda item: -len(item[1]))}
 
 
@@ -60,7 +60,7 @@ def nameless(text: str, action: str) -> str:
 
 
 def _ids(group: Sequence[Failed]) -> tuple[str, ...]:
-    return tuple(each.id for each in group)
+    return tuple(failure.id for failure in group)
 
 
 @dataclass(frozen=True, slots=True)

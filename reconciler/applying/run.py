@@ -108,12 +108,12 @@ class Ending:
         half_made = [entry for entry in entries if isinstance(entry, ActionRefused) and entry.is_made]
         for refused in half_made:
             learn(record, after_refusal(by_id[refused.id], refused, record, self.run))
-        found = {entry.id for entry in ended}
+        done_ids = {entry.id for entry in ended}
         return replace(
             result,
             record=record,
             done=(*result.done, *(entry.id for entry in ended)),
-            failed=tuple(item for item in result.failed if item.id not in found),
+            failed=tuple(item for item in result.failed if item.id not in done_ids),
             in_doubt=waiting,
             unknown=_yet_to_come(waiting) if waiting else None,
             is_changed=result.is_changed or bool(ended or half_made),
@@ -195,12 +195,12 @@ class Ending:
     def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
         """Say what is known, keep on this machine what of it is written nowhere, and say where; the run stays open."""
         self._summarize(_with_unwritten(result), None, began)
-        hint, kept = ended_sentence(error.hint), self._keep(result.unwritten)
+        hint, spooled_at = ended_sentence(error.hint), self._keep(result.unwritten)
         if isinstance(error, LeaseError):
-            raise LeaseError(error.message, hint=f"{hint}{kept}") from error
+            raise LeaseError(error.message, hint=f"{hint}{spooled_at}") from error
         raise IncompleteError(
             f"the state cannot be written: {error.message}",
-            hint=f"{hint} What was done is found by the next run: reconciler apply.{kept}",
+            hint=f"{hint} What was done is found by the next run: reconciler apply.{spooled_at}",
         ) from error
 
     def _keep(self, unwritten: Sequence[Entry]) -> str:
@@ -230,12 +230,12 @@ def _both(first: RunResult | None, second: RunResult | None) -> RunResult | None
     if first is None or second is None:
         return second or first
     again = {*second.done, *second.not_started}
-    again |= {each.id for each in second.failed} | {each.id for each in second.skipped}
+    again |= {entry.id for entry in second.failed} | {entry.id for entry in second.skipped}
     return replace(
         second,
         done=(*first.done, *second.done),
-        failed=(*(each for each in first.failed if each.id not in again), *second.failed),
-        skipped=(*(each for each in first.skipped if each.id not in again), *second.skipped),
+        failed=(*(failure for failure in first.failed if failure.id not in again), *second.failed),
+        skipped=(*(skip for skip in first.skipped if skip.id not in again), *second.skipped),
         is_changed=first.is_changed or second.is_changed,
         ran=first.ran + second.ran,
     )

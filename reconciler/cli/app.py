@@ -238,8 +238,8 @@ def _unknown(name: str, known: list[str]) -> str:
     return f"There is no command '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         from reconciler.cli.environment import version_line
 
         typer.echo(version_line())

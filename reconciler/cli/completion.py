@@ -37,15 +37,15 @@ def complete(run: Callable[[], int]) -> int:
     """Let typer answer a shell; `run` starts it. Whatever is wrong, nothing but completions is written."""
     split = _join_words_of_bash() if os.environ[ASKED_BY] == "complete_bash" else ""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads every package installed
-    said, code = io.StringIO(), 1
-    with redirect_stdout(said), redirect_stderr(io.StringIO()):
+    output, code = io.StringIO(), 1
+    with redirect_stdout(output), redirect_stderr(io.StringIO()):
         try:
             code = run()
         except SystemExit as leaving:
             code = leaving.code if isinstance(leaving.code, int) else 0
         except Exception:  # noqa: BLE001 - a traceback would appear in the command line
             return 1
-    lines = (line.removeprefix(split) for line in said.getvalue().splitlines(keepends=True))
+    lines = (line.removeprefix(split) for line in output.getvalue().splitlines(keepends=True))
     sys.stdout.write("".join(lines))
     return code
 
@@ -116,8 +116,8 @@ def _metavar(parameter: Parameter) -> str:
 
 def _offering(values: Callable[[_Asked], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
     def offers(context: Context, incomplete: str) -> list[Any]:
-        found = values(_Asked(context, incomplete))
-        return [Offer(value) for value in found if value.startswith(incomplete) and _SAFE.fullmatch(value)]
+        candidates = values(_Asked(context, incomplete))
+        return [Offer(value) for value in candidates if value.startswith(incomplete) and _SAFE.fullmatch(value)]
 
     return offers
 
@@ -133,14 +133,14 @@ class _Asked(NamedTuple):
         """The workspace."""
         from reconciler.manifests.files import find_workspace
 
-        given = self.context.params.get("workspace")
-        return find_workspace(Path.cwd() / (given or ""))
+        workspace = self.context.params.get("workspace")
+        return find_workspace(Path.cwd() / (workspace or ""))
 
     @property
     def environment(self) -> str | None:
         """The environment that was typed before."""
-        found: str | None = self.context.params.get("environment")
-        return found
+        environment: str | None = self.context.params.get("environment")
+        return environment
 
     @property
     def group(self) -> str:
@@ -157,44 +157,48 @@ _KINDS: Final = {
 """Groups and commands whose addresses are of some kinds alone."""
 
 
-def _addresses(asked: _Asked) -> Iterator[str]:
-    kinds = _KINDS.get(asked.group) or _KINDS.get(asked.context.info_name or "")
-    return (each for each in declared(asked.folder, asked.environment) if kinds is None or kind_of(each) in kinds)
+def _addresses(request: _Asked) -> Iterator[str]:
+    kinds = _KINDS.get(request.group) or _KINDS.get(request.context.info_name or "")
+    return (
+        address
+        for address in declared(request.folder, request.environment)
+        if kinds is None or kind_of(address) in kinds
+    )
 
 
-def _allowances(asked: _Asked) -> Iterator[str]:
-    verb, colon, _ = asked.incomplete.partition(":")
-    return (f"{verb}:{address}" for address in _addresses(asked)) if colon else iter(())
+def _allowances(request: _Asked) -> Iterator[str]:
+    verb, colon, _ = request.incomplete.partition(":")
+    return (f"{verb}:{address}" for address in _addresses(request)) if colon else iter(())
 
 
-def _environments(asked: _Asked) -> Iterable[str]:
+def _environments(request: _Asked) -> Iterable[str]:
     from reconciler.manifests.files import environments
 
-    return environments(asked.folder)
+    return environments(request.folder)
 
 
-def _clusters(asked: _Asked) -> Iterable[str]:
-    return sorted({cluster_of(each) or "" for each in declared(asked.folder, asked.environment)} - {""})
+def _clusters(request: _Asked) -> Iterable[str]:
+    return sorted({cluster_of(address) or "" for address in declared(request.folder, request.environment)} - {""})
 
 
-def _links(asked: _Asked) -> Iterable[str]:
-    addresses = declared(asked.folder, asked.environment)
-    return sorted({full_name_of(each) for each in addresses if kind_of(each) == "link"})
+def _links(request: _Asked) -> Iterable[str]:
+    addresses = declared(request.folder, request.environment)
+    return sorted({full_name_of(address) for address in addresses if kind_of(address) == "link"})
 
 
-def _runs(asked: _Asked) -> Iterable[str]:
+def _runs(request: _Asked) -> Iterable[str]:
     """Return the newest runs of a state that is a folder."""
     from reconciler.objectstore.settings import StoreSettings
 
-    state = _workspace(asked.folder)["spec"]["state"]
+    state = _workspace(request.folder)["spec"]["state"]
     url = state if isinstance(state, str) else state["url"]
     if not url.startswith("file://"):
         return ()
-    settings = StoreSettings(url).resolved(asked.folder)
-    if asked.environment:
-        settings = settings.below(f"env/{asked.environment}")
+    settings = StoreSettings(url).resolved(request.folder)
+    if request.environment:
+        settings = settings.below(f"env/{request.environment}")
     runs = Path(settings.url.removeprefix("file://")) / "runs"
-    return sorted((each.name for each in runs.iterdir()), reverse=True)[:_MOST_RUNS]
+    return sorted((folder.name for folder in runs.iterdir()), reverse=True)[:_MOST_RUNS]
 
 
 _VALUES: Final[dict[str, Callable[[_Asked], Iterable[str]]]] = {
@@ -225,8 +229,8 @@ def declared(folder: Path, environment: str | None) -> list[Address]:
     if environment is not None:
         overlay = folder / OVERLAYS / environment
         files = (*files, *manifest_files(overlay, ["."], apart={overlay / "values.yaml"}, may_be_empty=True).files)
-    found = {address for file in files for address in _of_file(file)}
-    return sorted(address for address in found if "${" not in address)
+    addresses = {address for file in files for address in _of_file(file)}
+    return sorted(address for address in addresses if "${" not in address)
 
 
 def _workspace(folder: Path) -> dict[str, Any]:
@@ -240,7 +244,7 @@ def _of_file(file: Path) -> Iterator[Address]:
     raw = read_bounded(file, str(file))
     if not isinstance(raw, bytes):
         return
-    heads = b"\n---\n".join(_head(each) for each in _DOCUMENT.split(raw))
+    heads = b"\n---\n".join(_head(document) for document in _DOCUMENT.split(raw))
     for content in _documents(heads):
         address = identify(content)
         if address is not None:
@@ -264,4 +268,4 @@ def _mirrors(link: Any, cluster: str) -> Iterator[Address]:
 def _documents(raw: bytes) -> Iterator[Any]:
     from reconciler.manifests.yaml_documents import parse
 
-    return (each.content for each in parse(raw, "").documents)
+    return (document.content for document in parse(raw, "").documents)

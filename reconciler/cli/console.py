@@ -268,8 +268,8 @@ def _coloured(lines: Iterable[Line]) -> str:
     return "".join(
         "".join(
             styles[span.tone].render(span.text, color_system=ColorSystem.STANDARD) if span.tone in styles else span.text
-            for span in each
+            for span in spans
         ).rstrip()
         + "\n"
-        for each in lines
+        for spans in lines
     )

@@ -41,10 +41,10 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
-        said: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
-        said["message"] = visible(record.getMessage())
-        said["facts"] = getattr(record, "facts", {})
-        return json.dumps(said, default=str)
+        fields: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
+        fields["message"] = visible(record.getMessage())
+        fields["facts"] = getattr(record, "facts", {})
+        return json.dumps(fields, default=str)
 
 
 def log_to_stderr() -> None:

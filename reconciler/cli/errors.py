@@ -46,7 +46,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             _say(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
-        screen.write("".join(f"{visible(each[:_LONGEST])}\n" for each in lines))
+        screen.write("".join(f"{visible(text[:_LONGEST])}\n" for text in lines))
     return code
 
 
@@ -77,15 +77,15 @@ def _say_ours(screen: Screen, error: ReconcilerError) -> None:
             _say(screen, "Bug", error.message, error.hint)
         case _:
             problems = getattr(error, "problems", ())
-            screen.show([each for problem in problems for each in _problem(problem, error)])
-            said = error.message.split("\n", 1)[0] if problems else error.message
-            _say(screen, "Error", said, error.hint, _code_of(said))
+            screen.show([row for problem in problems for row in _problem(problem, error)])
+            heading = error.message.split("\n", 1)[0] if problems else error.message
+            _say(screen, "Error", heading, error.hint, _code_of(heading))
 
 
 def _problem(problem: object, error: ReconcilerError) -> list[Line]:
     """Return a problem, and the line of its file below it."""
     excerpt = getattr(error, "excerpts", {}).get(problem, ())
-    return [line(str(problem)), *(line(Span(each, Tone.QUIET)) for each in excerpt)]
+    return [line(str(problem)), *(line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
 
 def misread(error: BaseException) -> tuple[str, str] | None:
@@ -101,8 +101,8 @@ def _say_usage(screen: Screen, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.write(f"{error.format_message()}\n")
         return USAGE
-    if (said := misread(error)) is not None:
-        _say(screen, "Error", *said)
+    if (message_and_hint := misread(error)) is not None:
+        _say(screen, "Error", *message_and_hint)
     return USAGE
 
 
@@ -119,8 +119,8 @@ _WORDINGS: Final = (
 
 
 def _plainly(message: str) -> str:
-    for found, said in _WORDINGS:
-        message = found.sub(said, message)
+    for pattern, replacement in _WORDINGS:
+        message = pattern.sub(replacement, message)
     return message.removesuffix(".")
 
 
@@ -137,8 +137,8 @@ def _say(screen: Screen, word: str, message: str, hint: str, code: str | None = 
 
 
 def _code_of(message: str) -> str | None:
-    found = explanation_of(message)
-    return None if found is None else found.code
+    explanation = explanation_of(message)
+    return None if explanation is None else explanation.code
 
 
 def _first(word: str, message: str) -> Line:
@@ -410,10 +410,10 @@ CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
 
 def wrapped(text: str) -> str:
     """Return a text in lines of at most 100 characters; what is indented keeps its line."""
-    return "\n".join(each if each.startswith(" ") else fill(each, 100) for each in text.split("\n"))
+    return "\n".join(paragraph if paragraph.startswith(" ") else fill(paragraph, 100) for paragraph in text.split("\n"))
 
 
 def explanation_of(message: str) -> Explanation | None:
     """Return the explanation of an error by its message; `None` where there is none."""
     first = message.split("\n", 1)[0]
-    return next((each for each in EXPLANATIONS if re.search(each.message, first)), None)
+    return next((explanation for explanation in EXPLANATIONS if re.search(explanation.message, first)), None)

@@ -102,17 +102,17 @@ def typed_again(text: str) -> str:
 
 def lines_again(lines: Iterable[Line]) -> Iterator[Line]:
     """Yield lines in the same way."""
-    for each in lines:
-        if any(_speaks(span.text) for span in each):
-            yield tuple(Span(typed_again(span.text), span.tone) for span in each)
+    for spans in lines:
+        if any(_speaks(span.text) for span in spans):
+            yield tuple(Span(typed_again(span.text), span.tone) for span in spans)
         else:
-            yield each
+            yield spans
 
 
 def _speaks(text: str) -> bool:
     return "reconciler " in text
 
 
-def _filled(typed: TypedOptions, found: re.Match[str]) -> str:
-    command, more = found["command"], found["more"]
+def _filled(typed: TypedOptions, match: re.Match[str]) -> str:
+    command, more = match["command"], match["more"]
     return " ".join([command, *map(shlex.quote, typed.after(command, more))]) + more

@@ -118,8 +118,8 @@ class LiveTable:
         for _ in range(max(map(len, cells), default=0)):
             view.add_column(no_wrap=True, justify="right")
         view.add_row(Text(self._counts(now)))
-        for row, found in zip(rows, cells, strict=False):
-            view.add_row(Text(f"  {visible(row.id)}"), *map(Text, found))
+        for row, texts in zip(rows, cells, strict=False):
+            view.add_row(Text(f"  {visible(row.id)}"), *map(Text, texts))
         if len(rows) > most:
             view.add_row(Text(f"  and {count_text(len(rows) - most)} more under way"))
         return view
@@ -135,31 +135,31 @@ class LiveTable:
         self._live.start()
         return row
 
-    def _say(self, said: list[Line]) -> None:
-        for each in lines_again(said):
-            self._console.print(Text("".join(span.text for span in each)), soft_wrap=True)
+    def _say(self, lines: list[Line]) -> None:
+        for spans in lines_again(lines):
+            self._console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
 
 
 def _cells(row: _Row, now: float, *, is_wide: bool) -> list[str]:
     """Return what stands beside an action: how much, how fast, how many partitions, how long still, for how long."""
-    passed, told = _passed(now - row.began), row.progress
+    passed, progress = _passed(now - row.began), row.progress
     if not is_wide:
-        return ["" if told is None else _share(told), passed]
-    if told is None:
+        return ["" if progress is None else _share(progress), passed]
+    if progress is None:
         return ["", "", "", "", passed]
-    total = f" of {rough_count(told.records_total)}" if told.records_total else ""
+    total = f" of {rough_count(progress.records_total)}" if progress.records_total else ""
     return [
-        f"{rough_count(told.records)}{total}",
-        bytes_rate(told) if told.bytes else "",
-        f"{partitions_text(told)} p" if told.partitions else "",
-        f"{about(told.seconds_left)} left" if told.seconds_left else "",
+        f"{rough_count(progress.records)}{total}",
+        bytes_rate(progress) if progress.bytes else "",
+        f"{partitions_text(progress)} p" if progress.partitions else "",
+        f"{about(progress.seconds_left)} left" if progress.seconds_left else "",
         passed,
     ]
 
 
-def _share(told: Progress) -> str:
-    total = max(told.records_total, told.records)
-    return f"{100 * told.records // total} %" if total else ""
+def _share(progress: Progress) -> str:
+    total = max(progress.records_total, progress.records)
+    return f"{100 * progress.records // total} %" if total else ""
 
 
 def _passed(seconds: float) -> str:

@@ -23,11 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError:
         sys.stderr.write(_ELSEWHERE)
         return 1
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    is_verbose = "--verbose" in given
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    is_verbose = "--verbose" in words
     gc.set_threshold(_YOUNG)
     signals.install()
-    code = _code(given, is_verbose=is_verbose)
+    code = _code(words, is_verbose=is_verbose)
     if is_verbose:
         from reconciler.cli.environment import hush, note
 
@@ -37,19 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _code(given: list[str], *, is_verbose: bool) -> int:
+def _code(words: list[str], *, is_verbose: bool) -> int:
     try:
-        return _run(given)
+        return _run(words)
     except SystemExit as leaving:
         return _code_of(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
         from reconciler.cli.errors import exit_code_of, misread
 
-        code, said = exit_code_of(error, is_verbose=is_verbose), misread(error)
-        if said is not None and any(each.startswith(("--report", "--format")) for each in given):
+        code, message_and_hint = exit_code_of(error, is_verbose=is_verbose), misread(error)
+        if message_and_hint is not None and any(word.startswith(("--report", "--format")) for word in words):
             from reconciler.cli.reports import tell_of_command_line
 
-            tell_of_command_line(given, *said)
+            tell_of_command_line(words, *message_and_hint)
         return code
 
 

@@ -57,9 +57,9 @@ class MetricsFile:
         self._totals = add_totals(self._totals, upkeep)
         try:
             measured = self._instruments.read()
-            for each in measured:
-                if each.error is not None:
-                    self._invocation.warn(f"no metrics of cluster {each.cluster}: {each.error.message}")
+            for instrument in measured:
+                if instrument.error is not None:
+                    self._invocation.warn(f"no metrics of cluster {instrument.cluster}: {instrument.error.message}")
             metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
             put_metrics(self._path, metrics_body(self._path, metrics))
         except ReconcilerError as error:
@@ -87,11 +87,11 @@ def totals_in(path: Path) -> Totals:
 
 
 def _from_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
-    for each in body.decode().splitlines():
-        found = _COUNTER.fullmatch(each)
-        name = None if found is None else _counted(found[1])
-        if found and name is not None:
-            yield (name, found[2]), float(found[3])
+    for text in body.decode().splitlines():
+        match = _COUNTER.fullmatch(text)
+        name = None if match is None else _counted(match[1])
+        if match and name is not None:
+            yield (name, match[2]), float(match[3])
 
 
 def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
@@ -143,9 +143,9 @@ class _Collected:
 
 def prometheus_text(metrics: Iterable[Metric]) -> str:
     """Return all of them; a metric without numbers is left out."""
-    told = [metric for metric in metrics if metric.samples]
-    text = generate_latest(_Collected(told)).decode()
-    for metric in told:
+    sampled = [metric for metric in metrics if metric.samples]
+    text = generate_latest(_Collected(sampled)).decode()
+    for metric in sampled:
         if metric.kind == "counter" and not metric.name.endswith(_TOTAL):
             text = _named(text, PREFIX + metric.name)
     return text

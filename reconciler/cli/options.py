@@ -209,21 +209,21 @@ def _each(option: str, values: Iterable[object] | None) -> Iterator[str]:
         yield from (option, str(value))
 
 
-def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     """Return what `KEY=VALUE` options say.
 
     Raises:
         UsageError: One is not of that form, or a key is there twice.
     """
-    found: dict[str, str] = {}
-    for text in given or ():
+    values: dict[str, str] = {}
+    for text in texts or ():
         key, sign, value = text.partition("=")
         if not sign or not key:
             raise UsageError(f"{option} '{text}' is not KEY=VALUE", hint=f"Write it as {option} KEY=VALUE")
-        if key in found:
+        if key in values:
             raise UsageError(f"{option} {key} is given twice", hint="Give each key one value.")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
@@ -381,10 +381,10 @@ def bundled(body: Callable[..., None]) -> Callable[..., None]:
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_parameters(body, hints, bundles))
 
-    def run(**given: Any) -> None:
-        filled = {name: _filled(kind, given) for name, kind in bundles.items()}
+    def run(**values: Any) -> None:
+        filled = {name: _filled(kind, values) for name, kind in bundles.items()}
         remember_typed(filled.values())
-        _guarded(body, filled | given)
+        _guarded(body, filled | values)
 
     run.__doc__ = body.__doc__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -401,16 +401,16 @@ def _parameters(
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
     for kind in bundles.values():
         inside = get_type_hints(kind, include_extras=True)
-        for each in fields(kind):
-            default = inspect.Parameter.empty if each.default is MISSING else each.default
+        for field in fields(kind):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
             yield inspect.Parameter(
-                each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=inside[each.name]
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=inside[field.name]
             )
 
 
-def _filled(kind: type, given: dict[str, Any]) -> Any:
+def _filled(kind: type, values: dict[str, Any]) -> Any:
     """Take a bundle's values out of what typer gives."""
-    return kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+    return kind(**{field.name: values.pop(field.name) for field in fields(kind)})
 
 
 def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:

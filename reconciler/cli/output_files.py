@@ -124,10 +124,10 @@ def _is_format(begin: str) -> Callable[[bytes], bool]:
 
 def _document(body: bytes) -> Mapping[str, Any]:
     try:
-        found = orjson.loads(body)
+        content = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _is_metrics(body: bytes) -> bool:
@@ -142,7 +142,7 @@ def _is_report(body: bytes) -> bool:
     if document := _document(body):
         is_of_gitlab = document.keys() == {"create", "update", "delete"}
         return is_of_gitlab or str(document.get("format")).startswith(_REPORTS) or _is_sarif(document)
-    return body.startswith(b"<!-- reconciler:") or any(each in body for each in _MARKUP)
+    return body.startswith(b"<!-- reconciler:") or any(prefix in body for prefix in _MARKUP)
 
 
 def _is_sarif(document: Mapping[str, Any]) -> bool:

@@ -162,7 +162,7 @@ class Lines:
     def _say(self, lines: list[Line]) -> None:
         if self._is_timed:
             passed = Span(f"[{took(float(int(self._clock() - self._began)))}] ", Tone.QUIET)
-            lines = [(passed, *each) for each in lines]
+            lines = [(passed, *spans) for spans in lines]
         err().show(lines)
 
     def _tell_done(self) -> None:

@@ -67,8 +67,8 @@ def annotate(remarks: Remarks, folder: Path) -> None:
         from reconciler.cli.text.job_log import at_lines
         from reconciler.process import prefix_of
 
-        for each in at_lines(remarks, prefix_of(folder, os.environ)):
-            err().command(each)
+        for command in at_lines(remarks, prefix_of(folder, os.environ)):
+            err().command(command)
 
 
 def _show(error: Exception, form: Form, command: Command, invocation: Invocation, environment: str | None) -> None:
@@ -97,28 +97,28 @@ def plan_failed(why: str, invocation: Invocation, environment: str | None) -> st
     return remarks_markdown(_remarks(error, "plan", invocation, environment))
 
 
-def show_remarks(found: Remarks, form: Form, invocation: Invocation) -> None:
+def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
     """Print remarks as markdown, JUnit or SARIF."""
     match form:
         case "junit":
             from reconciler.cli.text.remarks import junit
 
-            out().write_bytes(junit(found))
+            out().write_bytes(junit(remarks))
         case "sarif":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
             from reconciler.operations.manifest_files import folder_of
             from reconciler.process import prefix_of
 
-            out().write_bytes(document_bytes(SarifDocument.of(found, prefix_of(folder_of(invocation), os.environ))))
+            out().write_bytes(document_bytes(SarifDocument.of(remarks, prefix_of(folder_of(invocation), os.environ))))
         case "html":
             from reconciler.cli.html.remarks_report import remarks_report
             from reconciler.cli.present import show_page
             from reconciler.operations.manifest_files import folder_of
 
-            show_page(remarks_report(found, title_of(found)), folder_of(invocation))
+            show_page(remarks_report(remarks, title_of(remarks)), folder_of(invocation))
         case _:
-            out().write(remarks_markdown(found))
+            out().write(remarks_markdown(remarks))
 
 
 def said(error: BaseException) -> tuple[int, str, str]:
@@ -130,8 +130,8 @@ def said(error: BaseException) -> tuple[int, str, str]:
 
 def problems_of(error: BaseException) -> Sequence[Problem]:
     """Return what is wrong with the files, one by one."""
-    found: Sequence[Problem] = getattr(error, "problems", ())
-    return found
+    problems: Sequence[Problem] = getattr(error, "problems", ())
+    return problems
 
 
 def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
@@ -155,37 +155,37 @@ def validated_remarks(validated: Validated, tool: str, environment: str | None) 
     return Remarks("validate", validated.workspace, environment, tool, tuple(rows))
 
 
-def title_of(found: Remarks) -> str:
+def title_of(remarks: Remarks) -> str:
     """Return what a report of problems is headed with, with `{}` where the name of the workspace belongs."""
-    errors = any(each.level == "error" for each in found.rows)
-    return _TITLES[found.command] if errors or not found.is_whole else "Files of {} are valid"
+    errors = any(remark.level == "error" for remark in remarks.rows)
+    return _TITLES[remarks.command] if errors or not remarks.is_whole else "Files of {} are valid"
 
 
-def remarks_markdown(found: Remarks) -> str:
+def remarks_markdown(remarks: Remarks) -> str:
     """Return remarks as a comment, under the marker of the comment that it takes the place of."""
     from reconciler.cli.text.markdown import LIMIT, cell, code, row
     from reconciler.forges.protocol import Marker
 
-    name = f"{found.workspace} ({found.environment})" if found.environment else found.workspace
-    title = title_of(found).format(code(name))
-    marker = Marker(found.command, found.workspace, found.environment, items=len(found.rows))
+    name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
+    title = title_of(remarks).format(code(name))
+    marker = Marker(remarks.command, remarks.workspace, remarks.environment, items=len(remarks.rows))
     head = [marker.line, f"### {title}", ""]
-    end = ["", f"<sub>made by reconciler {code(found.tool)}</sub>"]
-    if not found.rows:
+    end = ["", f"<sub>made by reconciler {code(remarks.tool)}</sub>"]
+    if not remarks.rows:
         return "\n".join([*head[:-1], *end]) + "\n"
-    head += [f"**{counted(len(found.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
+    head += [f"**{counted(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
     room = LIMIT - len("\n".join([*head, *end]).encode()) - _ROOM
-    kept: list[str] = []
-    for position, each in enumerate(found.rows):
-        hint = f". {each.hint}" if each.hint else ""
-        text = row((cell(each.source or each.about), cell(f"{each.message}{hint}")))
+    rows: list[str] = []
+    for position, remark in enumerate(remarks.rows):
+        hint = f". {remark.hint}" if remark.hint else ""
+        text = row((cell(remark.source or remark.about), cell(f"{remark.message}{hint}")))
         room -= len(text.encode()) + 1
         if room < 0:
-            left = counted(len(found.rows) - position, "more problem", "more problems")
-            kept += ["", f"And {left} that this comment has no room for."]
+            left = counted(len(remarks.rows) - position, "more problem", "more problems")
+            rows += ["", f"And {left} that this comment has no room for."]
             break
-        kept.append(text)
-    return "\n".join([*head, *kept, *end]) + "\n"
+        rows.append(text)
+    return "\n".join([*head, *rows, *end]) + "\n"
 
 
 # `--report FORM=FILE`: a result also in other forms, of one and the same look at the clusters.
@@ -240,7 +240,7 @@ class Reports:
 
 
 def reports(
-    given: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
+    texts: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
     """Return what `--report` asks for, beside what is printed in `form`.
 
@@ -249,9 +249,9 @@ def reports(
     """
     files: list[tuple[str, Path]] = []
     wrong: UsageError | None = None
-    for each in given or ():
+    for text in texts or ():
         try:
-            files.append(_report(each, command, invocation, files))
+            files.append(_report(text, command, invocation, files))
         except UsageError as error:
             wrong = wrong or error
     made = Reports(tuple(files), form, command, invocation, environment)
@@ -262,18 +262,18 @@ def reports(
 
 
 def _report(
-    given: str, command: Command, invocation: Invocation, others: Sequence[tuple[str, Path]]
+    text: str, command: Command, invocation: Invocation, others: Sequence[tuple[str, Path]]
 ) -> tuple[str, Path]:
-    form, equals, name = given.partition("=")
-    forms = [each for each in _FORMS if (command, each) != ("validate", "html")]
+    form, equals, name = text.partition("=")
+    forms = [name_of_form for name_of_form in _FORMS if (command, name_of_form) != ("validate", "html")]
     if form not in forms or not equals or not name:
         hint = did_you_mean(nearest(form, forms), otherwise=f"Forms: {', '.join(forms)}.")
-        raise UsageError(f"--report {given} is not FORM=FILE", hint=f"Write it as --report json={command}.json. {hint}")
+        raise UsageError(f"--report {text} is not FORM=FILE", hint=f"Write it as --report json={command}.json. {hint}")
     from reconciler.cli.output_files import checked_output
 
     path = invocation.cwd / checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
     if any(other == path for _, other in others):
-        raise UsageError(f"--report {given}: another report goes to that file", hint="Name a file for each.")
+        raise UsageError(f"--report {text}: another report goes to that file", hint="Name a file for each.")
     return form, path
 
 
@@ -285,33 +285,35 @@ def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
 
     Else a pipeline would keep the results of an earlier commit.
     """
-    command = next((each for each in _REPORTING if each in typed[:1]), None)
-    given = partial(_values, typed)
-    if command is None or not (given("--report") or given("--format")):
+    command = next((word for word in _REPORTING if word in typed[:1]), None)
+    values_of = partial(_values, typed)
+    if command is None or not (values_of("--report") or values_of("--format")):
         return
     from reconciler.cli.options import Place
 
     forms = get_args(ListForm if command == "validate" else Form)
-    form = cast("Form", next((each for each in forms if each in given("--format")[-1:]), "text"))
-    folder = given("--workspace")[-1:]
-    environment = given("--environment", "-e")[-1:]
+    form = cast("Form", next((word for word in forms if word in values_of("--format")[-1:]), "text"))
+    folder = values_of("--workspace")[-1:]
+    environment = values_of("--environment", "-e")[-1:]
     with suppress(ReconcilerError, OSError):
         invocation = Place(workspace=Path(folder[0]) if folder else None).invocation()
-        asked = reports(given("--report"), form, command, invocation, environment[0] if environment else None)
-        with asked.errors():
+        failure_reports = reports(
+            values_of("--report"), form, command, invocation, environment[0] if environment else None
+        )
+        with failure_reports.errors():
             raise UsageError(message, hint=hint)
 
 
 def _values(typed: Sequence[str], *names: str) -> list[str]:
     """Return what follows an option, or stands behind its `=`."""
-    found: list[str] = []
-    for position, each in enumerate(typed):
-        name, equals, value = each.partition("=")
+    values: list[str] = []
+    for position, word in enumerate(typed):
+        name, equals, value = word.partition("=")
         if name in names and equals:
-            found.append(value)
-        elif each in names:
-            found += typed[position + 1 : position + 2]
-    return found
+            values.append(value)
+        elif word in names:
+            values += typed[position + 1 : position + 2]
+    return values
 
 
 def _failed(error: Exception) -> Outcome:

@@ -123,12 +123,12 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
     _leave(_LATE, _INCOMPLETE if _WATCH.has_begun else _INTERRUPTED)
 
 
-def _leave(said: bytes, code: int) -> NoReturn:
+def _leave(message: bytes, code: int) -> NoReturn:
     """End the process without waiting for anybody, not even for a reader of what is said."""
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:
-            os.write(error.fileno(), (_CLEAN if error.isatty() else b"") + said)
+            os.write(error.fileno(), (_CLEAN if error.isatty() else b"") + message)
     except (OSError, ValueError):
         pass  # Standard error is closed: the exit code says it.
     finally:

@@ -107,8 +107,10 @@ def _declarable(rules: Any, info: ValidationInfo) -> Any:
     if info.context != KEPT or not rules:
         return rules
     words = get_args(get_args(Operation)[0])
-    kept = [rule | {"operations": [each for each in rule["operations"] if each in words]} for rule in rules]
-    return [rule for rule in kept if rule["operations"]]
+    known_rules = [
+        rule | {"operations": [operation for operation in rule["operations"] if operation in words]} for rule in rules
+    ]
+    return [rule for rule in known_rules if rule["operations"]]
 
 
 TopicAcls = Annotated[Many[TopicAcl], BeforeValidator(_declarable)]
@@ -133,11 +135,11 @@ _LIST: Final = re.compile(rf"(?:{_TOKEN.pattern})(?:,(?:{_TOKEN.pattern}))*")
 
 def rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
     """Return rules as fields, path → operations; rules of one path are one rule."""
-    found: dict[str, tuple[str, ...]] = {}
+    fields: dict[str, tuple[str, ...]] = {}
     for rule in rules:
         path = rule_path(rule)
-        found[path] = tuple(sorted({*found.get(path, ()), *rule.operations}))
-    return found
+        fields[path] = tuple(sorted({*fields.get(path, ()), *rule.operations}))
+    return fields
 
 
 def rule_path(rule: TopicAcl) -> str:
@@ -184,8 +186,8 @@ def _token(text: str) -> str:
 
 
 def _words(text: str) -> Iterator[list[str]]:
-    for found in _LIST.finditer(text):
-        tokens = _TOKEN.findall(found.group())
+    for match in _LIST.finditer(text):
+        tokens = _TOKEN.findall(match.group())
         yield [json.loads(token) if token.startswith('"') else token for token in tokens]
 
 
@@ -199,29 +201,31 @@ def namespace_rules_apart(
     rules: Iterable[NamespaceAcl], operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
     """Return rules that are each about one kind and one name, with what there is to do with that kind."""
-    found: list[NamespaceAcl] = []
+    single_rules: list[NamespaceAcl] = []
     for rule in rules:
         for resource in rule.resources:
-            meant = tuple(each for each in rule.operations if each in operations[resource])
+            meant = tuple(operation for operation in rule.operations if operation in operations[resource])
             for name in rule.names if meant else ():
                 apart = {"resources": (resource,), "names": (name,), "operations": meant}
-                found.append(rule.model_copy(update=apart))
-    return tuple(found)
+                single_rules.append(rule.model_copy(update=apart))
+    return tuple(single_rules)
 
 
 def rule_without(
     rule: NamespaceAcl, part: NamespaceAcl, operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
     """Return what a rule says besides one of the rules it is taken apart into: at most two rules say it."""
-    others = tuple(each for each in rule.resources if each not in part.resources)
-    names = tuple(each for each in rule.names if each not in part.names)
-    found: list[NamespaceAcl] = []
+    others = tuple(resource for resource in rule.resources if resource not in part.resources)
+    names = tuple(name for name in rule.names if name not in part.names)
+    rest_rules: list[NamespaceAcl] = []
     for shape in ({"resources": others}, {"resources": part.resources, "names": names}):
         rest = rule.model_copy(update=shape)
-        meant = tuple(each for each in rule.operations if any(each in operations[kind] for kind in rest.resources))
+        meant = tuple(
+            operation for operation in rule.operations if any(operation in operations[kind] for kind in rest.resources)
+        )
         if meant and rest.names:
-            found.append(rest.model_copy(update={"operations": meant}))
-    return tuple(found)
+            rest_rules.append(rest.model_copy(update={"operations": meant}))
+    return tuple(rest_rules)
 
 
 def refused_rules(
@@ -233,7 +237,7 @@ def refused_rules(
         for operation in rule.operations:
             if not any(operation in operations[resource] for resource in resources):
                 what = f"{operation} says nothing of {' and '.join(resources)}"
-                legal = ", ".join(sorted({each for resource in resources for each in operations[resource]}))
+                legal = ", ".join(sorted({operation for resource in resources for operation in operations[resource]}))
                 yield place, "operations", what, f"There is: {legal}."
         if isinstance(rule, NamespaceAcl) and TOPICS in resources:
             exact = [name for name in rule.names if not name.endswith("*")]
@@ -274,11 +278,11 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
 """What there is to allow or deny of each kind of thing."""
 
 
-def can_be_declared(each: Binding) -> bool:
+def can_be_declared(binding: Binding) -> bool:
     """Tell whether a rule of a namespace or topic can say exactly this binding; any other is left alone."""
-    is_known = each.operation in OPERATIONS.get(each.resource, ()) and each.permission in {"allow", "deny"}
-    is_named = _PATTERN.fullmatch(each.name or "*") and "*" not in each.name
-    return is_known and bool(is_named and _PRINCIPAL.fullmatch(each.principal) and each.host)
+    is_known = binding.operation in OPERATIONS.get(binding.resource, ()) and binding.permission in {"allow", "deny"}
+    is_named = _PATTERN.fullmatch(binding.name or "*") and "*" not in binding.name
+    return is_known and bool(is_named and _PRINCIPAL.fullmatch(binding.principal) and binding.host)
 
 
 def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
@@ -305,15 +309,20 @@ def denial(topic: str, principal: str) -> Binding:
 
 def allowances_to_write(bindings: Iterable[Binding], topic: str) -> Iterator[Binding]:
     """Yield the bindings that let somebody write to a topic: by its flat name, by a prefix of it, or to all topics."""
-    for each in bindings:
-        is_about = topic.startswith(each.name) if each.is_prefix else each.name in {"*", topic}
-        if is_about and each.resource == "topics" and each.permission == "allow" and each.operation in _WRITING:
-            yield each
+    for binding in bindings:
+        is_about = topic.startswith(binding.name) if binding.is_prefix else binding.name in {"*", topic}
+        if (
+            is_about
+            and binding.resource == "topics"
+            and binding.permission == "allow"
+            and binding.operation in _WRITING
+        ):
+            yield binding
 
 
-def is_about_writing(each: Binding) -> bool:
+def is_about_writing(binding: Binding) -> bool:
     """Tell whether a binding lets somebody write to topics, or denies that."""
-    return each.resource == "topics" and each.operation in _WRITING
+    return binding.resource == "topics" and binding.operation in _WRITING
 
 
 def writers(bindings: Collection[Binding], topic: str, *, own: str, denied: Collection[str]) -> tuple[str, ...]:
@@ -322,5 +331,7 @@ def writers(bindings: Collection[Binding], topic: str, *, own: str, denied: Coll
     `own` is the principal of its link. `denied` are those that the protection denies by now: whoever is denied by the
     same binding and is not among them was denied by somebody else, whose rule that stays.
     """
-    found = {each.principal for each in allowances_to_write(bindings, topic)} - {own}
-    return tuple(sorted(each for each in found if each in denied or denial(topic, each) not in bindings))
+    principals = {binding.principal for binding in allowances_to_write(bindings, topic)} - {own}
+    return tuple(
+        sorted(principal for principal in principals if principal in denied or denial(topic, principal) not in bindings)
+    )

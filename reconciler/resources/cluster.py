@@ -90,9 +90,9 @@ class LocationSpec(Model):
             "forcePathStyle": self.force_path_style,
             "kmsKeyId": self.kms_key_id,
         }
-        given = [name for name, value in of_s3.items() if value is not None]
-        if storage is not None and given:
-            raise refusal(*(Complaint(f"has no meaning for {storage}", "Take it out", (name,)) for name in given))
+        s3_fields = [name for name, value in of_s3.items() if value is not None]
+        if storage is not None and s3_fields:
+            raise refusal(*(Complaint(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields))
         return self
 
 
@@ -143,9 +143,9 @@ def _check_separator(separator: str) -> str:
 
 def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse the one text with commas that Kafka's own tools take: it would be looked up as the name of one host."""
-    for position, each in enumerate(servers):
-        if "," in each:
-            words = ", ".join(part.strip() for part in each.split(","))
+    for position, server in enumerate(servers):
+        if "," in server:
+            words = ", ".join(part.strip() for part in server.split(","))
             raise refusal(Complaint("names several brokers in one text", f"Write a list: [{words}]", (position,)))
     return servers
 

@@ -125,8 +125,8 @@ def move_of(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]
         case ToOffset(offset=offset):
             after = offset
         case ToTime(at_ms=at_ms):
-            found = at_time(at_ms)
-            after = row.stable if found is None else found
+            first_offset = at_time(at_ms)
+            after = row.stable if first_offset is None else first_offset
         case ByShift(offsets=offsets):
             after = None if row.committed is None else row.committed + offsets
         case _:

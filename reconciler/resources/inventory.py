@@ -358,7 +358,7 @@ class ClusterMetadata:
 
     def has(self, part: str) -> bool:
         """Tell whether a part is whole."""
-        return any(each.name == part and each.error is None for each in self.parts)
+        return any(entry.name == part and entry.error is None for entry in self.parts)
 
 
 # What a cluster has, at a glance: names and shapes, light enough for tens of thousands of topics.

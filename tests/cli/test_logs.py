@@ -20,7 +20,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Register
 from reconciler.objectstore.settings import StoreSettings
-from reconciler.objectstore.wrappers import NotedStore, note_attempt, noted
+from reconciler.objectstore.wrappers import NotedStore, log_requests, note_attempt
 from tests.cli.conftest import Run
 from tests.embedded.stores import WatchedStore
 
@@ -116,7 +116,7 @@ def test_without_it_nothing_is_said(run: Run) -> None:
 
 def test_a_store_is_as_it_is_where_nobody_listens(tmp_path: Path) -> None:
     store = MemoryStore()
-    assert noted(store) is store
+    assert log_requests(store) is store
     assert isinstance(open_store(StoreSettings(f"file://{tmp_path}")), DirectoryStore)
 
 
@@ -146,7 +146,7 @@ def facts_of(records: list[logging.LogRecord]) -> list[dict[str, Any]]:
 
 
 def test_every_call_is_noted_with_how_it_ended(heard: list[logging.LogRecord]) -> None:
-    store = noted(MemoryStore())
+    store = log_requests(MemoryStore())
     assert isinstance(store, NotedStore)
     store.put("a", b"four")
     version = store.swap("b", b"12", expected=None)
@@ -181,7 +181,7 @@ def test_every_call_is_noted_with_how_it_ended(heard: list[logging.LogRecord]) -
 
 def test_a_noted_store_travels_as_the_store_it_is_of(heard: list[logging.LogRecord], tmp_path: Path) -> None:
     assert heard == []
-    for store in (noted(DirectoryStore(tmp_path)), noted(MemoryStore("travelling"))):
+    for store in (log_requests(DirectoryStore(tmp_path)), log_requests(MemoryStore("travelling"))):
         arrived = pickle.loads(pickle.dumps(store))  # noqa: S301 - what we have just written
         assert isinstance(arrived, DirectoryStore | MemoryStore)
         assert arrived.url == store.url
@@ -229,7 +229,7 @@ def test_tries_of_a_request_are_noted_without_its_headers(heard: list[logging.Lo
 
 
 def test_contents_of_records_are_not_noted(heard: list[logging.LogRecord]) -> None:
-    cluster = EmbeddedCluster.create(noted(MemoryStore()), now_ms=lambda: 1_700_000_000_000, new_id=lambda: "id")
+    cluster = EmbeddedCluster.create(log_requests(MemoryStore()), now_ms=lambda: 1_700_000_000_000, new_id=lambda: "id")
     cluster.create_topic("orders")
     with cluster.producer() as producer:
         producer.send("orders", SECRET, key=SECRET, headers={"h": SECRET})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @bundled
 def comment_command(
     at: AtForge,
-    here: Here,
+    place: Here,
     file: Annotated[
         Path | None,
         Argument(
@@ -67,17 +67,17 @@ def comment_command(
         raise UsageError("comment takes FILE or --failed WHY", hint="Write it as: reconciler comment plan.md")
     if failed is None and (workspace is not None or environment is not None):
         raise UsageError("FILE says which workspace it is of", hint="Leave out --workspace and --environment.")
-    asked = at.asked(pull_request)
+    request = at.asked(pull_request)
     if failed is not None:
         from reconciler.cli.options import Place
         from reconciler.cli.reports import plan_failed
 
-        invocation = Place(workspace=workspace, verbose=here.verbose).invocation()
+        invocation = Place(workspace=workspace, verbose=place.verbose).invocation()
         text = plan_failed(failed, invocation, environment)
     else:
-        invocation = here.invocation()
+        invocation = place.invocation()
         text = _text(invocation.cwd / str(file), Path(str(file)))
-    commented = comment(invocation, text, asked, deletes_empty=delete_when_empty)
+    commented = comment(invocation, text, request, deletes_empty=delete_when_empty)
     from reconciler.cli.json.checks_json import COMMENT
 
     present(form, lambda: _lines(commented), lambda: COMMENT.row(commented))

@@ -72,8 +72,8 @@ def list_command(
     from reconciler.cli.text.topics_text import names_text
     from reconciler.operations.clusters.groups import list_groups
 
-    found = list_groups(by_state.reach(files, place), cluster)
-    present(form, lambda: names_text(found), lambda: GROUPS.row(found))
+    groups = list_groups(by_state.reach(files, place), cluster)
+    present(form, lambda: names_text(groups), lambda: GROUPS.row(groups))
 
 
 @bundled

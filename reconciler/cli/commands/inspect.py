@@ -79,12 +79,12 @@ def explain_command(
 def _explain_code(code: str, form: str) -> None:
     from reconciler.cli.errors import EXPLANATIONS, wrapped
 
-    found = next((each for each in EXPLANATIONS if each.code == code), None)
-    if found is None:
+    explanation = next((candidate for candidate in EXPLANATIONS if candidate.code == code), None)
+    if explanation is None:
         raise UsageError(f"there is no error {code}", hint=f"Codes: {EXPLANATIONS[0].code} to {EXPLANATIONS[-1].code}.")
     if form != "text":
         raise UsageError("errors are explained as text alone", hint="Leave --format out.")
-    out().write(f"{found.code}: {found.title}\n\n{wrapped(found.text)}\n")
+    out().write(f"{explanation.code}: {explanation.title}\n\n{wrapped(explanation.text)}\n")
 
 
 @bundled

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @bundled
 def init_command(
-    here: Here,
+    place: Here,
     directory: Annotated[Path, Argument(metavar="DIR", help="Where to make it.", show_default=True)] = Path(),
     state: Annotated[
         str | None,
@@ -48,7 +48,7 @@ def init_command(
     from reconciler.cli.output_files import check_folder
     from reconciler.operations.init import init
 
-    invocation = here.invocation()
+    invocation = place.invocation()
     check_folder("DIR", invocation.cwd / directory)
     made = init(invocation, directory, state=state)
     screen = out()
@@ -65,8 +65,8 @@ def validate_command(files: Files, place: Place, form: ForLists = "text", report
     from reconciler.operations.manifest_files import validate
 
     invocation = place.invocation()
-    asked = reports(report, form, "validate", invocation, files.environment)
-    with asked.errors():
+    wanted_reports = reports(report, form, "validate", invocation, files.environment)
+    with wanted_reports.errors():
         validated = validate(invocation, files.select())
 
     def show(form: Form) -> None:
@@ -76,7 +76,7 @@ def validate_command(files: Files, place: Place, form: ForLists = "text", report
             case _:
                 show_remarks(validated_remarks(validated, invocation.tool, files.environment), form, invocation)
 
-    asked.write(show, lambda: validated_outcome(validated))
+    wanted_reports.write(show, lambda: validated_outcome(validated))
     warn_all(validated.warnings)
     show(form)
     if form == "text" and pipeline() == "github":

@@ -197,9 +197,9 @@ def errors_command(
     from reconciler.cli.text.mirrors_text import errors_text
     from reconciler.operations.mirrors.mirror_views import mirror_errors
 
-    found = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
-    present(form, lambda: errors_text(found), lambda: MIRROR_ERRORS.row(found))
-    raise_verdict(found.verdict)
+    mirror_problems = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
+    present(form, lambda: errors_text(mirror_problems), lambda: MIRROR_ERRORS.row(mirror_problems))
+    raise_verdict(mirror_problems.verdict)
 
 
 @bundled
@@ -236,9 +236,9 @@ def list_command(
     from reconciler.cli.text.mirrors_text import mirrors_text
     from reconciler.operations.mirrors.mirror_views import list_mirrors
 
-    found = list_mirrors(by_state.reach(files, place), clusters or (), link)
-    present(form, lambda: mirrors_text(found), lambda: MIRRORS.row(found))
-    raise_verdict(found.verdict)
+    mirrors = list_mirrors(by_state.reach(files, place), clusters or (), link)
+    present(form, lambda: mirrors_text(mirrors), lambda: MIRRORS.row(mirrors))
+    raise_verdict(mirrors.verdict)
 
 
 @bundled
@@ -469,9 +469,9 @@ def link_list_command(
     from reconciler.cli.text.mirrors_text import links_text
     from reconciler.operations.mirrors.link_views import list_links
 
-    found = list_links(by_state.reach(files, place), clusters or ())
-    present(form, lambda: links_text(found), lambda: LINKS.row(found))
-    raise_verdict(found.verdict)
+    links = list_links(by_state.reach(files, place), clusters or ())
+    present(form, lambda: links_text(links), lambda: LINKS.row(links))
+    raise_verdict(links.verdict)
 
 
 @bundled

@@ -72,7 +72,7 @@ def _ask(
     reach: SiteOptions,
     which: MigrationId,
     verb: MigrationVerb,
-    told: Callable[[Underway], list[Line]],
+    text_of: Callable[[Underway], list[Line]],
     *,
     yes: bool,
     form: Literal["text", "json"],
@@ -81,7 +81,7 @@ def _ask(
     from reconciler.cli.json.mounts_json import MIGRATION
 
     done = ask_migration(reach, which, verb, yes=yes, form=form)
-    present(form, lambda: told(done), lambda: MIGRATION.row(done))
+    present(form, lambda: text_of(done), lambda: MIGRATION.row(done))
 
 
 @bundled
@@ -100,9 +100,9 @@ def list_command(
     from reconciler.cli.text.mounts_text import mountables_text
     from reconciler.operations.clusters.mounts import list_mounts
 
-    found = list_mounts(by_state.reach(files, place), clusters or (), by_state.states())
-    present(form, lambda: mountables_text(found, width=out().width), lambda: MOUNTS.row(found))
-    raise_verdict(found.verdict)
+    mounts = list_mounts(by_state.reach(files, place), clusters or (), by_state.states())
+    present(form, lambda: mountables_text(mounts, width=out().width), lambda: MOUNTS.row(mounts))
+    raise_verdict(mounts.verdict)
 
 
 @bundled
@@ -134,9 +134,9 @@ def release_command(
     def confirm(release: Release) -> bool:
         return approved(release_text(release), "Release the topic?", yes=yes, form=form)
 
-    stop, asked = Stop(), ReleaseOf(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
+    stop, request = Stop(), ReleaseOf(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.stopping(stop, patience_s=signals.RUN_S):
-        done = release_topic(by_state.reach(files, place), asked, confirm=confirm, stop=stop)
+        done = release_topic(by_state.reach(files, place), request, confirm=confirm, stop=stop)
     present(form, lambda: released_text(done), lambda: MOUNT_RELEASE.row(done))
 
 
@@ -156,13 +156,13 @@ def status_command(
     from reconciler.cli.text.mounts_text import status_text
     from reconciler.operations.clusters.mounts import mount_status
 
-    found = mount_status(by_state.reach(files, place), migration, cluster)
+    status = mount_status(by_state.reach(files, place), migration, cluster)
     present(
         form,
-        lambda: status_text(found.migrations, is_whole=not found.lost),
-        lambda: MOUNT_STATUS.row(found),
+        lambda: status_text(status.migrations, is_whole=not status.lost),
+        lambda: MOUNT_STATUS.row(status),
     )
-    raise_verdict(found.verdict)
+    raise_verdict(status.verdict)
 
 
 Mountable = Annotated[

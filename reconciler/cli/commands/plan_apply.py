@@ -62,13 +62,15 @@ def plan_command(
         with phases() as line_of_phases:
             return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
 
-    asked = reports(report, form, "plan", invocation, chosen.environment)
-    with asked.errors():
+    wanted_reports = reports(report, form, "plan", invocation, chosen.environment)
+    with wanted_reports.errors():
         file = None if out is None else checked_output("--out", out, "a saved plan")
         fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
         planned = found()
     verdict = planned.verdict(fails)
-    asked.write(lambda each: show_planned(planned, each), lambda: plan_outcome(planned, verdict))
+    wanted_reports.write(
+        lambda form_of_report: show_planned(planned, form_of_report), lambda: plan_outcome(planned, verdict)
+    )
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
@@ -140,18 +142,18 @@ def apply_command(
         do,
         doing,
         question="Apply this plan?",
-        is_approved=doing.yes or resume or any(each is not None for each in (file, expect_digest, approved_in)),
+        is_approved=doing.yes or resume or any(option is not None for option in (file, expect_digest, approved_in)),
         instead="Give --yes, or a plan that `reconciler plan --out FILE` saved",
     )
 
 
-def _pull_request(said: str) -> int | None:
+def _pull_request(text: str) -> int | None:
     """Return the number of a pull request; `None`: the one of this run."""
-    if said == "auto":
+    if text == "auto":
         return None
-    if said.isascii() and said.isdecimal() and int(said) > 0:
-        return int(said)
-    message = f"--approved-in takes the number of a pull request, or auto, and got {said!r}"
+    if text.isascii() and text.isdecimal() and int(text) > 0:
+        return int(text)
+    message = f"--approved-in takes the number of a pull request, or auto, and got {text!r}"
     raise UsageError(message, hint="Write it as --approved-in 7, or --approved-in auto in a pipeline.")
 
 
@@ -263,11 +265,11 @@ def drift_command(
             seen = line_of_phases.seen_by(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
-    asked = reports(report, form, "drift", invocation, chosen.environment)
-    with asked.errors():
+    wanted_reports = reports(report, form, "drift", invocation, chosen.environment)
+    with wanted_reports.errors():
         filed = told()
         drifted = found()
-    asked.write(lambda each: show_drifted(drifted, each), lambda: drift_outcome(drifted))
+    wanted_reports.write(lambda form_of_report: show_drifted(drifted, form_of_report), lambda: drift_outcome(drifted))
     warn_about_drift(drifted)
     show_drifted(drifted, form)
     if metrics is not None:
@@ -347,7 +349,7 @@ def run_command(
     from reconciler.operations.steps.runner import Stop
 
     reach = by_state.reach(files, place)
-    told = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), reach)
+    metrics_file = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), reach)
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
@@ -362,19 +364,19 @@ def run_command(
             passes = run_every(reach, every, only=jobs, report=refused, stop=stop)
             for number, upkeep in enumerate(passes, 1):
                 _say(upkeep, number, form)
-                if told is not None:
-                    told.write(upkeep)
-        raise_verdict(told.trouble if told is not None else None)
+                if metrics_file is not None:
+                    metrics_file.write(upkeep)
+        raise_verdict(metrics_file.trouble if metrics_file is not None else None)
         return
     from reconciler.cli.json.runs_json import PIPELINE
 
     with signals.stopping(stop), reporter("text") as report:
         upkeep = run_once(reach, only=jobs, report=report, stop=stop)
     present(form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PIPELINE.row(upkeep))
-    if told is not None:
-        told.write(upkeep)
+    if metrics_file is not None:
+        metrics_file.write(upkeep)
     raise_verdict(upkeep.verdict)
-    raise_verdict(told.trouble if told is not None else None)
+    raise_verdict(metrics_file.trouble if metrics_file is not None else None)
 
 
 def _interval_s(text: str) -> float:

@@ -40,8 +40,8 @@ def diff_command(
     from reconciler.cli.text.states_text import diff_text
     from reconciler.operations.state_views import state_diff
 
-    found = state_diff(place.invocation(), files.select(), serial, other)
-    present(form, lambda: diff_text(found), lambda: STATE_DIFF.row(found))
+    diff = state_diff(place.invocation(), files.select(), serial, other)
+    present(form, lambda: diff_text(diff), lambda: STATE_DIFF.row(diff))
 
 
 @bundled
@@ -56,8 +56,8 @@ def history_command(
     from reconciler.cli.text.states_text import history_text
     from reconciler.operations.state_views import state_history
 
-    found = state_history(place.invocation(), files.select(), limit=limit or None)
-    present(form, lambda: history_text(found), lambda: STATE_HISTORY.row(found))
+    history = state_history(place.invocation(), files.select(), limit=limit or None)
+    present(form, lambda: history_text(history), lambda: STATE_HISTORY.row(history))
 
 
 @bundled
@@ -236,10 +236,10 @@ def unlock_command(
     from reconciler.operations.state_edit import state_unlock
     from reconciler.operations.steps.runner import Stop
 
-    def confirm(said: str) -> bool:
+    def confirm(question: str) -> bool:
         if not yes:
             require_someone_to_ask("Give --yes if that run is dead for certain")
-        return yes or ask(f"{said} Take it away?")
+        return yes or ask(f"{question} Take it away?")
 
     stop = Stop()
     with signals.stopping(stop):

@@ -267,7 +267,7 @@ def produce_command(
     by_state: ByState,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
-    given: Annotated[
+    source: Annotated[
         Path, Option("--input", "-i", metavar="FILE|-", help="Where the records are.", show_default=False)
     ],
     input_format: Annotated[
@@ -290,7 +290,7 @@ def produce_command(
     from reconciler.operations.clusters.consume import ProduceOptions, produce
 
     options = ProduceOptions(
-        input=None if str(given) == "-" else given,
+        input=None if str(source) == "-" else source,
         input_format=input_format,
         key_field=key_field,
         timestamp_field=timestamp_field,
@@ -354,13 +354,13 @@ def storage_command(
     form: TextOrJson = "text",
 ) -> None:
     """Show what topics take, tier by tier: one topic by partition, several or all of them by their sums."""
-    given = addresses or []
-    if len(given) == 1 and "*" not in given[0]:
+    patterns = addresses or []
+    if len(patterns) == 1 and "*" not in patterns[0]:
         from reconciler.cli.json.clusters_json import STORAGE
         from reconciler.cli.text.topics_text import storage_text
         from reconciler.operations.clusters.topics import topic_storage
 
-        topic = topic_storage(by_state.reach(files, place), given[0])
+        topic = topic_storage(by_state.reach(files, place), patterns[0])
         present(form, lambda: storage_text(topic), lambda: STORAGE.row(topic))
         raise_verdict(topic.problem)
         return
@@ -368,9 +368,9 @@ def storage_command(
     from reconciler.cli.text.topics_text import storages_text
     from reconciler.operations.clusters.topics import topic_storages
 
-    found = topic_storages(by_state.reach(files, place), given)
-    present(form, lambda: storages_text(found), lambda: STORAGES.row(found))
-    if found.unmeasured:
-        topics = f"{count_text(found.unmeasured)} of {count_text(found.unmeasured + len(found.topics))} topics"
+    storages = topic_storages(by_state.reach(files, place), patterns)
+    present(form, lambda: storages_text(storages), lambda: STORAGES.row(storages))
+    if storages.unmeasured:
+        topics = f"{count_text(storages.unmeasured)} of {count_text(storages.unmeasured + len(storages.topics))} topics"
         err().show([line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")])
-    raise_verdict(next((topic.problem for topic in found.topics if topic.problem is not None), None))
+    raise_verdict(next((topic.problem for topic in storages.topics if topic.problem is not None), None))
